@@ -4,7 +4,7 @@ import hashlib
 from collections.abc import Mapping
 from typing import Any
 
-from taskgraph.documents.nodes import GraphDocument, TaskNode
+from taskgraph.documents.nodes import GraphDocument, GroupNode, TaskNode
 from taskgraph.model.json_strict import canonical_json
 from taskgraph.model.placement import DEFAULT_TARGET
 from taskgraph.model.states import FailurePolicy, When
@@ -15,18 +15,32 @@ def node_digest(node: TaskNode) -> str:
     task = {"routing": "", "target": DEFAULT_TARGET, **node.task}
     requires = sorted(set(node.requires)) if len(node.requires) > 1 else list(node.requires)
     normal: dict[str, Any] = {"label": node.label, "requires": requires, "reruns": node.reruns, "task": task}
-    if node.when != When.ALL_COMPLETED:  # what is not used leaves the digests of older versions as they were
-        normal["when"] = str(node.when)
     if node.optional:
         normal["optional"] = sorted(node.optional)
+    normal |= node.timing
+    normal |= _unusual(node)  # what is not used leaves the digests of older versions as they were
     if node.notify:
         normal["notify"] = _channels_listed(node.notify)
-    normal |= node.timing
-    if not node.active:
-        normal["active"] = False
-    if node.priority:
-        normal["priority"] = node.priority
     return hashlib.sha256(canonical_json(normal).encode()).hexdigest()[:32]
+
+
+def _unusual(node: TaskNode) -> dict[str, Any]:
+    """Those of the keys beside `task` that do not have their default."""
+    made: dict[str, Any] = {}
+    if node.when != When.ALL_COMPLETED:
+        made["when"] = str(node.when)
+    if node.notify:
+        made["notify"] = dict(node.notify)
+    if not node.active:
+        made["active"] = False
+    if node.priority:
+        made["priority"] = node.priority
+    return made
+
+
+def _unusual_of_group(group: GroupNode) -> dict[str, Any]:
+    made: dict[str, Any] = {} if group.active else {"active": False}
+    return {**made, "maxInFlight": group.max_in_flight} if group.max_in_flight else made
 
 
 def node_digests(document: GraphDocument) -> dict[str, str]:
@@ -51,15 +65,8 @@ def content_hash(document: GraphDocument, digests: Mapping[str, str] | None = No
         digest.update(digests[label].encode())
     for name in sorted(document.groups):
         group = document.groups[name]
-        normal: dict[str, Any] = {
-            "group": name,
-            "tasks": sorted(set(group.tasks)),
-            "requires": sorted(set(group.requires)),
-        }
-        if not group.active:
-            normal["active"] = False
-        if group.max_in_flight:
-            normal["maxInFlight"] = group.max_in_flight
+        inside = {"group": name, "tasks": sorted(set(group.tasks)), "requires": sorted(set(group.requires))}
+        normal = inside | _unusual_of_group(group)
         digest.update(canonical_json(normal).encode())
     return digest.hexdigest()[:32]
 
@@ -96,8 +103,7 @@ def document_object(document: GraphDocument) -> dict[str, Any]:
             name: {
                 "tasks": list(group.tasks),
                 "requires": list(group.requires),
-                **({} if group.active else {"active": False}),
-                **({"maxInFlight": group.max_in_flight} if group.max_in_flight else {}),
+                **_unusual_of_group(group),
             }
             for name, group in document.groups.items()
         }
@@ -106,13 +112,5 @@ def document_object(document: GraphDocument) -> dict[str, Any]:
 
 def _node_object(node: TaskNode) -> dict[str, Any]:
     requires = [{"label": each, "optional": True} if each in node.optional else each for each in node.requires]
-    made: dict[str, Any] = {"requires": requires, "reruns": node.reruns, **node.timing, "task": dict(node.task)}
-    if node.when != When.ALL_COMPLETED:
-        made["when"] = str(node.when)
-    if node.notify:
-        made["notify"] = dict(node.notify)
-    if not node.active:
-        made["active"] = False
-    if node.priority:
-        made["priority"] = node.priority
-    return made
+    task = dict(node.task)
+    return {"requires": requires, "reruns": node.reruns, **node.timing, "task": task, **_unusual(node)}

@@ -15,20 +15,12 @@ from taskgraph.documents.references import (
     RESULT_KEY,
     STAND_IN,
     SUBS_KEY,
-    put_in,
     reference_objects,
+    substitute,
     what_is_wrong,
     without_requirement,
 )
-from taskgraph.documents.schema_check import (
-    CHANNEL_KINDS,
-    RESULT,
-    SUBS,
-    SUBS_PREFIX,
-    explain,
-    is_label,
-    named,
-)
+from taskgraph.documents.schema_check import CHANNEL_KINDS, RESULT, SUBS, SUBS_PREFIX, explain, is_label, named
 from taskgraph.model import limits, schemas
 from taskgraph.model.json_strict import Path, canonical_json, show
 from taskgraph.model.states import FailurePolicy, When
@@ -51,16 +43,12 @@ def check_envelope(obj: Any, kind: Kind, report: Report) -> None:
         for key in ("metadata", "tags"):
             units = utf16_units(canonical_json(obj.get(key, {})))
             if units > limits.PROPERTY_CHARS_MAX:
-                report.add(
-                    (key,),
-                    "too-large",
-                    f"`{key}` has {units:,} UTF-16 units as JSON; {limits.PROPERTY_CHARS_MAX:,} fit.",
-                    "Shorten it; what tasks need belongs into their payloads.",
-                )
+                message = f"`{key}` has {units:,} UTF-16 units as JSON; {limits.PROPERTY_CHARS_MAX:,} fit."
+                report.add((key,), "too-large", message, "Shorten it; what tasks need belongs into their payloads.")
 
 
 def check_notify(notify: Any, path: Path, report: Report) -> set[str]:
-    """What the schema cannot say well: a channel is one of three, and no queue of our own. Gives the channels."""
+    """Check what the schema cannot: a channel is one of three, and no queue of our own. Gives the channels."""
     found: set[str] = set()
     if not isinstance(notify, dict):
         return found
@@ -71,27 +59,17 @@ def check_notify(notify: Any, path: Path, report: Report) -> set[str]:
             place: Path = (*path, key, index) if isinstance(listed, list) else (*path, key)
             kinds = [each for each in CHANNEL_KINDS if each in channel]
             if len(kinds) != 1:
-                report.add(
-                    place,
-                    "bad-channel",
-                    f"A channel is one of {', '.join(f'`{each}`' for each in CHANNEL_KINDS)}, and this names "
-                    f"{' and '.join(f'`{each}`' for each in kinds) or 'none of them'}.",
-                    "Write a list of channels, if there are several.",
-                )
+                known = ", ".join(f"`{each}`" for each in CHANNEL_KINDS)
+                named_here = " and ".join(f"`{each}`" for each in kinds) or "none of them"
+                message = f"A channel is one of {known}, and this names {named_here}."
+                report.add(place, "bad-channel", message, "Write a list of channels, if there are several.")
             elif "secret" in channel and kinds != ["webhook"]:
-                report.add(
-                    (*place, "secret"),
-                    "bad-channel",
-                    f"A {kinds[0]} is not signed: `secret` goes with `webhook`.",
-                    "Remove the key.",
-                )
+                message = f"A {kinds[0]} is not signed: `secret` goes with `webhook`."
+                report.add((*place, "secret"), "bad-channel", message, "Remove the key.")
             elif kinds == ["queue"] and str(channel["queue"]).startswith(_OWN_QUEUES):
-                report.add(
-                    (*place, "queue"),
-                    "bad-channel",
-                    f"{show(str(channel['queue']))} is a name of taskgraph's own queues.",
-                    f"Choose a name that does not begin with {_OWN_QUEUES}.",
-                )
+                message = f"{show(str(channel['queue']))} is a name of taskgraph's own queues."
+                remedy = f"Choose a name that does not begin with {_OWN_QUEUES}."
+                report.add((*place, "queue"), "bad-channel", message, remedy)
             else:
                 found.add(str(sorted(channel.items(), key=str)))
     return found
@@ -103,17 +81,12 @@ def check_labels(tasks: Mapping[str, Any], report: Report, *, groups: bool = Fal
         if is_label(label):
             continue
         path = ("groups" if groups else "tasks", label)
-        if not report.takes("label"):
-            report.more(1)
-        elif not label:
+        if not label:
             report.add(path, "label", f"{one} is empty.", f"Give the {'group' if groups else 'task'} a name.")
         elif len(label) > limits.LABEL_CHARS_MAX:
-            report.add(
-                path,
-                "label",
-                f"The {word} {show(label)} has {len(label):,} characters; {limits.LABEL_CHARS_MAX} are allowed.",
-                "Shorten it." if groups else "Shorten it, and put the rest into metadata.description of the task.",
-            )
+            message = f"The {word} {show(label)} has {len(label):,} characters; {limits.LABEL_CHARS_MAX} are allowed."
+            remedy = "Shorten it." if groups else "Shorten it, and put the rest into metadata.description of the task."
+            report.add(path, "label", message, remedy)
         else:
             report.add(path, "label", f"The {word} {show(label)} holds a control character.", "Remove it.")
 
@@ -138,7 +111,7 @@ class Form:
             explain(error, path, self._report, self._kind == "extension")
 
     def close(self) -> None:
-        """See that what the schema refuses is never let in for want of words."""
+        """Report a refusal by the schema of which no finding was reported."""
         if self._wrong and not self._report.count:
             message = f"A {self._what} is not of the form that the schema asks for."
             self._report.add((f"{self._what}s",), "schema", message, "See the schema.")
@@ -174,23 +147,19 @@ def check_groups(groups: Any, labels: frozenset[str], kind: Kind, report: Report
 
 
 def check_nesting(labels: AbstractSet[str], groups: dict[str, GroupNode], report: Report) -> None:
-    """Groups that contain each other, and tasks in too many.
-
-    Groups that contain each other are taken out of one another: the rest can still be looked at.
-    """
+    """Report groups that contain each other, which are then taken out of one another, and tasks in too many groups."""
     nested = {name: [each for each in group.tasks if each in groups] for name, group in groups.items()}
     for _ in range(_GROUP_CYCLES_MAX):  # each round takes a step out of every circle that was found
         for cycle, _, exact in list(graph_algorithms.cycles(nested)):
             first, second = cycle[0], cycle[1]
             if report.takes("group-cycle"):
                 shown = " → ".join(_cut([show(name) for name in (*cycle, first)]))
-                report.add(
-                    ("groups", first, "tasks", groups[first].tasks.index(second)),
-                    "group-cycle",
+                message = (
                     f"The groups contain each other in a circle ({'the shortest' if exact else 'one'} of "
-                    f"{len(cycle):,}; → means contains): {shown}.",
-                    "Take one of these groups out of the other.",
+                    f"{len(cycle):,}; → means contains): {shown}."
                 )
+                path = ("groups", first, "tasks", groups[first].tasks.index(second))
+                report.add(path, "group-cycle", message, "Take one of these groups out of the other.")
             else:
                 report.more(1)
             nested[first] = [name for name in nested[first] if name != second]
@@ -202,47 +171,37 @@ def check_nesting(labels: AbstractSet[str], groups: dict[str, GroupNode], report
         groups[name] = replace(group, tasks=inside)
     for label, inside in grouping.within(groups, at_most=limits.GROUPS_OF_TASK_MAX).items():
         if label in labels and len(inside) > limits.GROUPS_OF_TASK_MAX:
-            report.add(
-                ("tasks", label),
-                "too-many-groups",
-                f"{show(label)} is in more than {limits.GROUPS_OF_TASK_MAX} groups, nested ones counted.",
-                "Take it out of some, or nest them less deeply.",
-            )
+            message = f"{show(label)} is in more than {limits.GROUPS_OF_TASK_MAX} groups, nested ones counted."
+            remedy = "Take it out of some, or nest them less deeply."
+            report.add(("tasks", label), "too-many-groups", message, remedy)
 
 
 def too_limited(document: GraphDocument) -> list[str]:
     """Tasks that are under as many limits as they may be, so that none of their graph can come on top."""
-    limited = [name for name, group in document.groups.items() if group.max_in_flight]
-    if len(limited) < limits.LIMITS_OF_TASK_MAX:
+    return _under_limits(document.tasks.keys(), document.groups, limits.LIMITS_OF_TASK_MAX)
+
+
+def _under_limits(labels: AbstractSet[str], groups: Mapping[str, GroupNode], least: int) -> list[str]:
+    """Labels of tasks that are in so many groups with a limit."""
+    limited = {name for name, group in groups.items() if group.max_in_flight}
+    if len(limited) < least:
         return []
     return [
         label
-        for label, inside in grouping.within(document.groups).items()
-        if label in document.tasks and sum(name in limited for name in inside) >= limits.LIMITS_OF_TASK_MAX
+        for label, inside in grouping.within(groups).items()
+        if label in labels and len(limited.intersection(inside)) >= least
     ]
 
 
 def check_limits(labels: AbstractSet[str], groups: Mapping[str, GroupNode], report: Report, *, whole: bool) -> None:
     """Tasks under too many limits, and too many limits. whole: the graph has one of its own."""
-    limited = {name: group for name, group in groups.items() if group.max_in_flight}
-    if len(limited) > limits.LIMITED_GROUPS_MAX:
-        report.add(
-            ("groups",),
-            "too-many-limits",
-            f"{len(limited):,} groups have maxInFlight; {limits.LIMITED_GROUPS_MAX} may in a graph.",
-            "Put a limit on fewer groups.",
-        )
-    most = limits.LIMITS_OF_TASK_MAX - whole
-    if len(limited) <= most:
-        return
-    for label, inside in grouping.within(groups).items():
-        if label in labels and sum(name in limited for name in inside) > most:
-            report.add(
-                ("tasks", label),
-                "too-many-limits",
-                f"{show(label)} is under more than {limits.LIMITS_OF_TASK_MAX} limits, that of the graph counted.",
-                "Take maxInFlight off some of its groups.",
-            )
+    limited = sum(bool(group.max_in_flight) for group in groups.values())
+    if limited > limits.LIMITED_GROUPS_MAX:
+        message = f"{limited:,} groups have maxInFlight; {limits.LIMITED_GROUPS_MAX} may in a graph."
+        report.add(("groups",), "too-many-limits", message, "Put a limit on fewer groups.")
+    for label in _under_limits(labels, groups, limits.LIMITS_OF_TASK_MAX - whole + 1):
+        message = f"{show(label)} is under more than {limits.LIMITS_OF_TASK_MAX} limits, that of the graph counted."
+        report.add(("tasks", label), "too-many-limits", message, "Take maxInFlight off some of its groups.")
 
 
 def check_requires(path: Path, requires: Any, names: AbstractSet[str], kind: Kind, report: Report) -> Sequence[str]:
@@ -281,17 +240,15 @@ def _check_names(
             code = "unknown-label"
         else:
             code = ""
-        if code and not report.takes(code):
-            report.more(1)
-        elif code == f"duplicate-{what}":
+        if code == f"duplicate-{what}":
             message = f"{show(name)} {verb} {show(each)} more than once."
             report.add((*path, index), code, message, "Name each label once.")
         elif code == f"self-{what}":
             report.add((*path, index), code, f"{show(name)} {verb} itself.", "Remove it.")
         elif code == "unknown-label":
             message = f"{show(name)} {verb} {show(each)}, which is neither a task nor a group of this document."
-            remedy = "Correct the name, or add the task."
-            report.add((*path, index), code, message + report.near(each, names), remedy)
+            message += report.near(each, names, code)
+            report.add((*path, index), code, message, "Correct the name, or add the task.")
         seen[each] = None
     return [each for each in seen if each in names and each != name]
 
@@ -312,28 +269,21 @@ def check_condition(
     path: Path = ("tasks", label, "when" if conditional else "requires")
     if policy != FailurePolicy.CONTINUE:
         what = f"`when: {show(when)}`" if conditional else "optional requirements"
-        report.add(
-            path,
-            "needs-continue",
-            f"{show(label)} has {what}, which needs failurePolicy: continue; under {show(policy)} nobody is told how a "
-            "requirement failed.",
-            'Add "failurePolicy": "continue" to the document, or remove the condition.',
+        message = (
+            f"{show(label)} has {what}, which needs failurePolicy: continue; "
+            f"under {show(policy)} no task learns how a requirement failed."
         )
+        remedy = 'Add "failurePolicy": "continue" to the document, or remove the condition.'
+        report.add(path, "needs-continue", message, remedy)
     elif conditional and not requires and not handed:
-        report.add(
-            path,
-            "needless-condition",
-            f"{show(label)} has `when: {show(when)}` and requires nothing.",
-            "Name what it waits for in `requires`, or remove `when`.",
-        )
+        message = f"{show(label)} has `when: {show(when)}` and requires nothing."
+        report.add(path, "needless-condition", message, "Name what it waits for in `requires`, or remove `when`.")
     elif when == When.ANY_FAILED and isinstance(requires, list) and len(optional) == len(requires) and not handed:
-        report.add(
-            path,
-            "needless-condition",
+        message = (
             f"{show(label)} runs when a requirement failed, and all of its requirements are optional: their failing "
-            "does not matter, so it would never run.",
-            "Let at least one requirement not be optional.",
+            "does not matter, so it would never run."
         )
+        report.add(path, "needless-condition", message, "Let at least one requirement not be optional.")
 
 
 def check_definition(
@@ -351,15 +301,13 @@ def check_definition(
     if SUBS_KEY in text or RESULT_KEY in text:
         found = _check_references(label, task.get("payload"), labels, kind, report, taken)
         if found:
-            text = canonical_json(put_in(task, lambda _: STAND_IN, lenient=True))
+            text = canonical_json(substitute(task, lambda _: STAND_IN, lenient=True))
     units = len(text) if len(text) <= limits.DEFINITION_CHARS_MAX // 2 else utf16_units(text)
     if units > limits.DEFINITION_CHARS_MAX:
-        report.add(
-            ("tasks", label, "task"),
-            "too-large",
-            f"The definition of {show(label)} has {units:,} UTF-16 units as JSON; {limits.DEFINITION_CHARS_MAX:,} fit.",
-            "Put the data into a file or blob, and its address into the payload.",
-        )
+        most = f"{limits.DEFINITION_CHARS_MAX:,}"
+        message = f"The definition of {show(label)} has {units:,} UTF-16 units as JSON; {most} fit."
+        remedy = "Put the data into a file or blob, and its address into the payload."
+        report.add(("tasks", label, "task"), "too-large", message, remedy)
     return taken
 
 
@@ -394,13 +342,9 @@ def _check_references(
                 report.add(place, "bad-subs", message, "Put the reference inside the payload.")
                 continue
             if len(here) != 1 or not isinstance(name, str) or not name.startswith(SUBS_PREFIX):
-                report.add(
-                    place,
-                    "bad-subs",
-                    f"A `$subs` object of {show(label)} is not of the form "
-                    '{"$subs": "taskId:<label>"}' + f" ({what_is_wrong(here)}).",
-                    'Write {"$subs": "taskId:<label>"}, with nothing beside it.',
-                )
+                form = '{"$subs": "taskId:<label>"}'
+                message = f"A `$subs` object of {show(label)} is not of the form {form} ({what_is_wrong(here)})."
+                report.add(place, "bad-subs", message, f"Write {form}, with nothing beside it.")
                 continue
             key, named_label = SUBS, name.removeprefix(SUBS_PREFIX)
             remedy = "Correct the label after `taskId:`, or add the task."
@@ -408,10 +352,7 @@ def _check_references(
             if key == RESULT:
                 taken.append(((*place, RESULT), named_label))
             continue
-        if not report.takes("unknown-label"):
-            report.more(1)
-            continue
-        near = report.near(named_label, labels)
+        near = report.near(named_label, labels, "unknown-label")
         message = f"{show(label)} refers to {show(named_label)}, which is not a task of this document.{near}"
         report.add((*place, key), "unknown-label", message, remedy)
     return found
@@ -435,9 +376,6 @@ def check_results(
         for path, used in taken:
             if used not in missing.get(label, ()) or (kind == "extension" and used not in labels):
                 continue
-            if not report.takes("not-required"):
-                report.more(1)
-                continue
             message = f"{show(label)} uses the result of {show(used)}, which it does not require, directly or not."
             remedy = f"Add {show(used)} to `requires` of {show(label)}."
             report.add(path, "not-required", message, remedy if used != label else "Name a task that comes before it.")
@@ -456,13 +394,11 @@ def check_cycles(
         grouped = any(map(grouping.is_end, cycle))
         more = f" {size:,} tasks wait for each other in this way." if size > len(cycle) and not grouped else ""
         what = f"{len(cycle):,} steps, tasks and groups" if grouped else f"{len(cycle):,} tasks"
-        report.add(
-            _place_of(first, second, obj, nodes),
-            "cycle",
+        message = (
             f"The tasks require each other in a circle ({'the shortest' if exact else 'one'} of {what}; "
-            f"→ means requires): {shown}.{more}",
-            "Remove one of these requirements.",
+            f"→ means requires): {shown}.{more}"
         )
+        report.add(_place_of(first, second, obj, nodes), "cycle", message, "Remove one of these requirements.")
 
 
 def _place_of(first: str, second: str, obj: Mapping[str, Any], nodes: Mapping[str, TaskNode]) -> Path:

@@ -33,34 +33,16 @@ def is_acyclic(requirements: Mapping[str, Sequence[str]]) -> bool:
 
 
 def cycles(requirements: Mapping[str, Sequence[str]]) -> Iterator[tuple[list[str], int, bool]]:
-    """For each strongly connected part: a cycle (each label requires the next), the part's size, is it the shortest.
-
-    Labels that are no key of requirements and requirements of a task on itself are passed over.
-    """
+    """For each strongly connected part: a cycle (each label requires the next), the part's size, is it the shortest."""
     if in_order(requirements):
         return
-    labels = list(requirements)
+    level = levels(requirements)
+    labels = [label for label in requirements if label not in level]  # on a cycle, or behind one
     number = {label: index for index, label in enumerate(labels)}
     edges: list[list[int]] = []
-    for label, requires in requirements.items():
-        here = number[label]
-        edges.append([number[other] for other in requires if other in number and number[other] != here])
-    waiters: list[list[int]] = [[] for _ in labels]
-    for here, requires_of_here in enumerate(edges):
-        for other in requires_of_here:
-            waiters[other].append(here)
-    left = [len(requires_of_here) for requires_of_here in edges]
-    ready = [here for here, count in enumerate(left) if not count]
-    done = len(ready)
-    while ready:
-        for waiter in waiters[ready.pop()]:
-            left[waiter] -= 1
-            if not left[waiter]:
-                ready.append(waiter)
-                done += 1
-    if done == len(labels):
-        return
-    knots = _knots(edges, [here for here, count in enumerate(left) if count])
+    for here, label in enumerate(labels):
+        edges.append([number[other] for other in requirements[label] if other in number and number[other] != here])
+    knots = _knots(edges)
     budget = CYCLE_EDGES_MAX
     for knot in sorted(knots, key=min):
         cycle, exact, budget = _shortest_cycle(edges, knot, budget)
@@ -68,16 +50,16 @@ def cycles(requirements: Mapping[str, Sequence[str]]) -> Iterator[tuple[list[str
         yield [labels[here] for here in cycle[start:] + cycle[:start]], len(knot), exact
 
 
-def _knots(edges: Sequence[Sequence[int]], nodes: Sequence[int]) -> list[list[int]]:
-    """Strongly connected components of more than one node, among nodes (Tarjan's algorithm, without recursion)."""
+def _knots(edges: Sequence[Sequence[int]]) -> list[list[int]]:
+    """Strongly connected components of more than one node (Tarjan's algorithm, without recursion)."""
     unseen = -1
-    order = dict.fromkeys(nodes, unseen)
+    order = [unseen] * len(edges)
     low: dict[int, int] = {}
     on_path: set[int] = set()
     path: list[int] = []
     found: list[list[int]] = []
     count = 0
-    for root in nodes:
+    for root in range(len(edges)):
         if order[root] != unseen:
             continue
         work: list[tuple[int, Iterator[int]]] = [(root, iter(edges[root]))]
@@ -88,8 +70,6 @@ def _knots(edges: Sequence[Sequence[int]], nodes: Sequence[int]) -> list[list[in
         while work:
             here, others = work[-1]
             for other in others:
-                if other not in order:
-                    continue  # not among nodes: it is on no cycle
                 if order[other] == unseen:
                     order[other] = low[other] = count
                     count += 1

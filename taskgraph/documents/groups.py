@@ -10,33 +10,15 @@ have been refused before. An end is a text that begins with a character which no
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
-from typing import Final, Protocol
+from typing import Final
 
+from taskgraph.documents.nodes import GroupNode, TaskNode
 from taskgraph.model import limits
 
 DONE: Final = "\x01"
 START: Final = "\x02"
 
 _GATE_WORTH: Final = 2  # edges; a row of its own costs about as much
-
-
-class Grouped(Protocol):
-    """What is looked at of a group: names of what is in it, and of what it requires."""
-
-    @property
-    def tasks(self) -> Sequence[str]: ...
-
-    @property
-    def requires(self) -> Sequence[str]: ...
-
-
-class Requiring(Protocol):
-    @property
-    def optional(self) -> AbstractSet[str]:
-        """Those of its requirements that need not succeed."""
-
-    @property
-    def requires(self) -> Sequence[str]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +48,7 @@ def name_of(node: str) -> str:
     return node[1:] if is_end(node) else node
 
 
-def containers(groups: Mapping[str, Grouped]) -> dict[str, list[str]]:
+def containers(groups: Mapping[str, GroupNode]) -> dict[str, list[str]]:
     """Label or name of a group -> the groups that name it as one of theirs, by name."""
     found: dict[str, list[str]] = {}
     for name in sorted(groups):
@@ -75,7 +57,7 @@ def containers(groups: Mapping[str, Grouped]) -> dict[str, list[str]]:
     return found
 
 
-def within(groups: Mapping[str, Grouped], *, at_most: int | None = None) -> dict[str, tuple[str, ...]]:
+def within(groups: Mapping[str, GroupNode], *, at_most: int | None = None) -> dict[str, tuple[str, ...]]:
     """Label or name of a group -> all groups that it is in, be it by way of others, by name.
 
     at_most: stop counting past so many, and give one more than these.
@@ -103,7 +85,7 @@ def _place(
     found[member] = tuple(inside if at_most is None else inside[: at_most + 1])
 
 
-def members(groups: Mapping[str, Grouped]) -> dict[str, tuple[str, ...]]:
+def members(groups: Mapping[str, GroupNode]) -> dict[str, tuple[str, ...]]:
     """Group -> all tasks in it, those of groups in it among them, each once."""
     found: dict[str, tuple[str, ...]] = {}
     for name in reversed(_outer_first(groups, containers(groups))):
@@ -114,7 +96,7 @@ def members(groups: Mapping[str, Grouped]) -> dict[str, tuple[str, ...]]:
     return {name: found[name] for name in groups}
 
 
-def _outer_first(groups: Mapping[str, Grouped], holders: Mapping[str, Sequence[str]]) -> list[str]:
+def _outer_first(groups: Mapping[str, GroupNode], holders: Mapping[str, Sequence[str]]) -> list[str]:
     """Names of groups, each after all groups that it is in."""
     left = {name: len(holders.get(name, ())) for name in groups}
     ready = sorted((name for name, count in left.items() if not count), reverse=True)
@@ -132,7 +114,7 @@ def _outer_first(groups: Mapping[str, Grouped], holders: Mapping[str, Sequence[s
     return order
 
 
-def circles(requirements: Mapping[str, Sequence[str]], groups: Mapping[str, Grouped]) -> dict[str, Sequence[str]]:
+def circles(requirements: Mapping[str, Sequence[str]], groups: Mapping[str, GroupNode]) -> dict[str, Sequence[str]]:
     """What each task and each end of each group waits for, as a document says it: in which circles are looked for.
 
     Tasks come first, and every circle has one. requirements: of the tasks, by label; they may name groups.
@@ -153,7 +135,7 @@ def circles(requirements: Mapping[str, Sequence[str]], groups: Mapping[str, Grou
     return made
 
 
-def wire(tasks: Mapping[str, Requiring], groups: Mapping[str, Grouped]) -> Wiring:
+def wire(tasks: Mapping[str, TaskNode], groups: Mapping[str, GroupNode]) -> Wiring:
     """What each task and each end of a group waits for. The order in which a document has its keys decides nothing.
 
     Raises ValueError for groups that contain each other.
@@ -209,7 +191,7 @@ def wire(tasks: Mapping[str, Requiring], groups: Mapping[str, Grouped]) -> Wirin
     return Wiring(requires, {end: ends[end] for end in sorted(ends)}, optional)
 
 
-def given(groups: Mapping[str, Grouped]) -> frozenset[str]:
+def given(groups: Mapping[str, GroupNode]) -> frozenset[str]:
     """Labels of tasks that require something because a group does that they are in."""
     return frozenset(
         label for label, inside in within(groups).items() if any(groups[holder].requires for holder in inside)

@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from taskgraph.documents.groups import wire
 from taskgraph.model.states import FailurePolicy, When
 
 
@@ -77,6 +76,8 @@ class GraphDocument:
     def edges(self) -> int:
         """Number of requirements over all tasks; one on a group, or of a group, counts as it is kept: as M + N."""
         if self.groups:
+            from taskgraph.documents.groups import wire  # imported here, for groups are made of these nodes
+
             return wire(self.tasks, self.groups).edges
         return sum(len(node.requires) for node in self.tasks.values())
 

@@ -9,25 +9,22 @@ from typing import Any, Final, Literal
 
 from taskgraph.documents.placeholders import as_text, objects_with, replaced
 from taskgraph.documents.problems import Report
-from taskgraph.documents.schema_check import PARAM, is_param_name
+from taskgraph.documents.schema_check import PARAM, TYPE_NAMES, is_param_name
 from taskgraph.model import limits
 from taskgraph.model.errors import InvalidInput
 from taskgraph.model.json_pointer import NoSuchPlace, look_up, steps, what_is
 from taskgraph.model.json_strict import Path, canonical_json, faults, parse, show, too_deep_at
 from taskgraph.model.utf16 import utf16_units
 
-TYPES: Final = ("string", "number", "integer", "boolean", "object", "array")
-"""What a parameter may be declared to be, in the words of JSON Schema."""
-
-_KEYS: Final = frozenset({PARAM, "path"})
-_A_TYPE: Final = {
-    "string": "a string",
-    "number": "a number",
-    "integer": "a whole number",
-    "boolean": "true or false",
-    "object": "an object",
-    "array": "an array",
+_CLASSES: Final[Mapping[str, type | tuple[type, ...]]] = {
+    "string": str,
+    "number": (int, float),
+    "integer": int,
+    "boolean": bool,
+    "object": dict,
+    "array": list,
 }
+_KEYS: Final = frozenset({PARAM, "path"})
 
 
 class Words(str):
@@ -47,9 +44,8 @@ def typed(options: Iterable[str]) -> dict[str, Any]:
         is_json = name.endswith(":")
         name = name.removesuffix(":")
         if not equals or not is_param_name(name):
-            raise InvalidInput(
-                f"--param {show(option)}: write NAME=TEXT or NAME:=JSON, such as goal=all or sizes:=[1,2]"
-            )
+            form = "write NAME=TEXT or NAME:=JSON, such as goal=all or sizes:=[1,2]"
+            raise InvalidInput(f"--param {show(option)}: {form}")
         if name in given:
             raise InvalidInput(f"--param {name} is given twice")
         given[name] = _json(text, f"--param {name}") if is_json else Words(text)
@@ -147,9 +143,8 @@ def bind(
         else:
             broken.add(name)
             message = f"The parameter {show(name)} has no default, and no value is given."
-            report.add(
-                ("params", name), "missing-param", message, f"Give it: --param {name}=VALUE; or add a `default`."
-            )
+            remedy = f"Give it: --param {name}=VALUE; or add a `default`."
+            report.add(("params", name), "missing-param", message, remedy)
     for name in values:
         if name not in broken and any(True for _ in objects_with(PARAM, values[name])):
             place: Path = ("params", name) if name in given else ("params", name, "default")
@@ -185,7 +180,7 @@ def _spelt(value: Any, declared: Mapping[str, Any], report: Report, name: str) -
     try:
         return _json(text, name)
     except InvalidInput:
-        expected = _A_TYPE.get(str(declared["type"]), "JSON")
+        expected = TYPE_NAMES.get(str(declared["type"]), "JSON")
         message = f"The parameter {show(name)} must be {expected}, and {show(text)} is not."
         report.add(("params", name), "wrong-type", message, f"Give {expected}, written as JSON.")
         return _NOTHING
@@ -196,38 +191,26 @@ def _suits(value: Any, declared: Mapping[str, Any], name: str, key: str, report:
     kind = declared.get("type")
     place: Path = ("params", name, key) if key else ("params", name)
     what = f"The default of the parameter {show(name)}" if key else f"The parameter {show(name)}"
-    if isinstance(kind, str) and kind in TYPES and not _is_a(value, kind):
-        report.add(
-            place, "wrong-type", f"{what} must be {_A_TYPE[kind]}, and is {what_is(value)}.", f"Give {_A_TYPE[kind]}."
-        )
+    if isinstance(kind, str) and kind in _CLASSES and not _is_a(value, kind):
+        message = f"{what} must be {TYPE_NAMES[kind]}, and is {what_is(value)}."
+        report.add(place, "wrong-type", message, f"Give {TYPE_NAMES[kind]}.")
         return False
     allowed = declared.get("enum")
     if isinstance(allowed, list) and canonical_json(value) not in map(canonical_json, allowed):
         shown = ", ".join(map(show, allowed[:10])) + (", …" if len(allowed) > 10 else "")
         near = report.near(value, [each for each in allowed if isinstance(each, str)]) if isinstance(value, str) else ""
-        report.add(
-            place, "not-allowed", f"{what} is {what_is(value)}, and must be one of {shown}.{near}", "Give one of them."
-        )
+        message = f"{what} is {what_is(value)}, and must be one of {shown}.{near}"
+        report.add(place, "not-allowed", message, "Give one of them.")
         return False
     return True
 
 
 def _is_a(value: Any, kind: str) -> bool:
-    match kind:
-        case "string":
-            return isinstance(value, str)
-        case "boolean":
-            return isinstance(value, bool)
-        case "object":
-            return isinstance(value, dict)
-        case "array":
-            return isinstance(value, list)
-        case "integer":
-            return not isinstance(value, bool) and (
-                isinstance(value, int) or (isinstance(value, float) and value.is_integer())
-            )
-        case _:
-            return not isinstance(value, bool) and isinstance(value, int | float)
+    if isinstance(value, bool):
+        return kind == "boolean"
+    if kind == "integer" and isinstance(value, float):
+        return value.is_integer()
+    return isinstance(value, _CLASSES[kind])
 
 
 # --- replacing -------------------------------------------------------------------------------------------------
@@ -257,9 +240,8 @@ class Replacing:
         """The definition with its values; the same object if it holds no `$param`. Checking gives it as it is."""
         path: Path = ("tasks", label, "task")
         if PARAM in task:
-            self._wrong(
-                path, "bad-param", "The definition itself is a `$param` object.", "Put it inside the definition."
-            )
+            message = "The definition itself is a `$param` object."
+            self._wrong(path, "bad-param", message, "Put it inside the definition.")
             return task
         self._chars = 0
         made: dict[str, Any] = replaced(task, PARAM, self._found, path=path)
@@ -272,20 +254,15 @@ class Replacing:
             odd = next((key for key in here if key not in _KEYS), None)
             why = f"it also has {show(odd)}" if odd is not None else "name and path are strings"
             message = f'A `$param` object is not of the form {{"$param": "name"}} ({why}).'
-            self._wrong(
-                path, "bad-param", message, "Only `path`, a JSON pointer into the value, may stand beside the name."
-            )
+            remedy = "Only `path`, a JSON pointer into the value, may stand beside the name."
+            self._wrong(path, "bad-param", message, remedy)
             return here
         known = self._values.known
         if name in self._values.broken:
             self.broken = True
             return here
         if name not in known:
-            if not self._report.takes("unknown-param"):
-                self._report.more(1)
-                self.broken = True
-                return here
-            near = self._report.near(name, [*known, *self._values.broken])
+            near = self._report.near(name, [*known, *self._values.broken], "unknown-param")
             message = f"{show(name)} is not a parameter of this graph.{near}"
             self._wrong((*path, PARAM), "unknown-param", message, "Correct the name, or declare it under `params`.")
             return here

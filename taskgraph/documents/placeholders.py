@@ -4,6 +4,7 @@ Parameters and results share this walk. It copies only what changes: a definitio
 the very same value. It recurses no deeper than documents are.
 """
 
+import copy
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
@@ -44,8 +45,7 @@ def replaced(task: dict[str, Any], key: str, found: Found, *, path: Path = (), p
     made = task
     depth = len(path) + 1
     if not payload_alone:
-        rest = {name: value for name, value in task.items() if name != "payload"}
-        made = walk.members(task, rest, path, depth)
+        made = walk.members(task, path, depth, but="payload")
     payload = task.get("payload")
     if not isinstance(payload, dict | list):
         return made
@@ -53,7 +53,7 @@ def replaced(task: dict[str, Any], key: str, found: Found, *, path: Path = (), p
     if not isinstance(payload, dict) or key in payload or not is_command(made):
         new = walk.value(payload, place, depth)
     else:
-        new = walk.members(payload, payload, place, depth + 1, of_command=True)
+        new = walk.members(payload, place, depth + 1, command=True)
     return made if new is payload else {**made, "payload": new}
 
 
@@ -69,39 +69,26 @@ class _Walk:
         self._key = key
         self._found = found
 
+    def value(self, value: Any, path: Path, depth: int, *, text: bool = False, texts: bool = False) -> Any:
+        """An object or array, replaced. text: only a text can stand here; texts: in each of its members."""
+        if isinstance(value, dict) and self._key in value:
+            return self._found(value, path, depth, text)
+        return self.members(value, path, depth + 1, texts=texts)
+
     def members(
-        self, whole: dict[str, Any], some: dict[str, Any], path: Path, depth: int, *, of_command: bool = False
-    ) -> dict[str, Any]:
-        """An object with some of its members replaced; the same one if there is nothing of the kind."""
-        made: dict[str, Any] | None = None
-        for name, value in some.items():
-            if not isinstance(value, dict | list):
+        self, whole: Any, path: Path, depth: int, *, texts: bool = False, command: bool = False, but: str | None = None
+    ) -> Any:
+        """An object or array with its members replaced; the same one if there is nothing of the kind.
+
+        command: it is the payload of a command. but: a member that stays as it is.
+        """
+        made: Any = None
+        for name, value in whole.items() if isinstance(whole, dict) else enumerate(whole):
+            if not isinstance(value, dict | list) or name == but:
                 continue
-            text, texts = of_command and name == _TEXT, of_command and name in _TEXTS
-            new = self.value(value, (*path, name), depth, text=text, texts=texts)
+            text, inner = texts or (command and name == _TEXT), command and name in _TEXTS
+            new = self.value(value, (*path, name), depth, text=text, texts=inner)
             if new is not value:
-                made = made if made is not None else dict(whole)
+                made = copy.copy(whole) if made is None else made
                 made[name] = new
         return whole if made is None else made
-
-    def value(self, value: Any, path: Path, depth: int, *, text: bool = False, texts: bool = False) -> Any:
-        """A value with what it holds replaced. text: only a text can stand here; texts: in each of its members."""
-        if isinstance(value, dict):
-            if self._key in value:
-                return self._found(value, path, depth, text)
-            changed: dict[str, Any] | None = None
-            for name, member in value.items():
-                if isinstance(member, dict | list):
-                    new = self.value(member, (*path, name), depth + 1, text=texts)
-                    if new is not member:
-                        changed = changed if changed is not None else dict(value)
-                        changed[name] = new
-            return value if changed is None else changed
-        listed: list[Any] | None = None
-        for index, member in enumerate(value):
-            if isinstance(member, dict | list):
-                new = self.value(member, (*path, index), depth + 1, text=texts)
-                if new is not member:
-                    listed = listed if listed is not None else list(value)
-                    listed[index] = new
-        return value if listed is None else listed

@@ -51,9 +51,12 @@ class Report:
     def more(self, count: int) -> None:
         self.count += count
 
-    def near(self, word: str, names: Collection[str]) -> str:
-        """A question whether a name that comes near was meant; for the first few, "" afterwards."""
-        if self._near_left <= 0:
+    def near(self, word: str, names: Collection[str], code: str = "") -> str:
+        """A question whether a name that comes near was meant; for the first few, "" afterwards.
+
+        code: of the problem that asks; one that will not be listed is not worth the search.
+        """
+        if self._near_left <= 0 or not self.takes(code):
             return ""
         self._near_left -= 1
         found = nearest(word, names)

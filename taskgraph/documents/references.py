@@ -20,7 +20,7 @@ STAND_IN: Final = "x" * 22  # as long as a taskId
 
 
 def what_is_wrong(here: Mapping[str, Any]) -> str:
-    """In words, of an object that has the key of a reference and is none."""
+    """Why an object with the key `$subs` is no reference, in words."""
     if len(here) != 1:
         return f"it also has {show(next(key for key in here if key != SUBS))}"
     return f"the value is {show(here[SUBS])}"
@@ -28,24 +28,18 @@ def what_is_wrong(here: Mapping[str, Any]) -> str:
 
 def reference_objects(payload: Any) -> Iterator[tuple[Path, Mapping[str, Any]]]:
     """Every object with a key `$subs` or `$result` inside, with its place; nothing below one is looked at."""
-    stack: list[tuple[Path, Any]] = [((), payload)]
+    stack: list[tuple[Path, Any]] = [((), payload)] if isinstance(payload, Mapping | list | tuple) else []
     while stack:
         path, here = stack.pop()
-        if isinstance(here, Mapping):
-            if SUBS in here or RESULT in here:
-                yield path, here
-            else:
-                stack.extend(
-                    ((*path, key), member)
-                    for key, member in reversed(list(here.items()))
-                    if isinstance(member, Mapping | list | tuple)
-                )
-        elif isinstance(here, list | tuple):
-            stack.extend(
-                ((*path, index), here[index])
-                for index in range(len(here) - 1, -1, -1)
-                if isinstance(here[index], Mapping | list | tuple)
-            )
+        if isinstance(here, Mapping) and (SUBS in here or RESULT in here):
+            yield path, here
+            continue
+        members = list(here.items() if isinstance(here, Mapping) else enumerate(here))
+        stack += [
+            ((*path, token), member)
+            for token, member in reversed(members)
+            if isinstance(member, Mapping | list | tuple)
+        ]
 
 
 def without_requirement(
@@ -113,26 +107,21 @@ def external_labels(document: GraphDocument) -> frozenset[str]:
     return frozenset(named.difference(document.tasks, document.groups))
 
 
-def substitute(task: Mapping[str, Any], resolve: Callable[[str], str]) -> dict[str, Any]:
+def substitute(task: Mapping[str, Any], resolve: Callable[[str], str], *, lenient: bool = False) -> dict[str, Any]:
     """A task definition in which every `$subs` object of the payload is the taskId that resolve gives for its label.
 
     A `$result` object names that taskId besides the label. What resolve raises passes through. Raises InvalidInput for
-    a payload that no validated document can hold.
+    a payload that no validated document can hold; if lenient, what is no valid reference stays.
     """
-    return put_in(task, resolve)
-
-
-def put_in(task: Mapping[str, Any], resolve: Callable[[str], str], *, lenient: bool = False) -> dict[str, Any]:
-    """`substitute` that, if lenient, leaves alone what is no valid reference."""
     if "payload" not in task:
         return dict(task)
     return {**task, "payload": _replaced(task["payload"], resolve, lenient, limits.DOCUMENT_DEPTH_MAX)}
 
 
 def _replaced(value: Any, resolve: Callable[[str], str], lenient: bool, depth_left: int) -> Any:
+    if isinstance(value, Mapping | list | tuple) and depth_left <= 0:
+        raise InvalidInput(f"A payload is nested more than {limits.DOCUMENT_DEPTH_MAX} deep.")
     if isinstance(value, Mapping):
-        if depth_left <= 0:
-            raise InvalidInput(f"A payload is nested more than {limits.DOCUMENT_DEPTH_MAX} deep.")
         if RESULT in value and not outputs.wrong_form(value):
             return outputs.stored(value, resolve(value[RESULT]))
         if SUBS in value:
@@ -143,7 +132,5 @@ def _replaced(value: Any, resolve: Callable[[str], str], lenient: bool, depth_le
                 raise InvalidInput('A `$subs` object is not of the form {"$subs": "taskId:<label>"}.')
         return {key: _replaced(member, resolve, lenient, depth_left - 1) for key, member in value.items()}
     if isinstance(value, list | tuple):
-        if depth_left <= 0:
-            raise InvalidInput(f"A payload is nested more than {limits.DOCUMENT_DEPTH_MAX} deep.")
         return [_replaced(member, resolve, lenient, depth_left - 1) for member in value]
     return value

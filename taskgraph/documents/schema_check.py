@@ -48,7 +48,7 @@ def is_param_name(text: Any) -> bool:
 
 # --- findings of the schema in words ------------------------------------------------------------------------------
 
-_TYPE_NAMES: Final = {
+TYPE_NAMES: Final = {
     "object": "an object",
     "array": "an array",
     "string": "a string",
@@ -60,19 +60,10 @@ _TYPE_NAMES: Final = {
 
 
 def _type_name(value: Any) -> str:
-    match value:
-        case None:
-            return "null"
-        case bool():
-            return "true or false"
-        case str():
-            return "a string"
-        case int() | float():
-            return "a number"
-        case list():
-            return "an array"
-        case _:
-            return "an object"
+    if value is None or isinstance(value, bool):
+        return TYPE_NAMES["null" if value is None else "boolean"]
+    kinds = {str: "string", int: "number", float: "number", list: "array"}
+    return TYPE_NAMES[kinds.get(type(value), "object")]
 
 
 def _name_of(path: Path) -> str:
@@ -140,7 +131,7 @@ def _words(error: "ValidationError", path: Path, name: str, report: Report) -> t
     bound: Any = error.validator_value
     match error.validator:
         case "type":
-            expected = _TYPE_NAMES[bound if isinstance(bound, str) else "string"]
+            expected = TYPE_NAMES[bound if isinstance(bound, str) else "string"]
             remedy = f"Write {expected}."
             if path[-1:] == ("command",) and isinstance(value, str):
                 remedy = f'Write its words: {_listed(value.split())}; for a shell: ["sh", "-c", {show(value)}].'
@@ -155,11 +146,8 @@ def _words(error: "ValidationError", path: Path, name: str, report: Report) -> t
         case "minimum" | "maximum" | "exclusiveMinimum":
             wanted = {"minimum": "at least", "maximum": "at most", "exclusiveMinimum": "more than"}[error.validator]
             wanted = f"{wanted} {bound:,}"
-            return (
-                "out-of-range",
-                f"{name} must be {wanted}, and is {show(value)}.",
-                f"Write a number that is {wanted}.",
-            )
+            message = f"{name} must be {wanted}, and is {show(value)}."
+            return "out-of-range", message, f"Write a number that is {wanted}."
         case "maxLength":
             message = f"{name} has {len(value):,} characters; {bound:,} are allowed."
             return "too-long", message, f"Shorten it to {bound:,} characters."
@@ -179,11 +167,8 @@ def _words(error: "ValidationError", path: Path, name: str, report: Report) -> t
         case "pattern":
             return "bad-form", f"{name} is {show(value)}, which has the wrong form.", _form(path, bound)
         case _ if error.schema is False:  # `target` beside `host`: it may not be there
-            return (
-                "host-and-target",
-                "A task for one host goes to the queue of that host, and to no other target.",
-                "Leave `target` out, or `host`.",
-            )
+            message = "A task for one host goes to the queue of that host, and to no other target."
+            return "host-and-target", message, "Leave `target` out, or `host`."
         case _:  # a keyword that the schema has and this function does not know: say it in the validator's words
             return "schema", f"{name}: {error.message[:300]}.", "See schemas/task-graph.json."
 
@@ -226,17 +211,10 @@ def _explain_unknown_key(
 ) -> None:
     place = (*path, key)
     if not path and extension and key in schemas.members("task-graph"):
-        report.add(
-            place,
-            "unknown-key",
-            f"`{key}` cannot be changed by an extension.",
-            "An extension holds `tasks`, `groups` of them, and `params` of its own, and nothing else.",
-        )
+        remedy = "An extension holds `tasks`, `groups` of them, and `params` of its own, and nothing else."
+        report.add(place, "unknown-key", f"`{key}` cannot be changed by an extension.", remedy)
         return
-    if not report.takes("unknown-key"):
-        report.more(1)
-        return
-    near = report.near(key, allowed)
+    near = report.near(key, allowed, "unknown-key")
     remedy = f"Known keys here: {', '.join(allowed)}."
     task_keys = schemas.members("task-graph", "task")
     if len(path) == 2 and path[0] == "tasks" and key in (*task_keys, *schemas.members("task-graph", "commandPayload")):
