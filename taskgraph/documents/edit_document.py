@@ -20,24 +20,8 @@ from taskgraph.model.errors import InvalidGraph
 from taskgraph.model.ids import slugid_from
 from taskgraph.model.json_strict import Path, canonical_json, show
 
-KEYS: Final = (
-    "task",
-    "requires",
-    "when",
-    "reruns",
-    "deadline",
-    "notBefore",
-    "maxRunTime",
-    "pendingTimeout",
-    "retry",
-    "active",
-    "priority",
-)
-"""What can be other about a task."""
-
-REMOVABLE: Final = frozenset({"deadline", "notBefore", "maxRunTime", "pendingTimeout", "retry"})
-"""Those that null takes away."""
-
+REMOVABLE: Final = ("deadline", "notBefore", "maxRunTime", "pendingTimeout", "retry")  # null takes these away
+KEYS: Final = ("task", "requires", "when", "reruns", *REMOVABLE, "active", "priority")  # what an edit can change
 _STAND_INS: Final = ("something", "something else")  # labels that a task requires for want of its own
 
 
@@ -187,13 +171,7 @@ def _updates(asked: Mapping[str, Any], report: Report, given: Given) -> dict[str
         _add_problems(invalid, asked, report)
         return {}
     return {
-        label: Update(
-            label,
-            frozenset(asked[label]),
-            node,
-            removed[label],
-            str(asked[label].get("deadline") or ""),
-        )
+        label: Update(label, frozenset(asked[label]), node, removed[label], str(asked[label].get("deadline") or ""))
         for label, node in document.tasks.items()
     }
 

@@ -1,10 +1,9 @@
 """Groups of tasks: who is in one, and what requirements on groups and of groups come to, task by task.
 
-A group may stand wherever a label does. Requiring it means requiring all of its tasks, and each of its tasks requires
-what it requires. Written out, M tasks before N tasks would be M × N edges; `wire` gives M + N, through two ends of a
-group: `done` waits for all that is in the group, `start` for all that the group requires. `logical` gives the edges
-from task to task. Unknown names pass through (they may be those of a graph that is extended); circles of groups must
-have been refused before. An end is a text that begins with a character which no label has.
+Written out, M tasks before N tasks would be M × N edges; `wire` gives M + N, through two ends of a group: `done` waits
+for all that is in the group, `start` for all that the group requires. `logical` gives the edges from task to task.
+Unknown names pass through (they may be those of a graph that is extended); circles of groups must have been refused
+before. An end is a text that begins with a character which no label has.
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,9 +24,8 @@ _GATE_WORTH: Final = 2  # edges; a row of its own costs about as much
 class Wiring:
     """What each node waits for, groups taken into account.
 
-    requires: of every task, labels and ends of groups. ends: of every end that is required, the same. A task that
-    groups do not touch has the very sequence that its node has. optional: of tasks that have such, those that need not
-    succeed: what a group requires for its tasks is none of them.
+    requires: of every task, labels and ends of groups. ends: of every end that is required, the same. optional: of
+    tasks that have such, the requirements that need not succeed: none that a group has for its tasks.
     """
 
     requires: Mapping[str, Sequence[str]]
@@ -64,25 +62,16 @@ def within(groups: Mapping[str, GroupNode], *, at_most: int | None = None) -> di
     """
     holders = containers(groups)
     found: dict[str, tuple[str, ...]] = {}
-    for name in _outer_first(groups, holders):
-        _place(name, holders, found, at_most)
-    for member in holders:
-        if member not in groups:
-            _place(member, holders, found, at_most)
+    for member in [*_outer_first(groups, holders), *(each for each in holders if each not in groups)]:
+        every: set[str] = set()
+        for holder in holders.get(member, ()):
+            every.add(holder)
+            every.update(found.get(holder, ()))
+            if at_most is not None and len(every) > at_most:
+                break
+        inside = sorted(every)
+        found[member] = tuple(inside if at_most is None else inside[: at_most + 1])
     return {member: inside for member, inside in found.items() if inside}
-
-
-def _place(
-    member: str, holders: Mapping[str, Sequence[str]], found: dict[str, tuple[str, ...]], at_most: int | None
-) -> None:
-    every: set[str] = set()
-    for holder in holders.get(member, ()):
-        every.add(holder)
-        every.update(found.get(holder, ()))
-        if at_most is not None and len(every) > at_most:
-            break
-    inside = sorted(every)
-    found[member] = tuple(inside if at_most is None else inside[: at_most + 1])
 
 
 def members(groups: Mapping[str, GroupNode]) -> dict[str, tuple[str, ...]]:

@@ -70,9 +70,6 @@ def mentions(text: str) -> bool:
     return PARAM in text or "\\u00" in text
 
 
-# --- values ----------------------------------------------------------------------------------------------------
-
-
 class Values:
     """The parameters of one document with their values.
 
@@ -211,9 +208,6 @@ def _is_a(value: Any, kind: str) -> bool:
     if kind == "integer" and isinstance(value, float):
         return value.is_integer()
     return isinstance(value, _CLASSES[kind])
-
-
-# --- replacing -------------------------------------------------------------------------------------------------
 
 
 def names_in(definitions: Iterable[Any]) -> frozenset[str]:

@@ -53,13 +53,11 @@ class PlanRow:
 class Plan:
     """The shape of a graph.
 
-    tasks, edges: how many. kept: requirements that rows keep for these edges: fewer, where tasks require groups.
-    groups: name -> labels of its tasks. depth: tasks on the longest path. width: the most tasks on one level, which is
-    what can run side by side when all take equally long. fan_in_max, fan_out_max: the most requirements and the most
-    waiters of one task, with its label ("" for a graph without edges). roots, leaves: labels that require nothing, that
-    no task requires. critical_path: labels in order of execution, the heaviest path by seconds if any are known, or the
-    longest. critical_seconds, total_seconds: None when no seconds are known. rows: in the order of the document.
-    levels: labels by level. limits: name of a group, "" for the graph -> so many tasks in flight.
+    kept: requirements that rows keep: fewer than edges, where tasks require groups. groups: name -> labels. depth:
+    tasks on the longest path. width: the most tasks on one level. fan_in_max, fan_out_max: the most requirements and
+    the most waiters of one task, with its label ("" for a graph without edges). critical_path: labels in order of
+    execution, the heaviest path by seconds if any are known, or the longest. critical_seconds, total_seconds: None when
+    no seconds are known. rows: in the order of the document. limits: group, "" for the graph -> tasks in flight.
     """
 
     tasks: int
@@ -119,6 +117,7 @@ def plan(document: GraphDocument, *, seconds: Callable[[TaskNode], float] | None
     fan_in_label = max(inner, key=lambda label: len(inner[label]), default="")
     fan_out_label = max(waiters, key=lambda label: len(waiters[label]), default="")
     edges = sum(map(len, inner.values()))
+    limits_of = [("", document.max_in_flight), *((one.name, one.max_in_flight) for one in document.groups.values())]
     return Plan(
         tasks=len(inner),
         edges=edges,
@@ -149,14 +148,7 @@ def plan(document: GraphDocument, *, seconds: Callable[[TaskNode], float] | None
         levels=tuple(map(tuple, by_level)),
         kept=document.edges if document.groups else edges,
         groups=grouping.members(document.groups),
-        limits={
-            name: most
-            for name, most in [
-                ("", document.max_in_flight),
-                *((g.name, g.max_in_flight) for g in document.groups.values()),
-            ]
-            if most
-        },
+        limits={name: most for name, most in limits_of if most},
     )
 
 
@@ -240,8 +232,6 @@ def to_table(plan: Plan) -> str:
         f"{label:{widths[0]}}{ndeps:{widths[1]}}{waiters}".rstrip() + "\n" for label, ndeps, waiters in lines
     )
 
-
-# --- pictures --------------------------------------------------------------------------------------------------
 
 _MERMAID_PLAIN = frozenset(" -_.,:/@()+=")
 

@@ -1,11 +1,8 @@
 """Submissions and extensions: from text to a validated GraphDocument, or to a list of everything that is wrong.
 
-A GraphDocument obeys `schemas/task-graph.json` and the rules that a schema cannot say: names that exist, no cycle, no
-key twice, sizes. Reading takes linear time, and recurses no deeper than limits.DOCUMENT_DEPTH_MAX.
-
-The stages, each on what the one before has left usable: encoding, depth, syntax (these three end the reading), numbers
-and duplicate keys, schema, groups, requirements, references, sizes, cycles. At most PROBLEMS_MAX problems are listed,
-and the rest is counted, so that one mistake made fifty thousand times does not hide another.
+Reading takes linear time, and recurses no deeper than limits.DOCUMENT_DEPTH_MAX. Each stage looks at what those before
+have left usable: encoding, depth, syntax (these three end the reading), numbers and duplicate keys, schema, groups,
+requirements, references, sizes, cycles.
 """
 
 import contextlib
@@ -30,10 +27,7 @@ from taskgraph.model.states import FailurePolicy, When
 
 @contextlib.contextmanager
 def collector_paused() -> Iterator[None]:
-    """No search for cyclic garbage meanwhile: for code that makes a great many values, none in a circle, to be kept.
-
-    The collector would look through all of them again and again as they grow in number, which takes half of the time.
-    """
+    """No search for cyclic garbage meanwhile: it takes half of the time of code that makes a great many values."""
     was_on = gc.isenabled()
     gc.disable()
     try:
@@ -41,9 +35,6 @@ def collector_paused() -> Iterator[None]:
     finally:
         if was_on:
             gc.enable()
-
-
-# --- reading ---------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +70,7 @@ def read_document(
     report = Report(source)
     with collector_paused():
         obj = _parse(text, report)
-        return _document(obj, kind, report, given, parameters.mentions(report.text or ""))
+        return _document(obj, kind, report, given, mentions=parameters.mentions(report.text or ""))
 
 
 def document_from_object(
@@ -92,12 +83,10 @@ def document_from_object(
     report = Report(source)
     with collector_paused():
         copied = _copy(obj, report)
-        if report.count:
-            # A value that JSON does not have would be reported again, as a wrong type, by the schema.
-            report.raise_if_any()
+        report.raise_if_any()  # the schema would report a value that JSON does not have again, as a wrong type
         for fault in json_strict.faults(copied):
             report.add(fault.path, fault.code, fault.message, fault.remedy)
-        return _document(copied, kind, report, given, True)
+        return _document(copied, kind, report, given, mentions=True)
 
 
 def read_json(text: bytes | str, *, source: str = "document") -> Any:
@@ -141,28 +130,27 @@ def _parse(text: bytes | str, report: Report) -> Any:
 
 
 def _syntax_remedy(error: json.JSONDecodeError) -> str:
-    here = error.doc[error.pos : error.pos + 2]
-    before = error.doc[: error.pos].rstrip()[-1:]
-    match here[:1], before:
-        case "'", _:
-            return "Strings and keys take double quotes."
-        case "/" | "#", _:
-            return "JSON has no comments."
-        case ("}" | "]", ",") | (",", _):
-            return "Remove the comma after the last member."
-        case "", _:
-            return "The text ends too early; a bracket or quote is not closed."
-        case _:
-            pass
-    if error.msg.startswith("Illegal trailing comma"):
+    here, before = error.doc[error.pos : error.pos + 1], error.doc[: error.pos].rstrip()[-1:]
+    if here == "'":
+        return "Strings and keys take double quotes."
+    if here in ("/", "#"):
+        return "JSON has no comments."
+    if here == "," or (here in ("}", "]") and before == ","):
         return "Remove the comma after the last member."
-    if error.msg.startswith("Extra data"):
-        return "A document is one JSON value; remove what follows it."
-    if error.msg.startswith("Invalid control character"):
-        return "Write line breaks and tabs inside strings as \\n and \\t."
-    if error.msg.startswith("Unterminated string"):
-        return "Close the string with a double quote."
+    if not here:
+        return "The text ends too early; a bracket or quote is not closed."
+    for beginning, remedy in _SYNTAX_REMEDIES.items():
+        if error.msg.startswith(beginning):
+            return remedy
     return "Correct the text at this place."
+
+
+_SYNTAX_REMEDIES: Final = {
+    "Illegal trailing comma": "Remove the comma after the last member.",
+    "Extra data": "A document is one JSON value; remove what follows it.",
+    "Invalid control character": "Write line breaks and tabs inside strings as \\n and \\t.",
+    "Unterminated string": "Close the string with a double quote.",
+}
 
 
 def _copy(obj: object, report: Report, path: Path = ()) -> Any:
@@ -199,12 +187,7 @@ def _article(noun: str) -> str:
     return f"{'an' if noun[:1].lower() in 'aeiou' else 'a'} {noun}"
 
 
-# --- checking --------------------------------------------------------------------------------------------------
-
-
-def _document(
-    obj: Any, kind: Kind, report: Report, given: Given = NOTHING_GIVEN, mentions: bool = True
-) -> GraphDocument:
+def _document(obj: Any, kind: Kind, report: Report, given: Given, *, mentions: bool) -> GraphDocument:
     """Schema, requirements, references, sizes and cycles of a value, which it takes apart; raises InvalidGraph.
 
     mentions: whether there may be `$param` objects in it.
@@ -284,7 +267,18 @@ def _tasks_and_groups(
                 results.append((label, taken))
             if not report.count:
                 requires = tuple([once.get(required, required) for required in wanted])
-                nodes[label] = _node(label, node, requires, optional)
+                nodes[label] = TaskNode(
+                    label,
+                    requires,
+                    int(node.get("reruns", 0)),
+                    node["task"],
+                    str(node.get("when", When.ALL_COMPLETED)),
+                    optional,
+                    notify=node.get("notify", {}),
+                    timing=timing.of_node(node),
+                    active=node.get("active", True),
+                    priority=node.get("priority", ""),
+                )
                 requirements[label] = requires
                 tasks[label] = None  # the node takes its place: a large document is not kept twice
     if len(channels) > limits.CHANNELS_MAX:
@@ -298,21 +292,6 @@ def _tasks_and_groups(
         checks.check_results(results, requirements, labels, kind, report)
     form.close()
     return nodes, groups
-
-
-def _node(label: str, node: Mapping[str, Any], requires: tuple[str, ...], optional: frozenset[str]) -> TaskNode:
-    return TaskNode(
-        label,
-        requires,
-        int(node.get("reruns", 0)),
-        node["task"],
-        str(node.get("when", When.ALL_COMPLETED)),
-        optional,
-        notify=node.get("notify", {}),
-        timing=timing.of_node(node),
-        active=node.get("active", True),
-        priority=node.get("priority", ""),
-    )
 
 
 def _put_in(

@@ -18,20 +18,13 @@ from taskgraph.model.json_strict import Path, compact_json, faults, show, too_de
 from taskgraph.model.states import TaskState
 from taskgraph.model.utf16 import utf16_units
 
-OUTPUT: Final = "output"
-"""Key of a resolution: the output of the task."""
-
-NO_OUTPUT: Final = "noOutput"
-"""Key of a resolution: why a result of the task is no output."""
-
+OUTPUT: Final = "output"  # key of a resolution: the output of the task
+NO_OUTPUT: Final = "noOutput"  # key of a resolution: why a result of the task is no output
 _OUTPUT_DEPTH_MAX: Final = limits.DOCUMENT_DEPTH_MAX - 8  # a message puts some objects around it
 _KEYS: Final = frozenset({RESULT, "path", "default"})
 _STORED_KEYS: Final = frozenset({RESULT, "label", "path", "default"})
 _UTF8_BYTES_MAX: Final = 8 * limits.OUTPUT_CHARS_MAX  # of what may, without its blanks and escapes, be short enough
 _WITHOUT: Final = (TaskState.SKIPPED, TaskState.FAILED, TaskState.EXCEPTION)
-
-
-# --- what a task hands on --------------------------------------------------------------------------------------
 
 
 def handed_on(result: bytes) -> dict[str, Any]:
@@ -46,9 +39,6 @@ def handed_on(result: bytes) -> dict[str, Any]:
     if next(faults(value), None) is not None:
         return {NO_OUTPUT: "the result holds a number beyond 64 bits, or half a character"}
     return {NO_OUTPUT: too_long} if utf16_units(compact_json(value)) > limits.OUTPUT_CHARS_MAX else {OUTPUT: value}
-
-
-# --- `$result` in a document -----------------------------------------------------------------------------------
 
 
 def wrong_form(here: Mapping[str, Any]) -> str:
@@ -75,8 +65,6 @@ def stored(here: Mapping[str, Any], task_id: str) -> dict[str, Any]:
 
 Resolved = tuple[str, Mapping[str, Any] | None]
 """What a row says of a task: its state, and its resolution if it has one."""
-
-# --- `$result` on a row ----------------------------------------------------------------------------------------
 
 
 class NoResult(InvalidInput):

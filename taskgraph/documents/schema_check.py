@@ -46,8 +46,6 @@ def is_param_name(text: Any) -> bool:
     return isinstance(text, str) and _PARAM_NAME.fullmatch(text) is not None
 
 
-# --- findings of the schema in words ------------------------------------------------------------------------------
-
 TYPE_NAMES: Final = {
     "object": "an object",
     "array": "an array",
@@ -178,32 +176,26 @@ def _listed(words: Sequence[str]) -> str:
 
 
 def _form(path: Path, pattern: str) -> str:
-    match path[-1:]:
-        case ("target",):
-            return "A target has 1 to 40 lower-case letters and digits, and single hyphens between them."
-        case ("executor",):
-            return "An executor is a lower-case letter followed by lower-case letters, digits and hyphens, 40 at most."
-        case ("host",):
-            return "A host begins with a letter or digit; letters, digits and . _ - may follow, 63 characters at most."
-        case _ if "workerLabels" in path:
-            return (
-                "A worker's label begins with a letter or digit; . _ : / = + - may follow too, 63 characters at most."
-            )
-        case ("queue",):
-            return "A queue's name has 3 to 63 lower-case letters and digits, and single hyphens between them."
-        case ("webhook",):
-            return (
-                "An address begins with https:// or http:// and a host, whose port is 65535 at most; it holds neither "
-                "blanks nor backslashes nor characters beyond ASCII."
-            )
-        case ("secret",):
-            return "The name of a secret is a letter followed by letters, digits and underscores."
-        case _ if "requires" in path or path[:1] == ("groups",):
-            return "A label has no control characters."
-        case _ if "payload" in path:
-            return "A command line cannot carry NUL characters."
-        case _:
-            return f"It must match {pattern}."
+    if path[-1:] and path[-1] in _FORMS:
+        return _FORMS[path[-1]]
+    if "workerLabels" in path:
+        return "A worker's label begins with a letter or digit; . _ : / = + - may follow too, 63 characters at most."
+    if "requires" in path or path[:1] == ("groups",):
+        return "A label has no control characters."
+    return "A command line cannot carry NUL characters." if "payload" in path else f"It must match {pattern}."
+
+
+_FORMS: Final[dict[str | int, str]] = {
+    "target": "A target has 1 to 40 lower-case letters and digits, and single hyphens between them.",
+    "executor": ("An executor is a lower-case letter followed by lower-case letters, digits and hyphens, 40 at most."),
+    "host": "A host begins with a letter or digit; letters, digits and . _ - may follow, 63 characters at most.",
+    "queue": "A queue's name has 3 to 63 lower-case letters and digits, and single hyphens between them.",
+    "webhook": (
+        "An address begins with https:// or http:// and a host, whose port is 65535 at most; it holds neither "
+        "blanks nor backslashes nor characters beyond ASCII."
+    ),
+    "secret": "The name of a secret is a letter followed by letters, digits and underscores.",
+}
 
 
 def _explain_unknown_key(

@@ -20,8 +20,7 @@ from taskgraph.model.json_pointer import pointer
 from taskgraph.model.json_strict import Path, show
 
 _JUDGED: Final = (None, *sorted(BUILT_IN_EXECUTORS - {"noop"}))
-_CHOOSING: Final = frozenset({"command", "call"})
-"""Keys of a payload that say which built-in executor runs the task."""
+_CHOOSING: Final = frozenset({"command", "call"})  # keys of a payload that say which built-in executor runs the task
 
 
 def check_keys(label: str, task: dict[str, Any], report: Report) -> None:

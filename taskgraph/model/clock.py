@@ -11,8 +11,6 @@ from taskgraph.model.ids import slugid_from
 
 
 class Clock(Protocol):
-    """What the protocol may know of time, chance and identity."""
-
     def now(self) -> datetime:
         """The time of day, aware, in UTC."""
 

@@ -7,16 +7,13 @@ Rows of another version lack some columns, and people edit rows. Code that decid
 import json
 from collections.abc import Callable, Mapping
 from datetime import datetime
-from typing import Any, Final
+from typing import Any
 
 from taskgraph.model.states import TaskState
 
 Value = str | int | bool | float | datetime
-"""Columns hold text, Int32, booleans, doubles, or aware datetimes (returned in UTC, to the microsecond)."""
-
+"""Text, Int32, boolean, double, or an aware time (returned in UTC, to the microsecond)."""
 Columns = Mapping[str, Value]
-
-_NOBODY: Final = (None, "", "[]")
 
 
 def integer(columns: Columns, name: str) -> int:
@@ -30,7 +27,6 @@ def time_of(columns: Columns, name: str) -> datetime | None:
 
 
 def listed(columns: Columns, name: str) -> list[Any]:
-    """A list that is written as JSON, empty where there is none."""
     try:
         found = json.loads(str(columns.get(name, "") or "[]"))
     except ValueError:
@@ -44,7 +40,7 @@ def texts(columns: Columns, name: str) -> list[str]:
 
 def is_held(held: object) -> bool:
     """Whether the column `held` of a graph or task names a holder."""
-    return held not in _NOBODY
+    return held not in (None, "", "[]")
 
 
 def is_cancelled(column: Callable[[str], object]) -> bool:

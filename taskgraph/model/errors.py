@@ -27,13 +27,13 @@ _PLACES_MAX: Final = 12
 
 
 class Trail(str):
-    """What broke, and on which way: a text of its own kind, so that who listens to a log knows a bug when it comes."""
+    """Where an error broke, as a text of its own class, by which a listener to a log knows a bug."""
 
     __slots__ = ()
 
 
 def trail(error: BaseException) -> Trail:
-    """What broke, and on which way, for a log: without the error's own text, which may quote what a task was given."""
+    """The class and the places of an error, for a log: without its text, which may quote what a task was given."""
     found = error.__traceback__
     places: list[str] = []
     while found is not None:

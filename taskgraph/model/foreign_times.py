@@ -1,9 +1,8 @@
 """Times that another process wrote, and what they are worth where clocks differ.
 
-A lease, a lead, a pause or a hidden message ends at `now + length` by the clock of the process that wrote it. An end
-further off than the length (and some slack) was written by a clock that was ahead, or is read by one that is behind,
-and holds nothing up: so no clock delays anything for longer than the length itself. Of two wishes the later one counts:
-a process that has seen the first asks later than that, whatever its clock says.
+A lease, a lead, a pause or a hidden message ends at `now + length` by its writer's clock. An end further off than the
+length (and some slack) comes of clocks that differ, and holds nothing up. Of two wishes the later one counts: a process
+that has seen the first asks later than that, whatever its clock says.
 """
 
 from collections.abc import Iterable

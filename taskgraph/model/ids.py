@@ -31,7 +31,7 @@ _TARGET: Final = "target:"
 
 
 def by_target(name: str) -> str:
-    """What holds a task back whose target is paused; no row says so, for that is the gate's."""
+    """The holder of a task whose target is paused; no row has it, for that is the gate's."""
     return _TARGET + name
 
 

@@ -37,7 +37,7 @@ class NoSuchPlace(LookupError):
 
 
 def steps(text: str) -> tuple[str, ...]:
-    """The tokens of a JSON pointer (RFC 6901); none for "", which is the whole value. Raises ValueError for another."""
+    """The tokens of a JSON pointer (RFC 6901); none for "", the whole value. Raises ValueError for other texts."""
     if not text:
         return ()
     first, *tokens = text.split("/")

@@ -13,9 +13,7 @@ from typing import Any, Final
 
 from taskgraph.model.utf16 import has_surrogate
 
-Path = tuple[str | int, ...]
-"""A place in a JSON value: the tokens of its JSON pointer, with array positions as numbers."""
-
+Path = tuple[str | int, ...]  # A place in a JSON value: the tokens of its JSON pointer, with array positions as numbers
 INTEGER_MAX: Final = 2**63 - 1
 INTEGER_MIN: Final = -(2**63)
 _BEYOND: Final = 2**80  # stands for an integer whose digits are not worth converting: out of range as well

@@ -5,9 +5,8 @@ Commands are named by what is to be done (`add-tasks`, `cancel`, `edit`, `rerun`
 or writes them under the etag that its sender saw. Reading is strict about what is named here, passes over keys that it
 does not know, and leaves a higher version to a newer reader.
 
-Each message has a schema, `schemas/message-<type>.json`. The checks below are the same ones written out, and a test
-holds the two against each other: they give the sentence of each problem, and build the values in hardly more than the
-time that `jsonschema-rs`, which a handler need not load, takes for its yes or no.
+Each message has a schema, `schemas/message-<type>.json`. The checks below are the same ones written out, with a
+sentence for each problem, so that a handler need not load `jsonschema-rs`; a test compares the two.
 """
 
 import base64
@@ -53,7 +52,7 @@ _Runs = tuple[tuple[tuple[str, int], ...], Mapping[str, "Seen"], Mapping[str, st
 
 
 class UnknownVersion(TaskgraphError):
-    """A message of a higher version: well made, and not for this reader. It is left for a newer one (P23)."""
+    """A message of a higher version. It is left for a newer reader (P23)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,12 +150,11 @@ class SendReady:
 class TaskResult:
     """How one run ended.
 
-    claim: of the run, without which no result counts (D10). ended: RFC 3339. resolution: `failed` (bool), and where
-    known `resultUrl`, `logsUrl`, `reason`, `exitCode`; other keys are kept. exception: the run never got to an answer,
-    so no rerun will help. temporary: it failed for the moment, and retry_after is how many seconds it asks to be left
-    alone, None if it does not say. etag: of the task's row as its worker last wrote it, over: of the row as it stood
-    before the claim, with no other write between the two; "" if not known. A process with that row need not read it.
-    routing: see RunTasks; for listeners, and nothing is decided by it.
+    claim: of the run; no result counts without it (D10). ended: RFC 3339. resolution: `failed` (bool), and where known
+    `resultUrl`, `logsUrl`, `reason`, `exitCode`; other keys are kept. exception: the run got to no answer, so no rerun
+    will help. temporary: it failed for the moment; retry_after: seconds to wait, None if it does not say. etag: of the
+    task's row as its worker last wrote it, over: of the row before the claim, with no write between; "" if not known. A
+    process with that row need not read it. routing: see RunTasks; for listeners.
     """
 
     task: str
@@ -191,9 +189,8 @@ class TaskFailed:
 class Seen:
     """What the sender of a work message knew of a pending task: it spares the worker a read.
 
-    etag: of the row that stood so. label, definition: as the row has them (the definition as JSON text). next: the one
-    task that requires this one and waits for nothing else, "" if there is none such. A claim under this etag holds
-    only if the row still is what the sender saw; a receiver that finds another reads it.
+    etag: of the row; a claim under it fails if the row has changed since. label, definition: as the row has them. next:
+    the one task that requires this one and waits for nothing else, "" if there is none.
     """
 
     etag: str
@@ -206,9 +203,8 @@ class Seen:
 class RunTasks:
     """Work for one target: 1..32 tasks of one graph, each with the number of the run that is wanted.
 
-    seen: taskId -> what was known of it; it may lack any of them. level: the tasks have this one (see `priorities`) and
-    were sent to its queue too: a process that does not know that it is used looks; "" where that is no news.
-    routing: taskId -> of its graph, a dot, and its own, for those that have one, as far as the sender knows the row.
+    seen: taskId -> what was known of it; it may lack any. level: of the tasks (see `priorities`), also sent to its own
+    queue; "" where receivers know that it is used. routing: taskId -> its graph's, a dot, its own; it may lack any.
     """
 
     graph: str
@@ -287,10 +283,9 @@ def _result_object(result: TaskResult) -> dict[str, Any]:
 
 
 def to_text(message: Message) -> str:
-    """Compact JSON in ASCII alone, so that no transport between here and the reader can stumble over a character.
+    """Compact JSON in ASCII alone; a lone surrogate, which no store can carry, is written as U+FFFD.
 
-    A lone surrogate, which no store can carry, is written as U+FFFD. Raises InvalidMessage for a resolution that JSON
-    cannot hold. The size is not checked: see `bundles`, and the limit of the queues.
+    Raises InvalidMessage for a resolution that JSON cannot hold. The size is not checked: see `bundles`.
     """
     try:
         text = _ASCII_JSON(to_object(message))
@@ -483,7 +478,7 @@ def _cancelled(obj: Mapping[str, Any], key: str) -> tuple[tuple[str, int], ...]:
 
 
 def _result(entry: Any, *, failed: bool) -> TaskResult:
-    """One entry. What is plainly good is seen here, because there are many; whatever else is there has a rule above."""
+    """One entry. What is plainly good is seen here, because there are many; the readers above name what is not."""
     name = "an entry of `tasks`"
     obj = _object(entry, name)
     get = obj.get

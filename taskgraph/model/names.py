@@ -7,8 +7,7 @@ from typing import Final
 from taskgraph.model.messages import EVENT_TYPES, Message, type_of
 from taskgraph.model.priorities import NORMAL
 
-OWN: Final = "0"
-"""First character of the names of queues that one process keeps for itself; no prefix of a store begins with it."""
+OWN: Final = "0"  # begins the names of queues that one process keeps for itself; no prefix of a store does
 
 _LEVEL_WORDS: Final = {"highest": "max", "high": "high", "low": "low", "lowest": "min"}
 
@@ -35,10 +34,7 @@ class QueueNames:
 
     @property
     def received(self) -> tuple[str, ...]:
-        """The queues that handlers receive from.
-
-        The common one is among them always: somebody may have sent before the setting was changed.
-        """
+        """The queues that handlers receive from: always the common one too, for messages of an earlier setting."""
         own = [f"{self.prefix}-{kind}" for kind in EVENT_TYPES] if self.per_operation else []
         return (self.events, *own)
 
@@ -57,20 +53,11 @@ class QueueNames:
         return f"{queue}-poison"
 
 
-LIVE: Final = "index:live"
-"""Partition that names every graph which the sweep must look at; `:` is in no graph id."""
-
-ALL: Final = "index:graphs"
-"""Partition that lists every graph, newest first."""
-
-POISON: Final = "index:poison"
-"""Partition of messages that were set aside."""
-
-TOMBSTONES: Final = "index:tombstones"
-"""Partition that names deleted graphs by when their ids may be given again, the earliest first."""
-
-KEEPING: Final = "index:keeping"
-"""Partition of one row: how far the look for graphs that are older than is kept has come."""
+LIVE: Final = "index:live"  # partition that names every graph which the sweep must look at; `:` is in no graph id
+ALL: Final = "index:graphs"  # partition that lists every graph, newest first
+POISON: Final = "index:poison"  # partition of messages that were set aside
+TOMBSTONES: Final = "index:tombstones"  # partition of deleted graphs, by when their ids may be given again
+KEEPING: Final = "index:keeping"  # partition of one row: how far the look for graphs older than is kept has come
 
 _NEWEST_FIRST: Final = 10**15
 

@@ -10,15 +10,9 @@ from typing import Any, Final
 
 from taskgraph.model import limits
 
-LEVELS: Final = ("highest", "high", "normal", "low", "lowest")
-"""All levels, the highest first."""
-
-NORMAL: Final = "normal"
-"""The level of a task that says nothing, and of which nothing is written."""
-
-COLUMN: Final = "priority"
-"""Of a task row, and of a graph row for tasks that come later; absent for `normal`."""
-
+LEVELS: Final = ("highest", "high", "normal", "low", "lowest")  # all levels, the highest first
+NORMAL: Final = "normal"  # the level of a task that says nothing, and of which nothing is written
+COLUMN: Final = "priority"  # of a task row, and of a graph row for tasks that come later; absent for `normal`
 _RANKS: Final = {level: rank for rank, level in enumerate(LEVELS)}
 NORMAL_RANK: Final = _RANKS[NORMAL]
 _TURNS: Final = 4  # of so many turns, one begins a level further down

@@ -1,15 +1,8 @@
 """The JSON schemas of every document and message, and validators for them.
 
-The schemas lie beside the package (source tree) or inside it (installed wheel). References between them are resolved
-among the files of that one folder; nothing is fetched.
-
-Two libraries share the work. `jsonschema-rs` says whether a value obeys: some microseconds for a task. `jsonschema`,
-a hundred times slower, finds what is wrong with a value that does not; its findings carry what a sentence needs. Tests
-hold the two against each other.
-
-The dialect is JSON Schema 2020-12 with three clarifications, none of which changes what a schema says: a final `$` of
-a pattern means the end of the text (Python's own also matches before a last line break), `date-time` is asserted, and
-`uniqueItems` takes linear time.
+`jsonschema-rs` says whether a value obeys: some microseconds for a task. `jsonschema`, a hundred times slower, finds
+what is wrong with a value that does not. The dialect is JSON Schema 2020-12; a final `$` of a pattern means the end of
+the text (Python's own also matches before a last line break), `date-time` is asserted, `uniqueItems` takes linear time.
 """
 
 import functools
@@ -29,12 +22,9 @@ if TYPE_CHECKING:
 
 
 _ID: Final = "urn:taskgraph:schema:"
-
 _DATE_TIME = re.compile(
     r"(\d{4}-\d{2}-\d{2})[Tt](\d{2}:\d{2}:)(\d{2})(\.\d+)?([Zz]|[+-](?:[01]\d|2[0-3]):[0-5]\d)", re.ASCII
 )
-
-
 # What nearly all of them look like: seen to be right without taking it apart.
 _PLAIN_DATE_TIME = re.compile(
     r"(?:19|20)\d\d-(?:0[1-9]|1[0-2])-(?:0[1-9]|1\d|2[0-8])T(?:[01]\d|2[0-3]):[0-5]\d:[0-5]\d(?:\.\d+)?"
@@ -191,7 +181,7 @@ def validator(name: str, part: str = "") -> Validator:
 
 @functools.cache
 def envelope(name: str, *members: str) -> Validator:
-    """The validator of a schema for which these members are objects, whatever is in them: that is checked apart."""
+    """The validator of a schema that looks at these members no closer than that they are objects."""
     whole = schema(name)
     properties = dict(whole["properties"])
     for key in members:

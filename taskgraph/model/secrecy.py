@@ -1,11 +1,8 @@
 """Which settings of a process are secrets, and what of them the commands of tasks may have.
 
-Documents come from others, and a command sees the environment that it is given. So a worker's commands get its
-environment without its secrets: names that Azure, its libraries, OpenTelemetry and taskgraph itself read secrets from,
-and any value that holds the key of an account.
-
-A process of the same user can look at another one's memory and first environment, unless the system forbids it: so
-`withdraw` asks for that, too, where it can. Against root there is no help.
+A worker's commands get its environment without its secrets: names that Azure, its libraries, OpenTelemetry and
+taskgraph read secrets from, and values that hold the key of an account. A process of the same user could still look at
+the memory and first environment of the worker, so `withdraw` has the system forbid that where it can.
 """
 
 import os

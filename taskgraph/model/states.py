@@ -49,30 +49,22 @@ class When(StrEnum):
 
 def condition_words(when: str) -> str:
     """A condition for people, "" for the usual one."""
-    match when:
-        case When.ALL_RESOLVED:
-            return "runs once all have ended, well or not, unless one was skipped"
-        case When.ANY_FAILED:
-            return "runs if any of them failed"
-        case When.ALWAYS:
-            return "runs whatever becomes of them"
-        case _:
-            return ""
+    return _CONDITION_WORDS.get(when, "")
 
 
+_CONDITION_WORDS: Final[dict[str, str]] = {
+    When.ALL_RESOLVED: "runs once all have ended, well or not, unless one was skipped",
+    When.ANY_FAILED: "runs if any of them failed",
+    When.ALWAYS: "runs whatever becomes of them",
+}
 TASK_UNRESOLVED: Final = frozenset({TaskState.UNSCHEDULED, TaskState.PENDING, TaskState.RUNNING})
 
-GRAPH_GONE: Final = frozenset({GraphState.DELETING, GraphState.DELETED})
-"""States in which nothing is decided about a graph any more: messages about it come late, and are dropped."""
+GRAPH_GONE: Final = frozenset({GraphState.DELETING, GraphState.DELETED})  # messages about it come late: dropped
 
 GRAPH_ENDED: Final = frozenset({GraphState.FINISHED, GraphState.CANCELLED})
 
-PAUSED: Final = "paused"
-"""In a column `held`: the whole graph is paused."""
-
-INACTIVE: Final = "inactive"
-"""In a column `held`: this task is not active."""
-
+PAUSED: Final = "paused"  # in a column `held`: the whole graph is paused
+INACTIVE: Final = "inactive"  # in a column `held`: this task is not active
 _GROUP: Final = "group:"
 
 
@@ -82,5 +74,5 @@ def by_group(name: str) -> str:
 
 
 def held_group(holder: str) -> str:
-    """The group that an entry of a column `held` speaks of, "" for the whole graph and for a single task."""
+    """The group of an entry of a column `held`, "" for the whole graph and for a single task."""
     return holder.removeprefix(_GROUP) if holder.startswith(_GROUP) else ""

@@ -1,8 +1,6 @@
-"""When a task may run, how often it is tried again, and how long it may take.
+"""When a task may run, how often it is tried again, and how long it may take: keys of nodes, and columns of rows.
 
-The keys of a task node that speak of time (`notBefore`, `retry`, `maxRunTime`, `pendingTimeout`), and what follows from
-the columns that they become. The jitter of a pause is made of the taskId and the number of the run, so that deciding
-twice gives the same.
+The jitter of a pause is made of the taskId and the number of the run, so that deciding twice gives the same.
 """
 
 import hashlib
@@ -16,19 +14,15 @@ from taskgraph.model.columns import is_held
 from taskgraph.model.ids import value
 from taskgraph.model.states import GraphState, TaskState
 
-NODE_KEYS: Final = ("notBefore", "retry", "maxRunTime", "pendingTimeout")
-"""Keys of a task node that speak of time."""
-
+NODE_KEYS: Final = ("notBefore", "retry", "maxRunTime", "pendingTimeout")  # keys of a task node that speak of time
 TEMPORARY_EXIT_CODES: Final = frozenset({75, 111})
-"""Exit codes of a command that mean "try again later": EX_TEMPFAIL of sysexits.h, and that of qmail's programs."""
+"""They mean "try again later": EX_TEMPFAIL of sysexits.h, and that of qmail's programs."""
 
 DEADLINE_EXCEEDED: Final = "deadline-exceeded"
 PENDING_TIMEOUT: Final = "pending-timeout"
 MAX_RUN_TIME_EXCEEDED: Final = "max-run-time-exceeded"
 
-Columns = Callable[[str], object]
-"""Gives the value of a column of a task row, None where the row has none."""
-
+Columns = Callable[[str], object]  # gives the value of a column of a task row, None where the row has none
 NEVER: Final = datetime(9999, 12, 31, tzinfo=UTC)
 """A time that never comes, for a column that cannot be taken away again."""
 
@@ -51,11 +45,8 @@ class Retry:
 RETRY_DEFAULT: Final = Retry()
 
 
-# --- documents -------------------------------------------------------------------------------------------------
-
-
 def of_node(node: Mapping[str, Any]) -> dict[str, Any]:
-    """What a node says of time, in the order of NODE_KEYS; empty for most."""
+    """The keys of a node that speak of time; empty for most."""
     return {key: node[key] for key in NODE_KEYS if key in node}
 
 
@@ -73,9 +64,6 @@ def retry_text(retry: Mapping[str, Any]) -> str:
     return json.dumps(kept, separators=(",", ":")) if kept else ""
 
 
-# --- what a definition says to a worker ------------------------------------------------------------------------
-
-
 def run_seconds_max(definition: Mapping[str, Any]) -> float | None:
     """How long one run may take, None for as long as it likes."""
     seconds = definition.get("maxRunTime")
@@ -91,9 +79,6 @@ def temporary_exit_codes(definition: Mapping[str, Any]) -> frozenset[int]:
     if not isinstance(codes, list | tuple):
         return TEMPORARY_EXIT_CODES
     return frozenset(int(code) for code in codes if isinstance(code, int | float))
-
-
-# --- what follows from columns ---------------------------------------------------------------------------------
 
 
 def retry_of(text: str) -> Retry:

@@ -19,17 +19,15 @@ from taskgraph.model.timing import clock_text, not_yet_seconds, overdue, ready_s
 from taskgraph.protocol.concurrency import full_limit, scopes_of
 from taskgraph.protocol.leases import lease
 from taskgraph.queries import targets as gates
+from taskgraph.queries.lookup import labels_in_flight
 from taskgraph.queries.rows import NEWER, is_known, newer_words, object_of, status_of_task
-from taskgraph.queries.statuses import labels_in_flight
 from taskgraph.queries.targets import TargetLimit
 from taskgraph.queries.values import Reason, TaskStatus
 from taskgraph.queries.workers import Crew
 from taskgraph.storage.queues import Queues
 from taskgraph.storage.tables import Row, Tables
 
-NAMED_MAX = 5
-"""Tasks, workers or groups that one sentence names."""
-
+NAMED_MAX = 5  # tasks, workers or groups that one sentence names
 _SWEEPS = "run `taskgraph serve`, which sweeps"
 
 
@@ -94,7 +92,6 @@ class Causes:
         return await self._unclaimed(row, status, since)
 
     async def _unclaimed(self, row: Row, status: TaskStatus, since: datetime | None) -> tuple[str, str]:
-        """Nothing keeps it from running but that no worker has taken it."""
         level, aged = await self._level(row)
         queue = self.names.work(status.target, level)
         if queue not in self.queued:
@@ -160,7 +157,7 @@ class Causes:
         if self.graph_state in (GraphState.CANCELLING, GraphState.CANCELLED):
             return text, "its graph is over: submit it again under another id"
         if self.final:
-            return text, "mend it, and submit the graph again under another id: its dependents have been told"
+            return text, "mend it, and submit the graph again under another id: its failure has reached its dependents"
         rerun = typed("rerun", self.graph_id, status.label, status.task_id)
         if status.deadline is not None and status.deadline <= self.clock.now():
             word = shlex.quote(status.label)

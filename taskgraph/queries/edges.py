@@ -13,7 +13,7 @@ from taskgraph.model import limits
 from taskgraph.model.errors import IntegrityError
 from taskgraph.model.ids import GRAPH, is_relay, is_shared, owner_of, row_key
 from taskgraph.model.row_schema import ROWS
-from taskgraph.storage.tables import Range, Row, Tables, prefix
+from taskgraph.storage.tables import Range, Row, Tables, pages, prefix, query_all
 
 _LISTS: Final = [each.name for each in ROWS["join"] if each.kind == "references"]
 
@@ -84,13 +84,8 @@ class Edges:
         return [row for key in wanted if (row := self._relays[key]) is not None]
 
     async def _load_range(self, start: str) -> None:
-        continuation: str | None = None
-        while True:
-            page = await self._tables.query(self._graph_id, prefix(start, select=_LISTS), continuation=continuation)
-            self._relays.update((row.key, row) for row in page.rows)
-            continuation = page.continuation
-            if continuation is None:
-                return
+        rows = await query_all(self._tables, self._graph_id, prefix(start, select=_LISTS))
+        self._relays.update((row.key, row) for row in rows)
 
     async def labels(self, task_ids: Iterable[str], tasks: int) -> dict[str, str]:
         """The label of each task; its id where there is no row. tasks: how many the graph has."""
@@ -99,17 +94,12 @@ class Edges:
             rows: Sequence[Row | None] = await self._tables.get(self._graph_id, [row_key(each) for each in wanted])
             return {each: _label(row, each) for each, row in zip(wanted, rows, strict=True)}
         found = dict.fromkeys(wanted, "")
-        continuation: str | None = None
-        while True:
-            every = Range("task:", "task;", select=("label",))
-            page = await self._tables.query(self._graph_id, every, continuation=continuation)
+        async for page in pages(self._tables, self._graph_id, Range("task:", "task;", select=("label",))):
             for row in page.rows:
                 own = row.key.removeprefix("task:")
                 if own in found:
                     found[own] = _label(row, own)
-            continuation = page.continuation
-            if continuation is None:
-                return {each: label or each for each, label in found.items()}
+        return {each: label or each for each, label in found.items()}
 
 
 def _label(row: Row | None, own: str) -> str:

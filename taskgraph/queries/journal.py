@@ -11,7 +11,7 @@ from taskgraph.model.errors import InvalidInput
 from taskgraph.model.json_strict import show
 from taskgraph.model.states import GRAPH_ENDED
 from taskgraph.protocol.decide import event_key
-from taskgraph.queries.lookup import Lookup, check_graph_id
+from taskgraph.queries.lookup import GraphQueries, check_graph_id
 from taskgraph.queries.values import Event
 from taskgraph.storage.tables import Range
 
@@ -40,7 +40,7 @@ def agrees(event: Event, where: Mapping[str, Sequence[str]]) -> bool:
     return facts.agrees(event.kind, event.sequence, event.fields, where)
 
 
-class JournalQueries(Lookup):
+class JournalQueries(GraphQueries):
     async def events(
         self,
         graph_id: str,

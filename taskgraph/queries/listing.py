@@ -5,7 +5,7 @@ Listings of large graphs end where their limit ends. Edges are logical: whatever
 
 import json
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from contextlib import aclosing
 from typing import Any
 
@@ -20,8 +20,8 @@ from taskgraph.protocol.definitions import gathered, members_of
 from taskgraph.queries import targets as gates
 from taskgraph.queries.edges import Edges, references, worth_pages
 from taskgraph.queries.groups import group_rows
+from taskgraph.queries.lookup import GraphQueries
 from taskgraph.queries.rows import groups_of, object_of, status_of_task
-from taskgraph.queries.statuses import GraphQueries
 from taskgraph.queries.values import (
     FAILED,
     LISTED,
@@ -61,7 +61,7 @@ class TaskQueries(GraphQueries):
             async for row in self._pages(graph_id, Range("task:", "task;", select=SHOWN)):
                 if row.key in inside:
                     found.append(row)
-        paused = await self._paused()
+        paused = await gates.closed(self._tables)
         listed = sorted((status_of_task(row, paused) for row in found), key=lambda each: each.label)
         counts = Counter(each.state for each in listed)
         failed = sum(counts[each] for each in FAILED)
@@ -72,15 +72,11 @@ class TaskQueries(GraphQueries):
             async for row in self._pages(graph_id, Range("group:", "group;", select=("label", "groups")))
             if name in groups_of(row.columns)
         ]
-        state = (
-            GroupState.FINISHED
-            if done == len(members)
-            else GroupState.BLOCKED
-            if failed
-            else GroupState.RUNNING
-            if begun
-            else GroupState.WAITING
-        )
+        state = GroupState.RUNNING if begun else GroupState.WAITING
+        if failed:
+            state = GroupState.BLOCKED
+        if done == len(members):
+            state = GroupState.FINISHED
         return GroupStatus(
             graph_id=graph_id,
             name=name,
@@ -129,7 +125,7 @@ class TaskQueries(GraphQueries):
     ) -> bool:
         """Add tasks in these states to `found`; gives whether there are no more, before it has `limit`."""
         wanted = match.casefold()
-        paused = await self._paused() if not states or TO_BEGIN.intersection(states) else ()
+        paused = await gates.closed(self._tables) if not states or TO_BEGIN.intersection(states) else ()
         where = {"state": states} if states else {}
         async with aclosing(self._pages(graph_id, Range("task:", "task;", where=where, select=SHOWN))) as rows:
             async for row in rows:
@@ -138,9 +134,6 @@ class TaskQueries(GraphQueries):
                         return False
                     found.append(status_of_task(row, paused))
         return True
-
-    async def _paused(self) -> Collection[str]:
-        return await gates.closed(self._tables)
 
     async def task(self, graph_id: str, label_or_id: str, *, edges: int | None = None) -> TaskDetail:
         """A task with its logical edges and its definition. edges: name so many each way, None for all."""
@@ -159,17 +152,9 @@ class TaskQueries(GraphQueries):
             (longer,) = await self._tables.get(graph_id, [f"definition:{own}"])
             text = gathered(longer.columns, "task") if longer else "{}"
         shown = [sorted(labels[each] for each in some) for some in named]
-        return TaskDetail(
-            status=status_of_task(row, await self._paused()),
-            requires=shown[0],
-            requires_left=shown[1],
-            dependents=shown[2],
-            definition=json.loads(text),
-            requires_count=len(requires),
-            requires_left_count=len(left),
-            dependents_count=len(dependents),
-            optional=shown[3],
-        )
+        status = status_of_task(row, await gates.closed(self._tables))
+        counts = len(requires), len(left), len(dependents)
+        return TaskDetail(status, shown[0], shown[1], shown[2], json.loads(text), *counts, optional=shown[3])
 
     async def results(self, graph_id: str) -> dict[str, Any]:
         """Label -> what the task has handed on, of all tasks that have, sorted by label. Reads every completed task."""
@@ -191,7 +176,6 @@ class TaskQueries(GraphQueries):
         if status.state != TaskState.COMPLETED:
             raise NotFound(f"task “{status.label}” is {status.state}: it has handed nothing on")
         if why := resolution.get(NO_OUTPUT):
-            raise NotFound(
-                f"task “{status.label}” has handed nothing on: {why}; `taskgraph logs --result` has it whole"
-            )
+            remedy = "`taskgraph logs --result` has it whole"
+            raise NotFound(f"task “{status.label}” has handed nothing on: {why}; {remedy}")
         raise NotFound(f"task “{status.label}” has completed without a result")

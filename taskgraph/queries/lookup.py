@@ -1,29 +1,53 @@
-"""A graph or a task by its name, and the names like one that there is not."""
+"""Graphs and tasks by their names, which graphs there are, how far each is, and what is in flight under its limits.
 
+A graph of up to limits.COUNTED_TASKS_MAX tasks is counted task by task. Of a larger one the aggregates are read that
+every commit keeps (the graph row, the end of the journal), and a bounded number of pages of what is under way; what
+that leaves open is said to be open.
+"""
+
+import asyncio
 import difflib
 import re
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections import Counter
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from contextlib import aclosing
 from typing import Any, Final
 
 from taskgraph.model import limits
 from taskgraph.model.clock import Clock
-from taskgraph.model.columns import Value, time_of
+from taskgraph.model.columns import Value, integer, texts, time_of
 from taskgraph.model.errors import IntegrityError, InvalidInput, NotFound
 from taskgraph.model.ids import GRAPH, is_graph_id, is_task_id, row_key, task_id_of
 from taskgraph.model.json_strict import show
 from taskgraph.model.names import ALL, QueueNames
-from taskgraph.model.states import GraphState
+from taskgraph.model.priorities import LEVELS, level_of
+from taskgraph.model.states import INACTIVE, FailurePolicy, GraphState, TaskState
 from taskgraph.protocol import notices
-from taskgraph.queries.rows import channel_status, object_of, status_of_task
-from taskgraph.queries.values import STATES, ChannelStatus, TaskStatus
+from taskgraph.protocol.concurrency import Limit, limit_of, named_in
+from taskgraph.protocol.extension import WAITS_FOR
+from taskgraph.queries.journal_end import find_end
+from taskgraph.queries.rows import channel_status, is_known, object_of, stalled_since, status_of_task
+from taskgraph.queries.values import (
+    FAILED,
+    RELAYS,
+    STATES,
+    TO_BEGIN,
+    UNDER_WAY,
+    ChannelStatus,
+    GraphListed,
+    GraphStatus,
+    LimitStatus,
+    TaskStatus,
+)
 from taskgraph.storage.queues import Queues
-from taskgraph.storage.tables import Range, Row, Tables, prefix
+from taskgraph.storage.tables import Page, Range, Row, Tables, prefix, query_all
+
+_GRAPHS_AT_ONCE: Final = 16
+_ENDS_KEPT_MAX: Final = 1_000
 
 NEAR_LABELS_MAX: Final = 5
 
-NEAR_PAGES_MAX: Final = 5
-"""Pages that are read to find names like one that there is not."""
-
+NEAR_PAGES_MAX: Final = 5  # pages that are read to find names like one that there is not
 _PLAIN_KEY: Final = r"[A-Za-z0-9:_-]{1,200}"
 
 
@@ -54,14 +78,15 @@ def nearest(wanted: str, names: Sequence[str]) -> list[str]:
     return list(dict.fromkeys([*exact, *close, *inside]))[:NEAR_LABELS_MAX]
 
 
-class Lookup:
-    """What every question begins with. It holds what all of them ask."""
+class GraphQueries:
+    """Questions about graphs as a whole, and what every other question begins with."""
 
     def __init__(self, tables: Tables, queues: Queues, clock: Clock, names: QueueNames) -> None:
         self._tables = tables
         self._queues = queues
         self._clock = clock
         self._names = names
+        self._last_events: dict[str, int] = {}
 
     async def graph_row(self, graph_id: str) -> Row:
         """The graph row. Raises NotFound, with the nearest ids, and InvalidInput for what cannot be an id."""
@@ -144,11 +169,210 @@ class Lookup:
 
     async def _first_pages(self, partition: str, rows: Range) -> list[Row]:
         found: list[Row] = []
-        continuation: str | None = None
-        for _ in range(NEAR_PAGES_MAX):
-            page = await self._tables.query(partition, rows, continuation=continuation)
+        async for page in _pages_up_to(NEAR_PAGES_MAX, self._tables, partition, rows):
             found += page.rows
+        return found
+
+    async def graphs(self, *, limit: int = 50, state: str = "", schedule: str = "") -> list[GraphListed]:
+        """The newest graphs first, with the state that each has now; of one schedule, where that is given."""
+        found: list[GraphListed] = []
+        continuation: str | None = None
+        wanted = Range(where={"schedule": (schedule,)}) if schedule else Range()
+        while True:
+            page = await self._tables.query(ALL, wanted, limit=min(1000, max(limit, 1)), continuation=continuation)
+            for start in range(0, len(page.rows), _GRAPHS_AT_ONCE):
+                some = page.rows[start : start + _GRAPHS_AT_ONCE]
+                listed = await asyncio.gather(*(self._listed(row) for row in some))
+                # A submission may be listed late: a name beside a tombstone is shown only to those who ask for it.
+                found += [
+                    each for each in listed if each.state == state or not (state or each.state == GraphState.DELETED)
+                ]
+                if len(found) >= limit:
+                    return found[:limit]
             continuation = page.continuation
             if continuation is None:
-                break
-        return found
+                return found
+
+    async def _listed(self, row: Row) -> GraphListed:
+        graph_id = str(row.columns.get("graph", ""))
+        (graph,) = await self._tables.get(graph_id, [GRAPH])
+        columns: Mapping[str, Value] = graph.columns if graph else {}
+        return GraphListed(
+            graph_id=graph_id,
+            state=str(columns.get("state", "missing")),
+            created=time_of(row.columns, "created"),
+            name=str(row.columns.get("name", "")),
+            tasks=integer(columns, "tasks"),
+            schedule=str(row.columns.get("schedule", "")),
+            fired_for=time_of(row.columns, "firedFor"),
+            held=tuple(texts(columns, "held")),
+        )
+
+    async def status(self, graph_id: str) -> GraphStatus:
+        """A graph with its tasks counted by state, as far as that is known without reading all of a large one."""
+        return await self._status(graph_id, await self.graph_row(graph_id))
+
+    async def _status(self, graph_id: str, row: Row) -> GraphStatus:
+        columns = row.columns
+        tasks = integer(columns, "tasks")
+        counts: Mapping[str, int] | None = None
+        at_least: Mapping[str, int] = {}
+        exact = True
+        if tasks > limits.COUNTED_TASKS_MAX and is_known(row):
+            completed, skipped = await self._totals(graph_id)
+            if completed >= 0:
+                counts, at_least, exact = await self._aggregate(graph_id, columns, completed, skipped)
+        held: int | None = None
+        inactive: int | None = None
+        priorities: Mapping[str, int] | None = None
+        if counts is None:
+            counts, held, inactive, priorities = await self._count(graph_id)
+        ended = counts.get(TaskState.COMPLETED, 0) + counts.get(TaskState.SKIPPED, 0) + integer(columns, "failedTasks")
+        return GraphStatus(
+            graph_id=graph_id,
+            state=str(columns.get("state", "")),
+            created=time_of(columns, "created"),
+            finished=time_of(columns, "finished"),
+            tasks=tasks,
+            edges=integer(columns, "edges"),
+            counts=counts,
+            blocked_by=str(columns.get("blockedBy", "")),
+            failed_tasks=integer(columns, "failedTasks"),
+            routing=str(columns.get("routing", "")),
+            metadata=object_of(columns, "metadata"),
+            tags=object_of(columns, "tags"),
+            params=object_of(columns, "params"),
+            unresolved=max(0, tasks - ended),
+            exact=exact,
+            at_least=at_least,
+            failure_policy=str(columns.get("failurePolicy", FailurePolicy.BLOCK)),
+            schedule=str(columns.get("schedule", "")),
+            fired_for=time_of(columns, "firedFor"),
+            reason=str(columns.get("reason", "")),
+            deadline=time_of(columns, "deadline"),
+            held=tuple(texts(columns, "held")),
+            stalled=stalled_since(columns),
+            stalled_because=str(columns.get("stalledBecause", "")) if stalled_since(columns) else "",
+            limits=tuple(
+                LimitStatus(limit.group, limit.most, len(limit.inside))
+                for limit in (await self._limits(graph_id) if columns.get("limits") else ())
+            ),
+            revision=integer(columns, "revision"),
+            held_tasks=held,
+            inactive_tasks=inactive,
+            priorities=priorities,
+        )
+
+    async def _limits(self, graph_id: str) -> list[Limit]:
+        rows = await query_all(self._tables, graph_id, Range("limit:", "limit;"))
+        return sorted(map(limit_of, rows), key=lambda limit: limit.group)
+
+    async def limits_of(self, graph_id: str) -> list[LimitStatus]:
+        """The limits on tasks in flight of a graph, and what is. Raises NotFound for an unknown graph."""
+        await self.graph_row(graph_id)
+        found = await self._limits(graph_id)
+        labels = await labels_in_flight(self._tables, graph_id, found)
+        return [
+            LimitStatus(
+                limit.group, limit.most, len(limit.inside), tuple(labels.get(each, each) for each in limit.inside)
+            )
+            for limit in found
+        ]
+
+    async def _totals(self, graph_id: str) -> tuple[int, int]:
+        """How many tasks have completed, and were skipped, by the end of the journal; -1 where it does not say."""
+        last = self._last_events.get(graph_id, 1)  # who asks again begins at the last row that was there
+        end, completed, skipped = await find_end(self._tables, graph_id, last, 0 if last == 1 else -1, 0)
+        if completed < 0 and last > 1:
+            end, completed, skipped = await find_end(self._tables, graph_id, 1, 0, 0)
+        if len(self._last_events) >= _ENDS_KEPT_MAX:
+            self._last_events.clear()
+        self._last_events[graph_id] = max(1, end - 1)
+        return completed, skipped
+
+    async def _count(self, graph_id: str) -> tuple[dict[str, int], int, int, dict[str, int]]:
+        """Tasks by state; of those that have neither begun nor ended: held back, not active, and by priority."""
+        counts: Counter[str] = Counter()
+        priorities: Counter[str] = Counter()
+        held_tasks = inactive = 0
+        async for row in self._pages(graph_id, Range("task:", "task;", select=("state", "held", "priority"))):
+            state = str(row.columns.get("state", ""))
+            counts[state] += 1
+            if state in TO_BEGIN:
+                held = texts(row.columns, "held")
+                held_tasks += bool(held)
+                inactive += INACTIVE in held
+                priorities[level_of(row.columns.get)] += 1
+        by_state = {str(state): counts[state] for state in TaskState if counts[state]}
+        return by_state, held_tasks, inactive, {level: priorities[level] for level in LEVELS if priorities[level]}
+
+    async def _aggregate(
+        self, graph_id: str, columns: Mapping[str, Value], completed: int, skipped: int
+    ) -> tuple[dict[str, int], dict[str, int], bool]:
+        """What is known for certain of the tasks by state; what was seen of the others; whether that is all."""
+        tasks, failed = integer(columns, "tasks"), integer(columns, "failedTasks")
+        completed = min(completed, tasks)
+        counts = {str(TaskState.COMPLETED): completed} if completed else {}
+        if skipped:
+            counts[str(TaskState.SKIPPED)] = skipped
+        left = max(0, tasks - completed - failed - skipped)
+        if left + failed == 0:
+            return counts, {}, True
+        wanted = [str(each) for each in UNDER_WAY] if left else []
+        wanted += [str(each) for each in FAILED] if failed else []
+        seen, whole = await self._look(graph_id, wanted)
+        if not whole or columns.get("state") == GraphState.SUBMITTING:
+            return counts, {state: seen[state] for state in wanted if seen[state]}, False
+        counts |= {state: seen[state] for state in wanted if seen[state]}
+        if waiting := max(0, left - sum(seen[each] for each in UNDER_WAY)):
+            counts[str(TaskState.UNSCHEDULED)] = waiting
+        return {str(state): counts[state] for state in TaskState if counts.get(state)}, {}, True
+
+    async def _look(self, graph_id: str, states: Sequence[str]) -> tuple[Counter[str], bool]:
+        """Tasks in some states, in the first pages of a graph, and whether that was all of it."""
+        seen: Counter[str] = Counter()
+        whole = False
+        wanted = Range("task:", "task;", where={"state": states}, select=("state",))
+        async for page in _pages_up_to(limits.COUNTED_PAGES_MAX, self._tables, graph_id, wanted):
+            seen.update(str(each.columns.get("state", "")) for each in page.rows)
+            whole = page.continuation is None
+        return seen, whole
+
+    async def busy(self, graph_id: str) -> bool:
+        """Whether a task is pending or running, or something else is under way; otherwise nothing moves by itself.
+
+        An extension that is made when the graph is resumed does not, either.
+        """
+        wanted = Range("task:", "task;", where={"state": tuple(map(str, UNDER_WAY))}, select=("state",))
+        relays = [Range(f"{kind}:", f"{kind};", where={"state": ("pending",)}, select=("state",)) for kind in RELAYS]
+        requests = Range("request:", "request;", where={"state": ("staged", "accepted")}, select=("state", WAITS_FOR))
+        for each in (requests, *relays, wanted):
+            async with aclosing(self._pages(graph_id, each)) as rows:
+                async for row in rows:
+                    if not row.columns.get(WAITS_FOR):
+                        return True
+        return False
+
+    async def targets(self, graph_id: str) -> set[str]:
+        """Every target that a task of the graph goes to: one look at each task."""
+        targets = Range("task:", "task;", select=("target",))
+        return {str(row.columns.get("target", "default")) async for row in self._pages(graph_id, targets)}
+
+
+async def _pages_up_to(number: int, tables: Tables, partition: str, rows: Range) -> AsyncGenerator[Page]:
+    continuation: str | None = None
+    for _ in range(number):
+        page = await tables.query(partition, rows, continuation=continuation)
+        yield page
+        continuation = page.continuation
+        if continuation is None:
+            return
+
+
+async def labels_in_flight(tables: Tables, graph_id: str, found: Iterable[Limit]) -> dict[str, str]:
+    """Label of each run in flight under these limits, by its name in their lists."""
+    members = list(dict.fromkeys(each for limit in found for each in limit.inside))
+    rows = await tables.get(graph_id, [row_key(named_in(each)[0] or "?") for each in members])
+    return {
+        each: str(row.columns.get("label", each)) for each, row in zip(members, rows, strict=True) if row is not None
+    }

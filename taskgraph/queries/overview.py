@@ -1,8 +1,8 @@
 """One look at a whole installation, for `taskgraph top`: live graphs, what waits longest, workers, queues.
 
 A look costs at most three requests for each graph that is shown, one for each queue, and one for each thousand live
-graphs and workers, however large the graphs are: what has completed is read off the end of the journal, and of what is
-ready or running one page is read. What that leaves open is said to be open.
+graphs and workers: what has completed stands at the end of the journal, and of what is ready or running one page is
+read.
 """
 
 import asyncio
@@ -25,12 +25,8 @@ from taskgraph.queries.workers import WorkerStatus, workers
 from taskgraph.storage.queues import Queues
 from taskgraph.storage.tables import Range, Row, Tables, query_all
 
-GRAPHS_MAX: Final = 20
-"""Graphs that are looked at, by default; the newest."""
-
-QUEUES_MAX: Final = 20
-"""Targets whose queues are asked for their depth."""
-
+GRAPHS_MAX: Final = 20  # graphs that are looked at, by default; the newest
+QUEUES_MAX: Final = 20  # targets whose queues are asked for their depth
 _AT_ONCE: Final = 8
 
 
@@ -38,9 +34,8 @@ _AT_ONCE: Final = 8
 class GraphLine:
     """A live graph. completed: -1 where the journal does not say. more: whether there may be more ready or running.
 
-    held: how many of the ready ones are held back. paused: whether all of it is. oldest, oldest_seconds: of those that
-    are ready and not held back, the one that waits longest, by label, and for how long; "" and None where none is.
-    rate: tasks completed in a second since the look before, None at the first.
+    held: how many of the ready ones are held back. oldest, oldest_seconds: the label of the task that is ready and not
+    held back for longest; "" and None where none is. rate: tasks completed in a second, None at the first look.
     """
 
     graph_id: str
@@ -63,11 +58,10 @@ class GraphLine:
 
 @dataclass(frozen=True, slots=True)
 class QueueLine:
-    """A queue. oldest_seconds: of the tasks that are ready for its target, how long the oldest waits, as far as seen.
+    """A queue. oldest_seconds: how long the oldest ready task of its target waits, as far as seen.
 
-    target: "" for a queue of events. workers: live ones that serve it, with their slots and how many are busy. paused:
-    whether the target is, for all graphs. limit: so many of its tasks may be in flight, 0 for any number; permits: that
-    are taken of these.
+    target: "" for a queue of events. workers, slots, busy: of live workers. limit: so many of its tasks may be in
+    flight, 0 for any number; permits: taken of these.
     """
 
     queue: str
@@ -84,10 +78,7 @@ class QueueLine:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """An installation at one moment, which is none exactly: its rows are read one after the other.
-
-    live: graphs that are live, of which `graphs` are shown. requests: what this look cost. seconds: how long it took.
-    """
+    """An installation at about one moment. live: how many graphs are; requests, seconds: what this look took."""
 
     time: datetime
     live: int

@@ -1,9 +1,8 @@
 """Gates: targets that are paused or limited for all graphs of a store, and levels that are in use.
 
-Workers look at the row of each paused target before they claim; the row of each used level besides `normal` spares them
-requests for work where there is none. Both take one read every few seconds while a worker has work. A gate is no part
-of a claim's commit, so a claim that was under way when it was closed may still be made; a graph that must stand still
-to the last claim is paused by itself (`protocol.pause`).
+A worker reads the rows of all gates every few seconds while it has work. A gate is no part of a claim's commit, so a
+claim that was under way when it was closed may still be made; a graph that must stand still to the last claim is paused
+by itself (`protocol.pause`).
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -17,15 +16,11 @@ from taskgraph.model.columns import Columns, Value, integer, time_of
 from taskgraph.model.errors import Conflict, InvalidInput, Unclear
 from taskgraph.model.foreign_times import Standing, standing
 from taskgraph.model.priorities import LEVELS, NORMAL, is_level
-from taskgraph.storage.tables import Change, Delete, Insert, Merge, Range, Replace, Row, Tables, query_all
+from taskgraph.storage.tables import Delete, Insert, Merge, Range, Replace, Row, Tables, query_all
 
-GATES: Final = "index:gates"
-"""Partition of paused targets; `:` is in no graph id."""
-
+GATES: Final = "index:gates"  # partition of paused targets; `:` is in no graph id
 PAUSED: Final = "target:"
-LEVEL: Final = "level:"
-"""Keys of the rows of paused targets and of levels begin so."""
-
+LEVEL: Final = "level:"  # keys of the rows of paused targets and of levels begin so
 _SCHEMA: Final = 1
 
 
@@ -72,15 +67,20 @@ async def use_level(tables: Tables, target: str, level: str, now: datetime) -> N
     key = f"{LEVEL}{target}:{level}"
     (row,) = await tables.get(GATES, [key])
     columns: Columns = {"schema": _SCHEMA, "used": now}
-    change: Change = Insert(key, columns) if row is None else Merge(key, row.etag, columns)
+    await _write(tables, Insert(key, columns) if row is None else Merge(key, row.etag, columns))
+
+
+async def _write(tables: Tables, change: Insert | Merge) -> bool:
+    """Whether this was written, and not by another process just before."""
     try:
         await tables.commit(GATES, [change])
     except Conflict:
-        return  # another process has just said so
+        return False
     except Unclear:
-        (row,) = await tables.get(GATES, [key])
+        (row,) = await tables.get(GATES, [change.key])
         if row is None:
             raise
+    return True
 
 
 async def closed(tables: Tables) -> dict[str, Gate]:
@@ -89,15 +89,7 @@ async def closed(tables: Tables) -> dict[str, Gate]:
 
 async def close(tables: Tables, target: str, now: datetime, reason: str = "") -> bool:
     """Pause a target; whether it was not paused before. Repeatable."""
-    try:
-        await tables.commit(GATES, [Insert(PAUSED + target, {"schema": _SCHEMA, "since": now, "reason": reason})])
-    except Conflict:
-        return False
-    except Unclear:
-        (row,) = await tables.get(GATES, [PAUSED + target])
-        if row is None:
-            raise
-    return True
+    return await _write(tables, Insert(PAUSED + target, {"schema": _SCHEMA, "since": now, "reason": reason}))
 
 
 async def reopen(tables: Tables, target: str) -> bool:
@@ -179,8 +171,7 @@ class Gates:
 
 LIMIT: Final = "limit:"
 
-PERMIT: Final = "permit:"
-"""Keys of the rows of limits and of permits begin so."""
+PERMIT: Final = "permit:"  # keys of the rows of limits and of permits begin so
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,14 +26,11 @@ class GroupState(StrEnum):
 class GraphStatus:
     """A graph at a glance.
 
-    counts: tasks by state, each exact. unresolved: tasks that have not come to an end. exact: whether counts
-    names every state that a task is in; of a large graph it may lack some, and at_least then says how many were seen
-    in these, in the part of the graph that was looked at. reason: why it is cancelled. held: what of it is paused, as
-    the column of its row says. limits: on tasks in flight, without labels. stalled, stalled_because: since when it is
-    marked as standing still, and why; None and "" for one that moves or has ended. revision: how many extensions and
-    edits it has taken in. held_tasks, inactive_tasks, priorities: of the tasks that have neither begun nor ended, how
-    many are held back on their row, how many of these are not active, and how many there are of each priority; None of
-    a large graph.
+    counts: tasks by state, each exact. exact: whether counts names every state that a task is in; of a large graph it
+    may lack some, and at_least then says how many were seen in these. reason: why it is cancelled. held: holders, as on
+    its row. limits: without labels. stalled, stalled_because: None and "" for a graph that moves or has ended.
+    revision: how many extensions and edits it has taken in. held_tasks, inactive_tasks, priorities: counts of the tasks
+    that have neither begun nor ended; None of a large graph.
     """
 
     graph_id: str
@@ -69,7 +66,7 @@ class GraphStatus:
 
 @dataclass(frozen=True, slots=True)
 class LimitStatus:
-    """A limit on tasks in flight. group: "" for the whole graph. labels: of those in flight, where these are named."""
+    """A limit on tasks in flight. group: "" for the whole graph. labels: of those in flight, where asked for."""
 
     group: str
     most: int
@@ -95,10 +92,9 @@ class GraphListed:
 class TaskStatus:
     """A task by its row; edges are not resolved here (see `TaskDetail`).
 
-    not_before: no worker may claim it before. temporary_failures: how often it failed for the moment; temporary_left:
-    how often it still may. pending_timeout: seconds that it may wait for a worker, None for as long as it takes. held:
-    what holds its next run back: the graph (PAUSED), itself (INACTIVE), groups (`by_group`), and where that was looked
-    up its target (`by_target`).
+    groups: nested ones too. temporary_left: how often it may still fail for the moment. pending_timeout: seconds to
+    wait for a worker, None for any. held: holders of its next run: the graph (PAUSED), itself (INACTIVE), groups
+    (`by_group`), and where that was looked up its target (`by_target`).
     """
 
     task_id: str
@@ -121,7 +117,6 @@ class TaskStatus:
     refusal: str
     when: str = When.ALL_COMPLETED.value
     groups: Sequence[str] = ()
-    """Groups that it is in, nested ones among them."""
     not_before: datetime | None = None
     temporary_failures: int = 0
     temporary_left: int = 0
@@ -131,7 +126,6 @@ class TaskStatus:
 
     @property
     def active(self) -> bool:
-        """Whether it may run as far as it is concerned by itself."""
         return INACTIVE not in self.held
 
     @property
@@ -141,11 +135,9 @@ class TaskStatus:
 
 @dataclass(frozen=True, slots=True)
 class GroupStatus:
-    """A group at a glance: its tasks, those of groups in it among them.
+    """A group at a glance: its tasks, those of groups in it among them. state: a GroupState.
 
-    state: `finished` (every task completed, or was skipped), `blocked` (one failed for good), `running` (one is ready,
-    runs or has completed), or `waiting`. tasks: how many. counts: tasks by state, all of them. unresolved: tasks that
-    are to come to an end yet. groups: groups in it; within: groups that it is in. listed: the tasks, by label.
+    groups: groups in it; within: groups that it is in. listed: the tasks, by label.
     """
 
     graph_id: str
@@ -195,10 +187,7 @@ class TaskDetail:
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """One line of the answer to "why does it not run?".
-
-    depth: steps down from the task that was asked about. cause: whether it is a first cause: nothing below explains it.
-    """
+    """Why a task does not run. depth: steps down from the task that was asked about. cause: it is a first cause."""
 
     label: str
     task_id: str
@@ -211,7 +200,7 @@ class Reason:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """Why a task does not run. causes, waiting: first causes, and tasks that only wait, listed in reasons or not."""
+    """causes, waiting: how many first causes and tasks that only wait, listed in reasons or not."""
 
     reasons: list[Reason]
     causes: int
@@ -226,8 +215,8 @@ class Explanation:
 class Event:
     """One fact of a graph's journal.
 
-    sequence: number of its row of the journal. part: its place among the facts of that row, from 0. changed: the
-    columns that it speaks of, those of the task if it names one, else those of the graph.
+    sequence: number of its row. part: its place in that row, from 0. changed: columns of the task, if it names one, or
+    of the graph.
     """
 
     sequence: int
@@ -250,9 +239,8 @@ class Event:
 class ChannelStatus:
     """One channel of a graph's notices.
 
-    state: open (there may be more to send), done (the graph has ended, and all is sent), given-up. on: which facts of
-    the graph it gets; tasks: whether it gets those of tasks. cursor: all is sent up to this event. failures: attempts
-    in a row that it did not take.
+    state: open, done (the graph has ended, and all is sent), given-up. on: which facts of the graph it gets; tasks:
+    whether it gets those of tasks. cursor: all is sent up to this event. failures: attempts in a row.
     """
 
     key: str

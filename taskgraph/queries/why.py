@@ -11,16 +11,14 @@ from taskgraph.protocol.conditions import in_words, meets
 from taskgraph.queries import targets as gates
 from taskgraph.queries.causes import NAMED_MAX, Causes
 from taskgraph.queries.edges import Edges, references, worth_pages
+from taskgraph.queries.lookup import GraphQueries
 from taskgraph.queries.rows import NEWER, is_known, newer_words, object_of, status_of_task
-from taskgraph.queries.statuses import GraphQueries
 from taskgraph.queries.targets import limits_in
 from taskgraph.queries.values import FAILED, NOT_COMPLETED, OF_GROUP, UNFIRED, Explanation, Reason, tasks
 from taskgraph.queries.workers import Crew, workers
 from taskgraph.storage.tables import Range, Row, Tables, query_all
 
-WHY_READS_MAX: Final = 256
-"""Rows that `why` reads one by one, at the most; what it still needs then is read by pages."""
-
+WHY_READS_MAX: Final = 256  # rows that `why` reads one by one, at the most; what it still needs then is read by pages
 WHY_WAITING_MAX: Final = 1_000
 
 WHY_CAUSES_MAX: Final = 1_000

@@ -1,8 +1,7 @@
 """Which workers there are: a row for each, which it writes every `limits.WORKER_SEEN_SECONDS` (`worker.registration`).
 
-For `taskgraph workers`, draining, and what `why` says of a task that no worker takes. A worker deletes its row when it
-ends; to drain it, a column is set there, which it reads when it writes next. No promise rests on these rows: claims and
-leases decide who has a run, a worker without a row works as well as any, and no row says that a run is lost.
+A worker deletes its row when it ends; to drain it, a column is set there, which it reads when it writes next. Nothing
+depends on these rows: claims and leases decide which worker has a run.
 """
 
 import difflib
@@ -19,13 +18,9 @@ from taskgraph.model.foreign_times import is_ahead
 from taskgraph.model.placement import Offer, labels_of, labels_text
 from taskgraph.storage.tables import Delete, Merge, Range, Row, Tables, query_all
 
-WORKERS: Final = "index:workers"
-"""Partition of workers; `:` is in no graph id."""
-
+WORKERS: Final = "index:workers"  # partition of workers; `:` is in no graph id
 FINISH: Final = "finish"
-NOW: Final = "now"
-"""How a worker drains, in the column `draining`: it finishes what it has begun, or hands it back."""
-
+NOW: Final = "now"  # how a worker drains, in the column `draining`: it finishes what it has begun, or hands it back
 _TRIES: Final = 6
 _NOT_IN_KEYS: Final = re.compile(r"[^A-Za-z0-9_.-]")
 _KEY_CHARS_MAX: Final = 200
@@ -103,7 +98,7 @@ async def clean(tables: Tables, now: datetime) -> int:
         ahead = isinstance(seen, datetime) and is_ahead(seen, now)
         if isinstance(seen, datetime) and seen >= before and not ahead:
             continue
-        # A word of a clock that was ahead is taken for one of now: a worker that lives says so again, by its clock.
+        # A time of a clock that was ahead is replaced by now: a worker that lives writes its own again.
         change = Merge(row.key, row.etag, {"seen": now}) if ahead else Delete(row.key, row.etag)
         try:
             await tables.commit(WORKERS, [change])
@@ -148,9 +143,6 @@ def _status(row: Row, now: datetime) -> WorkerStatus:
     )
 
 
-# --- who could take a task -------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True, slots=True)
 class Crew:
     """All registered workers at one moment, asked about one task."""
@@ -158,17 +150,14 @@ class Crew:
     workers: Sequence[WorkerStatus] = field(default_factory=tuple)
 
     def about(self, target: str, task: Mapping[str, Any]) -> str:
-        """What stands between a ready task and its workers, by the registry; one clause.
-
-        task: its definition, as far as it is known.
-        """
+        """What stands between a ready task and its workers, in one clause. task: its definition, if known."""
         serving = [one for one in self.workers if target in one.targets]
         live = [one for one in serving if one.live]
         if not live:
             words = f"no registered worker serves the target {target}"
             last = max(serving, key=lambda one: -one.seen_seconds, default=None)
             if last is not None and last.seen is not None:
-                words += f" since {last.seen:%Y-%m-%d %H:%M:%SZ}, when {last.name} was last heard of"
+                words += f" since {last.seen:%Y-%m-%d %H:%M:%SZ}, when {last.name} last wrote its row"
             return words
         able = self.able(target, task)
         if not able:
@@ -186,7 +175,7 @@ class Crew:
     def able(self, target: str, task: Mapping[str, Any]) -> list[WorkerStatus]:
         """The live workers of a target that have what a task asks for, beside an executor."""
         live = [one for one in self.workers if one.live and target in one.targets]
-        return [one for one in live if offer_of(one).why_not(task) is None]
+        return [one for one in live if Offer(frozenset(one.labels), one.host).why_not(task) is None]
 
     def _missing(self, target: str, task: Mapping[str, Any], live: Sequence[WorkerStatus]) -> str:
         host = task.get("host")
@@ -198,10 +187,6 @@ class Crew:
         if words and others:
             words += f" (those of other targets that do: {_some(others)})"
         return words or f"no registered worker of the target {target} may take it"
-
-
-def offer_of(one: WorkerStatus) -> Offer:
-    return Offer(frozenset(one.labels), one.host)
 
 
 def _some(workers: Iterable[WorkerStatus]) -> str:

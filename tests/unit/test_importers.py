@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from taskgraph.documents.importers import FORMATS, Imported, import_graph
-from taskgraph.documents.importers.shaping import unpacked
+from taskgraph.documents.importers import FORMATS, import_graph
+from taskgraph.documents.importers.shaping import Imported, unpacked
 from taskgraph.documents.plan import plan
 from taskgraph.documents.references import references
 from taskgraph.model.errors import InvalidGraph

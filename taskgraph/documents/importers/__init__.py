@@ -1,9 +1,8 @@
 """Graphs of other programs as documents of ours: one door, `import_graph`, and one module for each format.
 
-An importer keeps the shape of a graph and what is known of its tasks, and never executes a foreign command line: that
-is kept as information (`payload.commandLine`, or the whole definition beside the payload), and the task is a `sleep` of
-its known runtime or a `noop`. Notes say what is left out or changed. The result has passed the checks of any
-submission; a problem points at the place in the file that was read.
+An importer keeps the shape of a graph, and never executes a foreign command line: that is kept as information, and the
+task is a `sleep` of its known runtime or a `noop`. Notes say what is left out or changed. The result has passed the
+checks of any submission; a problem points at the place in the file that was read.
 """
 
 from collections.abc import Mapping
@@ -15,8 +14,6 @@ from taskgraph.documents.importers.shaping import Imported, unpacked
 from taskgraph.documents.read import read_json
 from taskgraph.model.errors import InvalidGraph, Problem
 
-__all__ = ["FORMATS", "Format", "Imported", "Options", "import_graph"]
-
 Format = Literal["neutral", "wfformat", "taskgraph"]
 
 FORMATS: Mapping[str, str] = {
@@ -24,9 +21,6 @@ FORMATS: Mapping[str, str] = {
     "wfformat": "WfCommons WfFormat 1.4 and 1.5",
     "taskgraph": "full-task-graph.json or task-graph.json of Mozilla's taskgraph",
 }
-"""Every format, with a line for people."""
-
-Options = taskcluster.Options
 
 
 def import_graph(
@@ -50,15 +44,12 @@ def import_graph(
     """
     if format not in FORMATS:
         known = ", ".join(FORMATS)
-        raise InvalidGraph(
-            [Problem("", "format", f"There is no format {format!r}.", f"Name one of {known}.")], source=source
-        )
+        problem = Problem("", "format", f"There is no format {format!r}.", f"Name one of {known}.")
+        raise InvalidGraph([problem], source=source)
     obj = read_json(unpacked(text, source), source=source)
-    match format:
-        case "neutral":
-            return neutral.convert(obj, source=source)
-        case "wfformat":
-            return wfformat.convert(obj, source=source)
-        case "taskgraph":
-            options = Options(external=external, executor=executor, now=now, graph_id=graph_id)
-            return taskcluster.convert(obj, source=source, options=options)
+    if format == "neutral":
+        return neutral.convert(obj, source=source)
+    if format == "wfformat":
+        return wfformat.convert(obj, source=source)
+    options = taskcluster.Options(external=external, executor=executor, now=now, graph_id=graph_id)
+    return taskcluster.convert(obj, source=source, options=options)

@@ -1,16 +1,10 @@
 """The two graphs of Mozilla's taskgraph: full-task-graph.json (keyed by label) and task-graph.json (keyed by taskId).
 
-Edges are `dependencies`; what else a decision task does (optimize tasks away, add soft dependencies whose target
-survived) is not done again. What becomes of a definition:
-
-- `payload` stays the payload, and the executor is the one that the caller names, `noop` by default: the payload of a
-  foreign worker is not to be executed by chance.
-- `metadata` stays; `deadline` becomes the task's deadline if it is a date-time, or relative and the present is given.
-- everything else of the definition stays under the key `taskcluster`, with the kind and the attributes of the task.
-- {"task-reference": "<edge>"} inside the payload becomes a `$subs` reference. Anywhere else, and in longer text, such
-  references are resolved if the future id of the graph is given, and stay as they are without it; artifact references
-  always stay, because they are addresses of another system.
-- `attributes.task_duplicates` = n makes n tasks of one; no task depends on the copies.
+Edges are `dependencies`; what else a decision task does is not done again. `payload` and `metadata` stay; `deadline`
+becomes the task's if it is a date-time, or relative and the present is given; the rest of the definition stays under
+the key `taskcluster`, with the kind and the attributes. {"task-reference": "<edge>"} inside the payload becomes a
+`$subs` reference; elsewhere, and in longer text, it is resolved if the future id of the graph is given. Artifact
+references stay: they are addresses of another system. `attributes.task_duplicates` = n makes n tasks of one.
 """
 
 import re
