@@ -48,10 +48,7 @@ def node_digests(document: GraphDocument) -> dict[str, str]:
 
 
 def content_hash(document: GraphDocument, digests: Mapping[str, str] | None = None) -> str:
-    """32 hexadecimal digits that are equal for documents that mean the same, whatever the order of their keys.
-
-    digests: node_digests of the document, from a caller who has them.
-    """
+    """32 hexadecimal digits that are equal for documents that mean the same. digests: those of its nodes."""
     if digests is None:
         digests = node_digests(document)
     digest = hashlib.sha256()

@@ -6,20 +6,11 @@ from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from typing import Any, Final, Literal
 
-from taskgraph.documents import graph_algorithms
+from taskgraph.documents import graph_algorithms, references
 from taskgraph.documents import groups as grouping
 from taskgraph.documents import results as outputs
 from taskgraph.documents.nodes import GraphDocument, GroupNode, Kind, TaskNode
 from taskgraph.documents.problems import PROBLEMS_MAX, Report
-from taskgraph.documents.references import (
-    RESULT_KEY,
-    STAND_IN,
-    SUBS_KEY,
-    reference_objects,
-    substitute,
-    what_is_wrong,
-    without_requirement,
-)
 from taskgraph.documents.schema_check import CHANNEL_KINDS, RESULT, SUBS, SUBS_PREFIX, explain, is_label, named
 from taskgraph.model import limits, schemas
 from taskgraph.model.json_strict import Path, canonical_json, show
@@ -133,8 +124,8 @@ def check_groups(groups: Any, labels: frozenset[str], kind: Kind, report: Report
         form.check(group, path)
         if not isinstance(group, dict) or name in labels:
             continue
-        inside = _check_names((*path, "tasks"), name, group.get("tasks"), names, "member", kind, report)
-        requires = check_requires(path, group.get("requires"), names, kind, report)
+        inside = check_names(path, "tasks", group.get("tasks"), names, kind, report)
+        requires = check_names(path, "requires", group.get("requires"), names, kind, report)
         if inside:
             wanted = requires if report.count else group.get("requires", ())
             most = group.get("maxInFlight", 0)
@@ -204,21 +195,11 @@ def check_limits(labels: AbstractSet[str], groups: Mapping[str, GroupNode], repo
         report.add(("tasks", label), "too-many-limits", message, "Take maxInFlight off some of its groups.")
 
 
-def check_requires(path: Path, requires: Any, names: AbstractSet[str], kind: Kind, report: Report) -> Sequence[str]:
-    """Duplicates, oneself and unknown names; gives those that are usable. The form is the schema's matter."""
-    return _check_names((*path, "requires"), str(path[-1]), requires, names, "requirement", kind, report)
-
-
-def _check_names(
-    path: Path,
-    name: str,
-    listed: Any,
-    names: AbstractSet[str],
-    what: Literal["requirement", "member"],
-    kind: Kind,
-    report: Report,
+def check_names(
+    path: Path, key: Literal["requires", "tasks"], listed: Any, names: AbstractSet[str], kind: Kind, report: Report
 ) -> Sequence[str]:
-    """What a task or group requires, or what a group contains: all of it once, known, and not itself."""
+    """Report names in a list of a task or group that stand twice, are its own or unknown; gives the usable ones."""
+    name, what = str(path[-1]), "requirement" if key == "requires" else "member"
     if not listed or not isinstance(listed, list):
         return ()
     try:
@@ -227,28 +208,22 @@ def _check_names(
         once = set()
     if len(once) == len(listed) and name not in once and names >= once:
         return listed
+    path = (*path, key)
     verb = "requires" if what == "requirement" else "contains"
     seen: dict[str, None] = {}
     for index, each in enumerate(listed):
         if not isinstance(each, str):
             continue
+        place = (*path, index)
         if each in seen:
-            code = f"duplicate-{what}"
-        elif each == name:
-            code = f"self-{what}"
-        elif each not in names and (kind == "graph" or what == "member"):
-            code = "unknown-label"
-        else:
-            code = ""
-        if code == f"duplicate-{what}":
             message = f"{show(name)} {verb} {show(each)} more than once."
-            report.add((*path, index), code, message, "Name each label once.")
-        elif code == f"self-{what}":
-            report.add((*path, index), code, f"{show(name)} {verb} itself.", "Remove it.")
-        elif code == "unknown-label":
-            message = f"{show(name)} {verb} {show(each)}, which is neither a task nor a group of this document."
-            message += report.near(each, names, code)
-            report.add((*path, index), code, message, "Correct the name, or add the task.")
+            report.add(place, f"duplicate-{what}", message, "Name each label once.")
+        elif each == name:
+            report.add(place, f"self-{what}", f"{show(name)} {verb} itself.", "Remove it.")
+        elif each not in names and (kind == "graph" or what == "member"):
+            near = report.near(each, names, "unknown-label")
+            message = f"{show(name)} {verb} {show(each)}, which is neither a task nor a group of this document.{near}"
+            report.add(place, "unknown-label", message, "Correct the name, or add the task.")
         seen[each] = None
     return [each for each in seen if each in names and each != name]
 
@@ -256,10 +231,7 @@ def _check_names(
 def check_condition(
     label: str, node: Mapping[str, Any], optional: AbstractSet[str], policy: object, report: Report, *, handed: bool
 ) -> None:
-    """Conditions under a policy that never passes on how a requirement failed, and those that nothing can meet.
-
-    handed: whether a group that the task is in requires something for it.
-    """
+    """Report conditions that nothing can meet. handed: a group of the task requires something for it."""
     when, requires = node.get("when", When.ALL_COMPLETED), node.get("requires")
     conditional = when != When.ALL_COMPLETED
     if not conditional and not optional:
@@ -289,19 +261,16 @@ def check_condition(
 def check_definition(
     label: str, task: dict[str, Any], labels: AbstractSet[str], kind: Kind, report: Report
 ) -> list[tuple[Path, str]]:
-    """References inside the payload, and the size that the definition will have.
-
-    Gives the `$result` references of the right form: their places, and the labels that they name.
-    """
+    """Check references and size; gives places and labels of the `$result` references of the right form."""
     taken: list[tuple[Path, str]] = []
     try:
         text = canonical_json(task)
     except (ValueError, TypeError):
         return taken  # a number that is none: reported already, and its size is of no interest
-    if SUBS_KEY in text or RESULT_KEY in text:
+    if references.SUBS_KEY in text or references.RESULT_KEY in text:
         found = _check_references(label, task.get("payload"), labels, kind, report, taken)
         if found:
-            text = canonical_json(substitute(task, lambda _: STAND_IN, lenient=True))
+            text = canonical_json(references.substitute(task, lambda _: references.STAND_IN, lenient=True))
     units = len(text) if len(text) <= limits.DEFINITION_CHARS_MAX // 2 else utf16_units(text)
     if units > limits.DEFINITION_CHARS_MAX:
         most = f"{limits.DEFINITION_CHARS_MAX:,}"
@@ -319,12 +288,9 @@ def _check_references(
     report: Report,
     taken: list[tuple[Path, str]],
 ) -> bool:
-    """Report every `$subs` and `$result` object of a wrong form or with an unknown label; gives whether there is any.
-
-    taken: gets the others of `$result`, with their places.
-    """
+    """Whether there is any reference; those of `$result` that are right go into `taken`."""
     found = False
-    for path, here in reference_objects(payload):
+    for path, here in references.reference_objects(payload):
         found = True
         place: Path = ("tasks", label, "task", "payload", *path)
         if RESULT in here:
@@ -343,7 +309,9 @@ def _check_references(
                 continue
             if len(here) != 1 or not isinstance(name, str) or not name.startswith(SUBS_PREFIX):
                 form = '{"$subs": "taskId:<label>"}'
-                message = f"A `$subs` object of {show(label)} is not of the form {form} ({what_is_wrong(here)})."
+                message = (
+                    f"A `$subs` object of {show(label)} is not of the form {form} ({references.what_is_wrong(here)})."
+                )
                 report.add(place, "bad-subs", message, f"Write {form}, with nothing beside it.")
                 continue
             key, named_label = SUBS, name.removeprefix(SUBS_PREFIX)
@@ -365,13 +333,12 @@ def check_results(
     kind: Kind,
     report: Report,
 ) -> None:
-    """Report every task that takes an output of one which it does not require, directly or not.
+    """Report tasks that take an output of one which they do not require, directly or not.
 
-    In an extension the tasks of the graph may have completed long ago, or be required on ways that only the graph
-    knows: these are looked at when the extension is planned.
+    Outputs of tasks of the graph that is extended are checked when the extension is planned.
     """
     asked = {label: [used for _, used in taken] for label, taken in results}
-    missing = without_requirement(asked, requirements)
+    missing = references.without_requirement(asked, requirements)
     for label, taken in results:
         for path, used in taken:
             if used not in missing.get(label, ()) or (kind == "extension" and used not in labels):

@@ -27,11 +27,7 @@ _STAND_INS: Final = ("something", "something else")  # labels that a task requir
 
 @dataclass(frozen=True, slots=True)
 class Update:
-    """What is to be other about one task.
-
-    keys: those that were named; node: has their values, and whatever stands in for the others. removed: those of the
-    keys that are to be without a value. deadline: the value of that key, which no node has.
-    """
+    """keys: those that were named; node: their values, others stand in. removed: keys that lose their value."""
 
     label: str
     keys: frozenset[str]
@@ -67,10 +63,7 @@ class EditDocument:
 
 
 def read_edit(text: bytes | str, *, source: str = "edit", given: Given = NOTHING_GIVEN) -> EditDocument:
-    """Read an edit. given: values of the graph's parameters.
-
-    Raises InvalidGraph with every problem, each with its pointer and line.
-    """
+    """Read an edit. given: values of the graph's parameters. Raises InvalidGraph with every problem."""
     obj = read_json(text, source=source)
     report = Report(source)
     with contextlib.suppress(UnicodeDecodeError):

@@ -12,10 +12,7 @@ CYCLE_EDGES_MAX: Final = 3_000_000  # edges looked at in search of a shorter cyc
 
 
 def in_order(requirements: Mapping[str, Sequence[str]]) -> bool:
-    """Whether each label comes after all that it requires: then there is no cycle. False says nothing.
-
-    Most documents are written in such an order, and seeing it takes no second form of the graph.
-    """
+    """Whether each label comes after all that it requires, as in most documents: then there is no cycle."""
     before: set[str] = set()
     for label, requires in requirements.items():
         if requires and not before.issuperset(requires):
@@ -164,10 +161,7 @@ def _shortest_cycle(edges: Sequence[Sequence[int]], knot: Sequence[int], budget:
 
 
 def levels(requirements: Mapping[str, Sequence[str]]) -> dict[str, int]:
-    """For each label its longest distance in edges from a label that requires nothing, in an order that respects them.
-
-    Labels on a cycle, and those behind one, are missing from the answer.
-    """
+    """Label -> its longest distance in edges from a root, in that order; none on a cycle or behind one."""
     left: dict[str, int] = {}
     waiters: dict[str, list[str]] = {label: [] for label in requirements}
     for label, requires in requirements.items():

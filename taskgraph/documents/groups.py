@@ -56,10 +56,7 @@ def containers(groups: Mapping[str, GroupNode]) -> dict[str, list[str]]:
 
 
 def within(groups: Mapping[str, GroupNode], *, at_most: int | None = None) -> dict[str, tuple[str, ...]]:
-    """Label or name of a group -> all groups that it is in, be it by way of others, by name.
-
-    at_most: stop counting past so many, and give one more than these.
-    """
+    """Label or name of a group -> all groups that it is in. at_most: give one more than so many at most."""
     holders = containers(groups)
     found: dict[str, tuple[str, ...]] = {}
     for member in [*_outer_first(groups, holders), *(each for each in holders if each not in groups)]:
@@ -104,10 +101,7 @@ def _outer_first(groups: Mapping[str, GroupNode], holders: Mapping[str, Sequence
 
 
 def circles(requirements: Mapping[str, Sequence[str]], groups: Mapping[str, GroupNode]) -> dict[str, Sequence[str]]:
-    """What each task and each end of each group waits for, as a document says it: in which circles are looked for.
-
-    Tasks come first, and every circle has one. requirements: of the tasks, by label; they may name groups.
-    """
+    """What each task and each end of each group waits for, to find circles in; tasks come first."""
     holders = containers(groups)
 
     def node(name: str) -> str:
@@ -125,10 +119,7 @@ def circles(requirements: Mapping[str, Sequence[str]], groups: Mapping[str, Grou
 
 
 def wire(tasks: Mapping[str, TaskNode], groups: Mapping[str, GroupNode]) -> Wiring:
-    """What each task and each end of a group waits for. The order in which a document has its keys decides nothing.
-
-    Raises ValueError for groups that contain each other.
-    """
+    """What tasks and ends of groups wait for, in any order of keys. Raises ValueError for groups in a circle."""
     if not groups:
         optional: dict[str, AbstractSet[str]] = {label: node.optional for label, node in tasks.items() if node.optional}
         return Wiring({label: node.requires for label, node in tasks.items()}, {}, optional)
@@ -191,10 +182,7 @@ class TooManyPairs(ValueError): ...
 
 
 def logical(wiring: Wiring, *, pairs_max: int | None = None) -> dict[str, Sequence[str]]:
-    """Label -> labels of all tasks that it requires, each once. Tasks that require the same share one sequence.
-
-    Raises TooManyPairs if these are more than pairs_max.
-    """
+    """Label -> labels of all tasks that it requires, each once. Raises TooManyPairs for more than pairs_max."""
     if not wiring.ends:
         return dict(wiring.requires)
     left = limits.INT_MAX if pairs_max is None else pairs_max

@@ -11,11 +11,9 @@ from taskgraph.model.states import FailurePolicy, When
 class TaskNode:
     """One task as submitted.
 
-    requires: labels, and names of groups; reruns: budget for failures of the task itself; task: the definition, as the
-    worker gets it, with `$subs` not yet replaced. when: how the requirements must have ended; optional: those of them
-    whose failing or being skipped does not matter. notify: channels for its notices; see `notices`. timing: what
-    the node says of time, by the keys of the document (see `timing`). active: whether it may run; else it is held back
-    until it is made active. priority: its level (see `priorities`), "" for that of its graph.
+    requires: labels, and names of groups; task: the definition, with `$subs` not yet replaced; optional: requirements
+    whose failing or being skipped does not matter; timing: keys of the node that speak of time; priority: "" for that
+    of its graph.
     """
 
     label: str
@@ -32,11 +30,7 @@ class TaskNode:
 
 @dataclass(frozen=True, slots=True)
 class GroupNode:
-    """One group as submitted: a name for tasks. tasks: labels, and names of groups; requires: the same.
-
-    active: whether its tasks may run; else they are held back until the group is resumed. max_in_flight: so many of its
-    tasks run at a time, 0 for any number.
-    """
+    """A name for tasks. tasks, requires: labels, and names of groups. max_in_flight: 0 for any number."""
 
     name: str
     tasks: tuple[str, ...]
@@ -49,9 +43,7 @@ class GroupNode:
 class GraphDocument:
     """A validated submission, or extension (then `tasks` and `groups` count). Their order is that of the document.
 
-    params: declarations by name, the default of each being the value that was used.
-    deadline: RFC 3339, "" for none. max_in_flight: so many tasks run at a time, 0 for any number. priority: of tasks
-    that name none, "" for `normal`.
+    params: declarations, the default being the value that was used. max_in_flight: 0 for any number.
     """
 
     tasks: Mapping[str, TaskNode]

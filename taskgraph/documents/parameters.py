@@ -5,6 +5,7 @@ written. All take time linear in the document and in what it becomes.
 """
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from taskgraph.documents.placeholders import as_text, objects_with, replaced
@@ -34,10 +35,7 @@ class Words(str):
 
 
 def typed(options: Iterable[str]) -> dict[str, Any]:
-    """Values from words such as `goal=all` (text, or JSON where no text is asked for) and `sizes:=[1, 2]` (JSON).
-
-    Raises InvalidInput for a word of another form, a name that is given twice, or what is no JSON.
-    """
+    """Values from `goal=all` (text, or JSON where the parameter is no text) and `sizes:=[1]`. Raises InvalidInput."""
     given: dict[str, Any] = {}
     for option in options:
         name, equals, text = option.partition("=")
@@ -70,21 +68,12 @@ def mentions(text: str) -> bool:
     return PARAM in text or "\\u00" in text
 
 
+@dataclass(frozen=True, slots=True)
 class Values:
-    """The parameters of one document with their values.
+    """known: value by name. broken: names whose value is missing or wrong, which has been reported."""
 
-    known: value by name. broken: names whose value is missing or wrong, which has been reported.
-    """
-
-    def __init__(self, known: Mapping[str, Any], broken: frozenset[str] = frozenset()) -> None:
-        self.known = known
-        self.broken = broken
-        self._chars: dict[str, int] = {}
-
-    def chars(self, name: str) -> int:
-        if name not in self._chars:
-            self._chars[name] = len(canonical_json(self.known[name]))
-        return self._chars[name]
+    known: Mapping[str, Any]
+    broken: frozenset[str] = frozenset()
 
 
 def bind(
@@ -99,10 +88,9 @@ def bind(
 ) -> Values:
     """Find a value for every parameter, and report whatever is wrong with them, all at once.
 
-    declared: `params` of the document, of whatever form (which the schema judges). given: values by name, JSON values
-    or Words. inherited: those of the graph that an extension is for. used: names that `$param` objects mention. In an
-    extension a given name need not be declared, and what is not given is as the graph has it. check: only whether the
-    declarations are right; a value that is missing is null, and no mistake.
+    declared: `params` of the document, of any form. given: JSON values or Words. inherited: of the graph that an
+    extension is for. used: names that `$param` objects mention; an extension may use some that it does not declare.
+    check: a missing value is null, and no mistake.
     """
     own = {name: each for name, each in declared.items() if is_param_name(name)} if isinstance(declared, dict) else {}
     if len(own) > limits.PARAMS_MAX:
@@ -217,16 +205,13 @@ def names_in(definitions: Iterable[Any]) -> frozenset[str]:
 
 
 class Replacing:
-    """Puts the values into definitions, and reports what cannot be put in.
-
-    check: only look; nothing is replaced, and a parameter without a value is none of its business. broken: whether
-    something was met that could not be replaced.
-    """
+    """Puts the values into definitions; check: only looks. broken: something could not be replaced."""
 
     def __init__(self, values: Values, report: Report, *, check: bool = False) -> None:
         self._values = values
         self._report = report
         self._check = check
+        self._sizes: dict[str, int] = {}  # characters of each value as JSON
         self._chars = 0
         self.broken = False
 
@@ -235,8 +220,7 @@ class Replacing:
         path: Path = ("tasks", label, "task")
         if PARAM in task:
             message = "The definition itself is a `$param` object."
-            self._wrong(path, "bad-param", message, "Put it inside the definition.")
-            return task
+            return self._kept(task, path, "bad-param", message, "Put it inside the definition.")
         self._chars = 0
         made: dict[str, Any] = replaced(task, PARAM, self._found, path=path)
         return made
@@ -249,8 +233,7 @@ class Replacing:
             why = f"it also has {show(odd)}" if odd is not None else "name and path are strings"
             message = f'A `$param` object is not of the form {{"$param": "name"}} ({why}).'
             remedy = "Only `path`, a JSON pointer into the value, may stand beside the name."
-            self._wrong(path, "bad-param", message, remedy)
-            return here
+            return self._kept(here, path, "bad-param", message, remedy)
         known = self._values.known
         if name in self._values.broken:
             self.broken = True
@@ -258,35 +241,38 @@ class Replacing:
         if name not in known:
             near = self._report.near(name, [*known, *self._values.broken], "unknown-param")
             message = f"{show(name)} is not a parameter of this graph.{near}"
-            self._wrong((*path, PARAM), "unknown-param", message, "Correct the name, or declare it under `params`.")
-            return here
+            return self._kept(
+                here, (*path, PARAM), "unknown-param", message, "Correct the name, or declare it under `params`."
+            )
         try:
             value = here if self._check and steps(place) is not None else look_up(known[name], place)
         except NoSuchPlace as error:
             at = f" at {show(error.reached)}" if error.reached else ""
             message = f"The parameter {show(name)} has nothing at {show(place)}: there is {what_is(error.there)}{at}."
-            self._wrong((*path, "path"), "no-such-path", message, "Correct the path, or the value.")
-            return here
+            return self._kept(here, (*path, "path"), "no-such-path", message, "Correct the path, or the value.")
         except ValueError:
             message = f"`path` is {show(place)}, which is no JSON pointer (RFC 6901)."
-            self._wrong((*path, "path"), "bad-param", message, 'Write it like "/key/0"; "" is the whole value.')
-            return here
+            return self._kept(
+                here, (*path, "path"), "bad-param", message, 'Write it like "/key/0"; "" is the whole value.'
+            )
         if self._check:
             return here
-        self._chars += self._values.chars(name)
+        if name not in self._sizes:
+            self._sizes[name] = len(canonical_json(known[name]))
+        self._chars += self._sizes[name]
         if self._chars > limits.DEFINITION_CHARS_MAX:
             message = f"With its parameters the definition has more than {limits.DEFINITION_CHARS_MAX:,} UTF-16 units."
-            self._wrong(path[:3], "too-large", message, "Use fewer of them, or smaller values.")
-            return here
+            return self._kept(here, path[:3], "too-large", message, "Use fewer of them, or smaller values.")
         if isinstance(value, dict | list) and depth + _depth_of(value) > limits.DOCUMENT_DEPTH_MAX:
             message = f"With the parameter {show(name)} values are nested more than {limits.DOCUMENT_DEPTH_MAX} deep."
-            self._wrong(path, "depth", message, "Flatten the value, or pass it as a string.")
-            return here
+            return self._kept(here, path, "depth", message, "Flatten the value, or pass it as a string.")
         return as_text(value) if text else value
 
-    def _wrong(self, path: Path, code: str, message: str, remedy: str) -> None:
+    def _kept(self, here: dict[str, Any], path: Path, code: str, message: str, remedy: str) -> dict[str, Any]:
+        """Report why an object cannot be replaced, and give it back."""
         self.broken = True
         self._report.add(path, code, message, remedy)
+        return here
 
 
 def _depth_of(value: Any) -> int:

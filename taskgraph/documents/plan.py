@@ -21,11 +21,7 @@ from taskgraph.model.states import When
 
 @dataclass(frozen=True, slots=True)
 class PlanRow:
-    """A line of the table. ndeps: number of tasks that it requires; waiters: labels of the tasks that require it.
-
-    level: longest distance in edges from a root. seconds: None where unknown. when: its condition; optional: how
-    many of its requirements are. priority: "" for `normal`.
-    """
+    """ndeps: tasks that it requires; waiters: labels. level: longest distance from a root. optional: how many."""
 
     label: str
     ndeps: int
@@ -90,11 +86,7 @@ def known_seconds(node: TaskNode) -> float | None:
 
 
 def plan(document: GraphDocument, *, seconds: Callable[[TaskNode], float] | None = None) -> Plan:
-    """The plan of a document; seconds: how long a task takes, if the caller knows better than the document.
-
-    Raises InvalidGraph for a document that was never validated and has a cycle, or whose groups stand for more than
-    limits.PLANNED_PAIRS_MAX edges.
-    """
+    """The plan of a document; seconds: how long a task takes. Raises InvalidGraph for a cycle or too many edges."""
     inner = _inner(document)
     level = graph_algorithms.levels(inner)
     if len(level) != len(inner):
@@ -169,10 +161,7 @@ def _inner(document: GraphDocument) -> dict[str, Sequence[str]]:
 def _critical_path(
     inner: Mapping[str, Sequence[str]], level: Mapping[str, int], weights: Mapping[str, float]
 ) -> tuple[str, ...]:
-    """Labels of the heaviest path, first to run first; among equally heavy ones the one with more tasks.
-
-    level: in an order that respects the requirements.
-    """
+    """Labels of the heaviest path, first to run first; then that of more tasks. level: in order of execution."""
     weight: dict[str, float] = {}
     before: dict[str, str] = {}
     for label in level:
@@ -242,10 +231,7 @@ def _mermaid_label(label: str) -> str:
 
 
 def to_mermaid(document: GraphDocument) -> str:
-    """The graph as a Mermaid flowchart; an arrow goes from a requirement to the task that waits for it.
-
-    A dashed one is optional; words on it are the condition of the task that waits.
-    """
+    """A Mermaid flowchart; arrows go to the task that waits, dashed if optional, with its condition."""
     inner = _inner(document)
     number = {label: index for index, label in enumerate(inner)}
     lines = ["flowchart TD"]

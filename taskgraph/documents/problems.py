@@ -52,10 +52,7 @@ class Report:
         self.count += count
 
     def near(self, word: str, names: Collection[str], code: str = "") -> str:
-        """A question whether a name that comes near was meant; for the first few, "" afterwards.
-
-        code: of the problem that asks; one that will not be listed is not worth the search.
-        """
+        """A question whether a near name was meant; for the first few problems that are listed, "" afterwards."""
         if self._near_left <= 0 or not self.takes(code):
             return ""
         self._near_left -= 1

@@ -39,10 +39,9 @@ def collector_paused() -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """What the parameters of a document are to be.
+    """Values of the parameters: JSON values, or parameters.Words.
 
-    values: by name; JSON values, or params.Words. inherited: those of the graph that an extension is for. open: nothing
-    is put in yet: the document keeps its `$param` objects, and values that are missing are not missed.
+    inherited: of the graph that an extension is for. open: the document keeps its `$param` objects, and none is missed.
     """
 
     values: Mapping[str, Any] = field(default_factory=dict)
@@ -62,11 +61,7 @@ _TOO_DEEP: Final = (
 def read_document(
     text: bytes | str, *, source: str = "document", kind: Kind = "graph", given: Given = NOTHING_GIVEN
 ) -> GraphDocument:
-    """Read a submission (`kind="graph"`) or an extension (`tasks` and `groups`, and names may be the graph's).
-
-    source: name of the text, for the error. given: values of the parameters. Raises InvalidGraph with every problem,
-    each with pointer and line.
-    """
+    """Read a submission or an extension. source: named in errors. Raises InvalidGraph with every problem."""
     report = Report(source)
     with collector_paused():
         obj = _parse(text, report)
@@ -76,10 +71,7 @@ def read_document(
 def document_from_object(
     obj: object, *, source: str = "document", kind: Kind = "graph", given: Given = NOTHING_GIVEN
 ) -> GraphDocument:
-    """The same checks on Python values (mappings, sequences, text, numbers, booleans, None), which are copied.
-
-    Raises InvalidGraph.
-    """
+    """The same checks on Python values, which are copied. Raises InvalidGraph."""
     report = Report(source)
     with collector_paused():
         copied = _copy(obj, report)
@@ -188,10 +180,7 @@ def _article(noun: str) -> str:
 
 
 def _document(obj: Any, kind: Kind, report: Report, given: Given, *, mentions: bool) -> GraphDocument:
-    """Schema, requirements, references, sizes and cycles of a value, which it takes apart; raises InvalidGraph.
-
-    mentions: whether there may be `$param` objects in it.
-    """
+    """Check a value, which is taken apart. mentions: there may be `$param` objects in it. Raises InvalidGraph."""
     checks.check_envelope(obj, kind, report)
     tasks = obj.get("tasks") if isinstance(obj, dict) else None
     nodes: dict[str, TaskNode] = {}
@@ -228,10 +217,7 @@ def _document(obj: Any, kind: Kind, report: Report, given: Given, *, mentions: b
 def _tasks_and_groups(
     obj: Mapping[str, Any], tasks: dict[str, Any], unread: AbstractSet[str], kind: Kind, report: Report
 ) -> tuple[dict[str, TaskNode], dict[str, GroupNode]]:
-    """The tasks of a document, which are taken out of it, and its groups; reports all that is wrong with them.
-
-    unread: labels whose definition lacks a value.
-    """
+    """Take the tasks out of a document, with its groups. unread: labels whose definition lacks a value."""
     nodes: dict[str, TaskNode] = {}
     groups: dict[str, GroupNode] = {}
     labels = names = frozenset(tasks)
@@ -255,7 +241,7 @@ def _tasks_and_groups(
         if not isinstance(node, dict):
             continue
         wanted, optional = named(node.get("requires", ()))
-        requirements[label] = checks.check_requires(("tasks", label), wanted, names, kind, report)
+        requirements[label] = checks.check_names(("tasks", label), "requires", wanted, names, kind, report)
         if "when" in node or optional:
             checks.check_condition(label, node, optional, policy, report, handed=label in handed)
         if "notify" in node:
@@ -297,10 +283,7 @@ def _tasks_and_groups(
 def _put_in(
     obj: Mapping[str, Any], tasks: Mapping[str, Any], kind: Kind, given: Given, report: Report
 ) -> tuple[dict[str, dict[str, Any]], AbstractSet[str]]:
-    """Put the values of the parameters into the tasks.
-
-    Gives the declarations, the default of each being its value, and the labels of tasks that lack one.
-    """
+    """Put the values into the tasks; gives the declarations with these, and labels of tasks that lack one."""
     values: dict[str, Any] = {}
     for name, value in given.values.items():
         before = report.count

@@ -59,10 +59,7 @@ class Recurrence:
             raise InvalidInput("a time zone goes with cron; an interval counts seconds, and a time has its own offset")
 
     def after(self, moment: datetime) -> datetime | None:
-        """The first time that is later than this one; None when there is none any more.
-
-        Raises InvalidInput for a time zone that this machine does not know, and what else `check` finds.
-        """
+        """The first time later than this one, None for none. Raises InvalidInput for a time zone unknown here."""
         return next(self.times(moment), None)
 
     def times(self, moment: datetime) -> Iterator[datetime]:
@@ -122,11 +119,7 @@ class Times:
     at: datetime | None = None
 
     def over(self, before: Recurrence | None = None) -> Recurrence:
-        """The recurrence that has what is said, and otherwise what it had before. Raises InvalidInput.
-
-        So new fields of cron keep their time zone, and a new interval is counted from the time that it was counted
-        from. An interval that had none comes without an anchor.
-        """
+        """What is said here, and otherwise what it had before. Raises InvalidInput."""
         if sum(each is not None for each in (self.cron, self.every, self.at)) > 1:
             raise InvalidInput("only one of cron, every and at")
         old = Recurrence() if before is None else before

@@ -45,10 +45,9 @@ def reference_objects(payload: Any) -> Iterator[tuple[Path, Mapping[str, Any]]]:
 def without_requirement(
     asked: Mapping[str, Sequence[str]], requirements: Mapping[str, Sequence[str]]
 ) -> dict[str, set[str]]:
-    """Of the labels that each task asks for, those that it does not require, directly or through others.
+    """Of the labels that each task asks for, those that it does not require, directly or not.
 
-    requirements: of every task, and of every end of a group where there are groups (see `documents.groups.circles`).
-    One look at every edge answers for a great many labels at once: they are bits of one number.
+    requirements: of every task and every end of a group (`groups.circles`). Many labels at once are bits of one number.
     """
     left = {
         label: {used for used in wanted if used not in requirements.get(label, ())} for label, wanted in asked.items()
@@ -108,10 +107,9 @@ def external_labels(document: GraphDocument) -> frozenset[str]:
 
 
 def substitute(task: Mapping[str, Any], resolve: Callable[[str], str], *, lenient: bool = False) -> dict[str, Any]:
-    """A task definition in which every `$subs` object of the payload is the taskId that resolve gives for its label.
+    """A definition with the taskIds that resolve gives for the labels of references in its payload.
 
-    A `$result` object names that taskId besides the label. What resolve raises passes through. Raises InvalidInput for
-    a payload that no validated document can hold; if lenient, what is no valid reference stays.
+    What resolve raises passes through. Raises InvalidInput for what is no valid reference, or, if lenient, leaves it.
     """
     if "payload" not in task:
         return dict(task)

@@ -94,11 +94,7 @@ def taken_from(definition: Mapping[str, Any]) -> list[str]:
 
 
 def put_in(definition: Mapping[str, Any], resolved: Mapping[str, Resolved]) -> dict[str, Any]:
-    """A definition with the outputs that it takes; what it holds is shared, and not to be changed.
-
-    resolved: taskId -> (state, resolution) of the tasks in `taken_from`. Raises NoResult with a sentence that names
-    the label, the path and what there is.
-    """
+    """A definition with the outputs that it takes; what it holds is shared. Raises NoResult, with what there is."""
     chars = 0
 
     def found(here: dict[str, Any], path: Path, depth: int, text: bool) -> Any:

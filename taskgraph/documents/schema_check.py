@@ -22,10 +22,7 @@ _PARAM_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}", re.ASCII)
 
 
 def named(requires: Any) -> tuple[Any, frozenset[str]]:
-    """The labels of a requirement list, each in its place, and those that are optional.
-
-    What is no list, and what names no label, is left as it is, for others to complain about.
-    """
+    """The labels of a requirement list, and those that are optional. What is no label stays, to be reported."""
     if not isinstance(requires, list) or dict not in map(type, requires):
         return requires, frozenset()
     labels = [each["label"] if type(each) is dict and type(each.get("label")) is str else each for each in requires]

@@ -108,10 +108,7 @@ class StorageError(TaskgraphError):
 
 
 class Conflict(StorageError):
-    """A condition of a commit did not hold: an etag was old, a key existed, or a row was gone. Nothing was written.
-
-    index: position of the change that failed, where the store says it.
-    """
+    """A condition of a commit did not hold; nothing was written. index: of the change that failed, if known."""
 
     def __init__(self, message: str, index: int | None = None) -> None:
         super().__init__(message)

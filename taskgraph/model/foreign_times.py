@@ -34,10 +34,7 @@ def holds(end: object, now: datetime, length_seconds: float) -> bool:
 
 
 def standing(end: datetime, now: datetime, length_seconds: float) -> Standing:
-    """What an end says, for what must not be taken from its holder early.
-
-    An end that is over for long says nothing either: its holder may live, and write by a clock that is behind.
-    """
+    """What an end says, for what must not be taken early; after long it says nothing: its clock may be behind."""
     if end >= now:
         return Standing.DOUBTFUL if is_ahead(end, now, length_seconds) else Standing.HOLDS
     noticed = timedelta(seconds=max(length_seconds, limits.END_NOTICED_SECONDS))

@@ -17,10 +17,7 @@ _C = TypeVar("_C")
 
 @dataclass_transform(frozen_default=True, field_specifiers=(field,))
 def value(cls: type[_C]) -> type[_C]:
-    """Make a class a dataclass whose instances never change: `dataclass(frozen=True)`, with mypy alone to see to it.
-
-    For what is made by the thousand: a dataclass that defends itself when it runs takes three times as long to make.
-    """
+    """`dataclass(frozen=True)` that mypy alone enforces: it is made three times as fast, for values by the thousand."""
     return dataclass(slots=True, unsafe_hash=True)(cls)
 
 
@@ -85,10 +82,7 @@ def resume_command(graph_id: str, holder: str) -> str:
 
 
 def typed(command: str, graph_id: str, label: str, task_id: str) -> str:
-    """A command about a task that may be pasted into a shell: the shell finds nothing in a label that it would do.
-
-    A label that cannot be printed is replaced by the taskId.
-    """
+    """A command about a task, safe to paste into a shell; the taskId replaces a label that cannot be printed."""
     name = label if label.isprintable() else task_id
     guard = "-- " if name.startswith("-") or graph_id.startswith("-") else ""
     return f"taskgraph {command} {guard}{graph_id} {shlex.quote(name)}"

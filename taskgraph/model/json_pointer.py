@@ -24,10 +24,7 @@ _POSITION: Final = re.compile(r"0|[1-9][0-9]{0,15}", re.ASCII)
 
 
 class NoSuchPlace(LookupError):
-    """A JSON pointer leads nowhere. `reached`: the last place that there is, as a pointer; `there`: what stands there.
-
-    token: the step that could not be made from it.
-    """
+    """A pointer leads nowhere. reached: pointer of the last place; there: its value; token: the step that fails."""
 
     def __init__(self, reached: str, there: Any, token: str) -> None:
         super().__init__(reached)

@@ -209,10 +209,7 @@ def compact_json(value: Any) -> str:
 
 
 def canonical_json(value: Any) -> str:
-    """The one way in which equal values are written: compact, keys sorted, characters as they are.
-
-    Raises ValueError for NaN and infinities, TypeError for what JSON cannot hold.
-    """
+    """Compact, keys sorted, characters as they are. Raises ValueError for NaN and infinities, TypeError."""
     if _CANONICAL is None:
         return _CANONICAL_SLOW(value)
     try:

@@ -85,8 +85,8 @@ class Rerun:
 class Cancel:
     """Cancel these tasks, or, without any, the whole graph.
 
-    tasks: each with the number of reruns by hand that it had when this was asked for: one that has been rerun since is
-    another matter. terminate: do not wait for workers to stop what they run.
+    tasks: each with its number of reruns by hand; a task with more of them is left alone. terminate: do not wait for
+    workers to stop what they run.
     """
 
     graph: str
@@ -112,10 +112,7 @@ class HoldBack:
 
 @dataclass(frozen=True, slots=True)
 class SetLimit:
-    """Let so many tasks of a graph, or of this group of it, be in flight; 0: as many as can be counted.
-
-    asked: see HoldBack.
-    """
+    """Let so many tasks of a graph, or of a group, be in flight; 0: any number. asked: see HoldBack."""
 
     graph: str
     most: int
@@ -137,10 +134,7 @@ class Prioritize:
 
 @dataclass(frozen=True, slots=True)
 class SendReady:
-    """Send what is ready in a graph and has not been sent.
-
-    after: its tasks up to this taskId, in the order of taskIds, have been sent; "" if that is not known of any.
-    """
+    """Send what is ready in a graph; its tasks up to the taskId `after` have been sent."""
 
     graph: str
     after: str = ""
@@ -283,10 +277,7 @@ def _result_object(result: TaskResult) -> dict[str, Any]:
 
 
 def to_text(message: Message) -> str:
-    """Compact JSON in ASCII alone; a lone surrogate, which no store can carry, is written as U+FFFD.
-
-    Raises InvalidMessage for a resolution that JSON cannot hold. The size is not checked: see `bundles`.
-    """
+    """JSON in ASCII; a lone surrogate becomes U+FFFD. Raises InvalidMessage for what JSON cannot hold."""
     try:
         text = _ASCII_JSON(to_object(message))
         if "\\ud" in text:
@@ -341,10 +332,7 @@ def _how_many(make: Callable[[tuple[T, ...]], Message], items: Sequence[T], byte
 
 
 def parse(body: str | bytes) -> Message:
-    """The message in a body of plain JSON, or of JSON in base64 (D17).
-
-    Raises InvalidMessage, with a sentence that says why, and UnknownVersion for a message of a higher version.
-    """
+    """The message in a body of JSON, or base64 of it (D17). Raises InvalidMessage and UnknownVersion."""
     obj = _object(_strict(_plain(body)), "the body")
     version = _whole_number(obj, "version", "the message", 1, limits.INT_MAX)
     if version > VERSION:
@@ -596,10 +584,7 @@ class Key:
 
 @dataclass(frozen=True, slots=True)
 class MessageType:
-    """One type of message. keys: in the order in which they are written, and its class takes them.
-
-    event: for handlers. asked_as: the span of a request for it, "" for what only handlers and workers send.
-    """
+    """keys: in the order of the class's fields. event: for handlers. asked_as: span of a request, "" for none."""
 
     of: type[Message]
     keys: tuple[Key, ...]

@@ -14,10 +14,7 @@ _LEVEL_WORDS: Final = {"highest": "max", "high": "high", "low": "low", "lowest":
 
 @dataclass(frozen=True, slots=True)
 class QueueNames:
-    """Names of the queues of one installation.
-
-    per_operation: each kind of event has a queue of its own, for hosts that scale each queue's handler alone.
-    """
+    """Names of the queues of one installation. per_operation: each kind of event has a queue of its own."""
 
     prefix: str = "taskgraph"
     per_operation: bool = False
@@ -42,11 +39,7 @@ class QueueNames:
         return f"{self.prefix}-{type_of(message)}" if self.per_operation else self.events
 
     def work(self, target: str, level: str = NORMAL) -> str:
-        """The queue of a target's workers, for tasks of one level.
-
-        Short words in place of `work`, which stands for `normal`: with the longest target the name is as long as a
-        queue's may be. No target and no prefix can make one name of two of these.
-        """
+        """The queue of a target's workers for one level; with the longest target it is as long as a name may be."""
         return f"{self.prefix}-{_LEVEL_WORDS.get(level, 'work')}-{target}"
 
     def poison(self, queue: str) -> str:

@@ -27,10 +27,7 @@ def target_of(task: Mapping[str, Any]) -> str:
 
 
 def host_target(host: str) -> str:
-    """The target of one host: `host-` and its name, as far as that may stand in the name of a queue.
-
-    What is lost of the name on the way (dots, underscores, length) is made up for by a few characters of its hash.
-    """
+    """The target of one host: `host-` and its name; a hash makes up for what no queue's name can hold."""
     name = host.lower()
     plain = _NOT_IN_TARGETS.sub("-", name).strip("-")
     if plain == name and len(_HOST_PREFIX) + len(plain) <= _TARGET_CHARS_MAX:

@@ -39,11 +39,7 @@ def column(own: str, of_graph: str = "") -> str:
 
 
 def level_now(level: str, since: datetime | None, now: datetime, used: Collection[str] = LEVELS) -> str:
-    """The level that a task counts as that has been ready since then.
-
-    One level higher for each `limits.AGE_SECONDS`, and never one that is not in use: there is no task to be passed by.
-    used: the levels that are in use at its target.
-    """
+    """The level that a task ready since then counts as: one higher for each AGE_SECONDS, among those in use."""
     if since is None:
         return level
     own = rank(level)
@@ -60,8 +56,7 @@ def has_risen(level: str, since: datetime | None, now: datetime, used: Collectio
 def in_turn(levels: Sequence[str], turn: int) -> list[str]:
     """Levels (the highest first) in the order of one turn.
 
-    Mostly the highest goes first. Every fourth turn begins one further down, every sixteenth two, and so on: so much of
-    the time even the lowest has, whatever there is above it.
+    Every fourth turn begins one further down, every sixteenth two, and so on: so even the lowest has its share.
     """
     first = 0
     while first + 1 < len(levels) and turn > 0 and turn % _TURNS == 0:

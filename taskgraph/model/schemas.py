@@ -34,10 +34,7 @@ _PLAIN_DATE_TIME = re.compile(
 
 
 def parse_date_time(text: str) -> datetime:
-    """The moment that an RFC 3339 date-time names, aware, in UTC, to the microsecond. Raises ValueError.
-
-    A leap second is taken as the first moment after it.
-    """
+    """An RFC 3339 date-time in UTC, to the microsecond; a leap second is the one after it. Raises ValueError."""
     match = _DATE_TIME.fullmatch(text)
     if match is None:
         raise ValueError(f"{text[:40]!r} is no RFC 3339 date-time")

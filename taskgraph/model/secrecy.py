@@ -66,10 +66,7 @@ def _is_kept(name: str, value: str, handed: Handed) -> bool:
 
 
 class Environment:
-    """The environment of this process without its secrets, as bytes; looked through again when it has changed.
-
-    As bytes, as the system takes it: os.environ would decode every variable only to have it encoded again.
-    """
+    """The environment of this process without its secrets; as bytes, which os.environ would decode and encode."""
 
     def __init__(self, handed: Handed) -> None:
         self._handed = handed
@@ -90,10 +87,7 @@ class Environment:
 
 
 def withdraw(environ: MutableMapping[str, str], handed: Handed) -> list[str]:
-    """Take the secrets out of a process's environment, once all that need them have read them; gives their names.
-
-    What the process starts from then on, by whatever way, does not inherit them.
-    """
+    """Take the secrets out of a process's environment, once they have been read; gives their names."""
     names = [name for name, value in environ.items() if _is_kept(name, value, handed)]
     for name in names:
         del environ[name]

@@ -32,10 +32,7 @@ _LIVING: Final = frozenset({*_UNRESOLVED, str(GraphState.BLOCKED)})
 
 @value
 class Retry:
-    """How a task is tried again that failed for the moment.
-
-    limit: so often. delay_seconds: before the first time; doubled each time, up to max_seconds.
-    """
+    """Tries after temporary failures: how many; the first delay, which doubles up to max_seconds."""
 
     limit: int = limits.TEMPORARY_LIMIT_DEFAULT
     delay_seconds: float = limits.TEMPORARY_DELAY_SECONDS_DEFAULT
@@ -99,10 +96,7 @@ def retry_of(text: str) -> Retry:
 
 
 def pause_seconds(task_id: str, run: int, failures: int, retry: Retry) -> float:
-    """How long to wait before a task is tried again that has failed for the moment so many times.
-
-    Between half of the delay and all of it: tasks that failed together do not all come back together.
-    """
+    """The pause after so many temporary failures: from half of the delay to all of it, so that tasks spread."""
     whole = retry.delay_seconds
     for _ in range(failures - 1):
         if whole >= retry.max_seconds:
@@ -128,8 +122,7 @@ def pause_seconds_in(columns: Columns) -> float | None:
 def not_yet_seconds(columns: Columns, now: datetime, known_seconds: float = 0.0) -> float:
     """How long it is until the task may be claimed; 0 if it may be now.
 
-    known_seconds: for how long this process has known, by its steady clock, that the task stands pending as it does. A
-    pause lasts no longer than its length from then, whatever the clocks say.
+    known_seconds: for how long this process has known the task as it stands; a pause ends with its length from then.
     """
     not_before = columns("notBefore")
     if not isinstance(not_before, datetime) or not_before <= now:
@@ -148,10 +141,7 @@ def ready_since(columns: Columns) -> datetime | None:
 
 
 def due_at(columns: Columns) -> datetime | None:
-    """When a task that waits or stands ready is over by time, or its graph, or what waits in it; None for never.
-
-    The deadline of a run is watched by its worker.
-    """
+    """When a waiting or ready task is over by time, or its graph, or what waits in it; None for never."""
     state = columns("state")
     if state not in _LIVING or columns("claim") or columns("cancel"):
         return None

@@ -33,11 +33,7 @@ _SWEEPS = "run `taskgraph serve`, which sweeps"
 
 @dataclass(slots=True)
 class Causes:
-    """What all first causes of one answer have in common.
-
-    final: a failure cannot be taken back by a rerun. paused, permitted: by target. queued: queue -> about how many
-    messages it holds, where that has been asked.
-    """
+    """final: a failure cannot be taken back by a rerun. paused, permitted: by target. queued: queue -> messages."""
 
     tables: Tables
     queues: Queues

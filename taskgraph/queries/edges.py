@@ -52,10 +52,7 @@ class Edges:
         return list(found)
 
     async def dependents(self, listed: Iterable[str]) -> list[str]:
-        """TaskIds behind a dependents list, through forks and joins of groups.
-
-        Any other join stands for the task that it works for.
-        """
+        """TaskIds behind a dependents list; a join that is no group's stands for the task that it works for."""
         found: dict[str, None] = {}
         passed: set[str] = set()
         todo = list(listed)

@@ -21,10 +21,7 @@ _FOLLOW_SECONDS_MAX: Final = 2.0
 
 
 def read_cursor(since: "int | str") -> tuple[int, int]:
-    """A cursor as (number of the row that was read last, facts of the next row that were read too).
-
-    since: the number of a row, all of which was read, or `Event.cursor`. Raises InvalidInput.
-    """
+    """(number of the row read last, facts read of the next one), of a number or a cursor. Raises InvalidInput."""
     if isinstance(since, int):
         return since, 0
     row, dot, part = since.partition(".")
@@ -74,11 +71,7 @@ class JournalQueries(GraphQueries):
     async def follow(
         self, graph_id: str, *, since: int | str = 0, where: Mapping[str, Sequence[str]] | None = None
     ) -> AsyncGenerator[Event]:
-        """The journal after `since`, event by event, as it grows, until the graph can change no more.
-
-        To go on after a stop, pass the `cursor` of the last event that was dealt with. where: see `agrees`. Between two
-        looks are pauses that grow while nothing happens. Raises NotFound.
-        """
+        """The journal after `since` as it grows, with pauses, until the graph can change no more. Raises NotFound."""
         pause = _FOLLOW_SECONDS
         while True:
             ended = await self.state(graph_id) in GRAPH_ENDED  # first, so that its last events are read after it

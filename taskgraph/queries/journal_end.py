@@ -12,10 +12,9 @@ _EVENTS_END: Final = "event;"
 
 
 async def find_end(tables: Tables, graph_id: str, sequence: int, completed: int, skipped: int) -> tuple[int, int, int]:
-    """The first free number of the graph's event rows, and how many tasks had completed and been skipped by then.
+    """The first free number of the event rows, and how many tasks had completed and been skipped by then.
 
-    sequence: where to begin. completed, skipped: what is known of those before it. The numbers are gapless, so most
-    of a long journal is passed over in doubling steps.
+    sequence: where to begin, with what is known by then. Numbers are gapless, so doubling steps find the end.
     """
     continuation: str | None = None
     pages = 0
@@ -41,9 +40,6 @@ async def find_end(tables: Tables, graph_id: str, sequence: int, completed: int,
 
 
 def totals_in(columns: Columns) -> tuple[int, int]:
-    """How many tasks had completed, and been skipped, by an event row.
-
-    -1 where it does not say how many had completed (before version 0.2); none was skipped where it does not say so.
-    """
+    """Tasks completed (-1 where it does not say, before version 0.2) and skipped by an event row."""
     completed, skipped = columns.get("completed", -1), columns.get("skipped", 0)
     return completed if isinstance(completed, int) else -1, skipped if isinstance(skipped, int) else 0

@@ -11,45 +11,31 @@ from typing import Any
 
 from taskgraph.documents.results import NO_OUTPUT, OUTPUT
 from taskgraph.model import limits
-from taskgraph.model.columns import integer
+from taskgraph.model.columns import integer, texts
 from taskgraph.model.errors import NotFound
 from taskgraph.model.ids import row_key
 from taskgraph.model.row_schema import SHOWN
 from taskgraph.model.states import TaskState
 from taskgraph.protocol.definitions import gathered, members_of
 from taskgraph.queries import targets as gates
+from taskgraph.queries import values
 from taskgraph.queries.edges import Edges, references, worth_pages
 from taskgraph.queries.groups import group_rows
 from taskgraph.queries.lookup import GraphQueries
-from taskgraph.queries.rows import groups_of, object_of, status_of_task
-from taskgraph.queries.values import (
-    FAILED,
-    LISTED,
-    TO_BEGIN,
-    UNDER_WAY,
-    GroupState,
-    GroupStatus,
-    Listing,
-    TaskDetail,
-    TaskStatus,
-)
+from taskgraph.queries.rows import object_of, status_of_task
 from taskgraph.storage.tables import Range, Row
 
 
 class TaskQueries(GraphQueries):
-    async def tasks(self, graph_id: str, *, state: str = "", match: str = "", limit: int = 1000) -> list[TaskStatus]:
-        """Tasks of a graph, by state and by a part of the label, sorted by label.
-
-        Of a graph of more than limits.COUNTED_TASKS_MAX tasks any `limit` ones that agree.
-        """
+    async def tasks(
+        self, graph_id: str, *, state: str = "", match: str = "", limit: int = 1000
+    ) -> list[values.TaskStatus]:
+        """Tasks by state and part of the label, sorted by label; of a large graph any `limit` that agree."""
         found = await self.listing(graph_id, state=state, match=match, limit=limit)
         return sorted(found.tasks, key=lambda each: each.label)[:limit]
 
-    async def group(self, graph_id: str, name: str) -> GroupStatus:
-        """A group with its tasks. Each of them is read, one by one, or a large graph's by pages of all tasks.
-
-        Raises NotFound for an unknown graph or group, with near names.
-        """
+    async def group(self, graph_id: str, name: str) -> values.GroupStatus:
+        """A group with its tasks, read one by one, or of a large graph by pages. Raises NotFound, with near names."""
         graph = await self.graph_row(graph_id)
         rows = await group_rows(self._tables, graph_id, name)
         members = members_of(rows)
@@ -64,20 +50,20 @@ class TaskQueries(GraphQueries):
         paused = await gates.closed(self._tables)
         listed = sorted((status_of_task(row, paused) for row in found), key=lambda each: each.label)
         counts = Counter(each.state for each in listed)
-        failed = sum(counts[each] for each in FAILED)
+        failed = sum(counts[each] for each in values.FAILED)
         done = counts[TaskState.COMPLETED] + counts[TaskState.SKIPPED]
-        begun = done + failed + sum(counts[each] for each in UNDER_WAY)
+        begun = done + failed + sum(counts[each] for each in values.UNDER_WAY)
         nested = [
             str(row.columns.get("label", ""))
             async for row in self._pages(graph_id, Range("group:", "group;", select=("label", "groups")))
-            if name in groups_of(row.columns)
+            if name in texts(row.columns, "groups")
         ]
-        state = GroupState.RUNNING if begun else GroupState.WAITING
+        state = values.GroupState.RUNNING if begun else values.GroupState.WAITING
         if failed:
-            state = GroupState.BLOCKED
+            state = values.GroupState.BLOCKED
         if done == len(members):
-            state = GroupState.FINISHED
-        return GroupStatus(
+            state = values.GroupState.FINISHED
+        return values.GroupStatus(
             graph_id=graph_id,
             name=name,
             state=str(state),
@@ -87,17 +73,16 @@ class TaskQueries(GraphQueries):
             unresolved=len(members) - done - failed,
             failed_tasks=failed,
             groups=sorted(nested),
-            within=groups_of(rows[0].columns),
+            within=texts(rows[0].columns, "groups"),
             listed=listed,
         )
 
     async def listing(
         self, graph_id: str, *, state: str = "", match: str = "", limit: int = 1000, group: str = ""
-    ) -> Listing:
-        """Tasks of a graph by state, by a part of the label and by group, in no order.
+    ) -> values.Listing:
+        """Tasks by state, part of the label and group, in no order.
 
-        All of them, and all of a group; of a large graph up to `limit`, those that failed or are under way first, where
-        no state is named.
+        All of them; of a large graph up to `limit`, those first that failed or are under way.
         """
         graph = await self.graph_row(graph_id)
         total = integer(graph.columns, "tasks")
@@ -106,26 +91,26 @@ class TaskQueries(GraphQueries):
             wanted = match.casefold()
             inside = (await self.group(graph_id, group)).listed
             some = [each for each in inside if state in ("", each.state) and wanted in each.label.casefold()]
-            return Listing(some, len(some), params=params)
-        found: list[TaskStatus] = []
+            return values.Listing(some, len(some), params=params)
+        found: list[values.TaskStatus] = []
         if total <= limits.COUNTED_TASKS_MAX:
             await self._list(graph_id, [state] if state else [], match, None, found)
-            return Listing(found, len(found), params=params)
+            return values.Listing(found, len(found), params=params)
         status = None if state or match else await self._status(graph_id, graph)
-        passes = [[state]] if state else [list(map(str, each)) for each in LISTED]
+        passes = [[state]] if state else [list(map(str, each)) for each in values.LISTED]
         for states in passes:
             if status is not None and status.exact and not any(status.counts.get(each) for each in states):
                 continue
             if not await self._list(graph_id, states, match, limit, found):
-                return Listing(found, total if status is not None else None, status, params)
-        return Listing(found, len(found), status, params)
+                return values.Listing(found, total if status is not None else None, status, params)
+        return values.Listing(found, len(found), status, params)
 
     async def _list(
-        self, graph_id: str, states: Sequence[str], match: str, limit: int | None, found: list[TaskStatus]
+        self, graph_id: str, states: Sequence[str], match: str, limit: int | None, found: list[values.TaskStatus]
     ) -> bool:
         """Add tasks in these states to `found`; gives whether there are no more, before it has `limit`."""
         wanted = match.casefold()
-        paused = await gates.closed(self._tables) if not states or TO_BEGIN.intersection(states) else ()
+        paused = await gates.closed(self._tables) if not states or values.TO_BEGIN.intersection(states) else ()
         where = {"state": states} if states else {}
         async with aclosing(self._pages(graph_id, Range("task:", "task;", where=where, select=SHOWN))) as rows:
             async for row in rows:
@@ -135,7 +120,7 @@ class TaskQueries(GraphQueries):
                     found.append(status_of_task(row, paused))
         return True
 
-    async def task(self, graph_id: str, label_or_id: str, *, edges: int | None = None) -> TaskDetail:
+    async def task(self, graph_id: str, label_or_id: str, *, edges: int | None = None) -> values.TaskDetail:
         """A task with its logical edges and its definition. edges: name so many each way, None for all."""
         graph = await self.graph_row(graph_id)
         row = await self._find(graph_id, label_or_id)
@@ -154,7 +139,7 @@ class TaskQueries(GraphQueries):
         shown = [sorted(labels[each] for each in some) for some in named]
         status = status_of_task(row, await gates.closed(self._tables))
         counts = len(requires), len(left), len(dependents)
-        return TaskDetail(status, shown[0], shown[1], shown[2], json.loads(text), *counts, optional=shown[3])
+        return values.TaskDetail(status, shown[0], shown[1], shown[2], json.loads(text), *counts, optional=shown[3])
 
     async def results(self, graph_id: str) -> dict[str, Any]:
         """Label -> what the task has handed on, of all tasks that have, sorted by label. Reads every completed task."""

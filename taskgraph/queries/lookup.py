@@ -25,23 +25,13 @@ from taskgraph.model.states import INACTIVE, FailurePolicy, GraphState, TaskStat
 from taskgraph.protocol import notices
 from taskgraph.protocol.concurrency import Limit, limit_of, named_in
 from taskgraph.protocol.extension import WAITS_FOR
+from taskgraph.queries import values
 from taskgraph.queries.journal_end import find_end
 from taskgraph.queries.rows import channel_status, is_known, object_of, stalled_since, status_of_task
-from taskgraph.queries.values import (
-    FAILED,
-    RELAYS,
-    STATES,
-    TO_BEGIN,
-    UNDER_WAY,
-    ChannelStatus,
-    GraphListed,
-    GraphStatus,
-    LimitStatus,
-    TaskStatus,
-)
 from taskgraph.storage.queues import Queues
 from taskgraph.storage.tables import Page, Range, Row, Tables, prefix, query_all
 
+_RELAYS: Final = ("join", "fork")
 _GRAPHS_AT_ONCE: Final = 16
 _ENDS_KEPT_MAX: Final = 1_000
 
@@ -52,10 +42,7 @@ _PLAIN_KEY: Final = r"[A-Za-z0-9:_-]{1,200}"
 
 
 def check_graph_id(text: str, what: str = "a graph", *, new: bool = False) -> None:
-    """Raise InvalidInput for what cannot be an id: no store is asked for it.
-
-    new: it is to be given, and must not look like an option. Graphs that have such an id already keep it.
-    """
+    """Raise InvalidInput for what cannot be an id; new: and for what looks like an option."""
     if not is_graph_id(text):
         raise InvalidInput(f"{show(text)} cannot be the id of {what}: 1 to 64 letters, digits, - and _")
     if new and text.startswith("-"):
@@ -103,9 +90,11 @@ class GraphQueries:
     async def state(self, graph_id: str) -> GraphState:
         """The state of a graph: one read. Raises IntegrityError for one that this version does not know."""
         state = str((await self.graph_row(graph_id)).columns.get("state", ""))
-        if state not in STATES:
-            raise IntegrityError(f"graph {graph_id} is in the state {show(state)}, which this version does not know")
-        return GraphState(state)
+        try:
+            return GraphState(state)
+        except ValueError as error:
+            words = f"graph {graph_id} is in the state {show(state)}, which this version does not know"
+            raise IntegrityError(words) from error
 
     async def params(self, graph_id: str) -> dict[str, Any]:
         return object_of((await self.graph_row(graph_id)).columns, "params")
@@ -126,7 +115,7 @@ class GraphQueries:
         labels = [str(row.columns.get("label", "")) for row in rows]
         raise NotFound(f"graph {graph_id} has no task “{label_or_id}”", nearest(label_or_id, labels))
 
-    async def task_status(self, graph_id: str, label_or_id: str) -> TaskStatus:
+    async def task_status(self, graph_id: str, label_or_id: str) -> values.TaskStatus:
         """A task without its edges: two reads."""
         return status_of_task(await self.find_task(graph_id, label_or_id))
 
@@ -139,7 +128,7 @@ class GraphQueries:
             raise NotFound(f"graph {graph_id} has no request {request}")
         return row.columns
 
-    async def channels(self, graph_id: str) -> list[ChannelStatus]:
+    async def channels(self, graph_id: str) -> list[values.ChannelStatus]:
         """The channels of a graph's notices, by name, and how far each has come."""
         check_graph_id(graph_id)
         found = [channel_status(row) async for row in self._pages(graph_id, notices.all_rows())]
@@ -173,9 +162,9 @@ class GraphQueries:
             found += page.rows
         return found
 
-    async def graphs(self, *, limit: int = 50, state: str = "", schedule: str = "") -> list[GraphListed]:
+    async def graphs(self, *, limit: int = 50, state: str = "", schedule: str = "") -> list[values.GraphListed]:
         """The newest graphs first, with the state that each has now; of one schedule, where that is given."""
-        found: list[GraphListed] = []
+        found: list[values.GraphListed] = []
         continuation: str | None = None
         wanted = Range(where={"schedule": (schedule,)}) if schedule else Range()
         while True:
@@ -193,11 +182,11 @@ class GraphQueries:
             if continuation is None:
                 return found
 
-    async def _listed(self, row: Row) -> GraphListed:
+    async def _listed(self, row: Row) -> values.GraphListed:
         graph_id = str(row.columns.get("graph", ""))
         (graph,) = await self._tables.get(graph_id, [GRAPH])
         columns: Mapping[str, Value] = graph.columns if graph else {}
-        return GraphListed(
+        return values.GraphListed(
             graph_id=graph_id,
             state=str(columns.get("state", "missing")),
             created=time_of(row.columns, "created"),
@@ -208,11 +197,11 @@ class GraphQueries:
             held=tuple(texts(columns, "held")),
         )
 
-    async def status(self, graph_id: str) -> GraphStatus:
+    async def status(self, graph_id: str) -> values.GraphStatus:
         """A graph with its tasks counted by state, as far as that is known without reading all of a large one."""
         return await self._status(graph_id, await self.graph_row(graph_id))
 
-    async def _status(self, graph_id: str, row: Row) -> GraphStatus:
+    async def _status(self, graph_id: str, row: Row) -> values.GraphStatus:
         columns = row.columns
         tasks = integer(columns, "tasks")
         counts: Mapping[str, int] | None = None
@@ -228,7 +217,7 @@ class GraphQueries:
         if counts is None:
             counts, held, inactive, priorities = await self._count(graph_id)
         ended = counts.get(TaskState.COMPLETED, 0) + counts.get(TaskState.SKIPPED, 0) + integer(columns, "failedTasks")
-        return GraphStatus(
+        return values.GraphStatus(
             graph_id=graph_id,
             state=str(columns.get("state", "")),
             created=time_of(columns, "created"),
@@ -254,7 +243,7 @@ class GraphQueries:
             stalled=stalled_since(columns),
             stalled_because=str(columns.get("stalledBecause", "")) if stalled_since(columns) else "",
             limits=tuple(
-                LimitStatus(limit.group, limit.most, len(limit.inside))
+                values.LimitStatus(limit.group, limit.most, len(limit.inside))
                 for limit in (await self._limits(graph_id) if columns.get("limits") else ())
             ),
             revision=integer(columns, "revision"),
@@ -267,13 +256,13 @@ class GraphQueries:
         rows = await query_all(self._tables, graph_id, Range("limit:", "limit;"))
         return sorted(map(limit_of, rows), key=lambda limit: limit.group)
 
-    async def limits_of(self, graph_id: str) -> list[LimitStatus]:
+    async def limits_of(self, graph_id: str) -> list[values.LimitStatus]:
         """The limits on tasks in flight of a graph, and what is. Raises NotFound for an unknown graph."""
         await self.graph_row(graph_id)
         found = await self._limits(graph_id)
         labels = await labels_in_flight(self._tables, graph_id, found)
         return [
-            LimitStatus(
+            values.LimitStatus(
                 limit.group, limit.most, len(limit.inside), tuple(labels.get(each, each) for each in limit.inside)
             )
             for limit in found
@@ -298,7 +287,7 @@ class GraphQueries:
         async for row in self._pages(graph_id, Range("task:", "task;", select=("state", "held", "priority"))):
             state = str(row.columns.get("state", ""))
             counts[state] += 1
-            if state in TO_BEGIN:
+            if state in values.TO_BEGIN:
                 held = texts(row.columns, "held")
                 held_tasks += bool(held)
                 inactive += INACTIVE in held
@@ -318,13 +307,13 @@ class GraphQueries:
         left = max(0, tasks - completed - failed - skipped)
         if left + failed == 0:
             return counts, {}, True
-        wanted = [str(each) for each in UNDER_WAY] if left else []
-        wanted += [str(each) for each in FAILED] if failed else []
+        wanted = [str(each) for each in values.UNDER_WAY] if left else []
+        wanted += [str(each) for each in values.FAILED] if failed else []
         seen, whole = await self._look(graph_id, wanted)
         if not whole or columns.get("state") == GraphState.SUBMITTING:
             return counts, {state: seen[state] for state in wanted if seen[state]}, False
         counts |= {state: seen[state] for state in wanted if seen[state]}
-        if waiting := max(0, left - sum(seen[each] for each in UNDER_WAY)):
+        if waiting := max(0, left - sum(seen[each] for each in values.UNDER_WAY)):
             counts[str(TaskState.UNSCHEDULED)] = waiting
         return {str(state): counts[state] for state in TaskState if counts.get(state)}, {}, True
 
@@ -339,12 +328,9 @@ class GraphQueries:
         return seen, whole
 
     async def busy(self, graph_id: str) -> bool:
-        """Whether a task is pending or running, or something else is under way; otherwise nothing moves by itself.
-
-        An extension that is made when the graph is resumed does not, either.
-        """
-        wanted = Range("task:", "task;", where={"state": tuple(map(str, UNDER_WAY))}, select=("state",))
-        relays = [Range(f"{kind}:", f"{kind};", where={"state": ("pending",)}, select=("state",)) for kind in RELAYS]
+        """Whether anything moves by itself: a task, a relay, or a request that does not wait to be resumed."""
+        wanted = Range("task:", "task;", where={"state": tuple(map(str, values.UNDER_WAY))}, select=("state",))
+        relays = [Range(f"{kind}:", f"{kind};", where={"state": ("pending",)}, select=("state",)) for kind in _RELAYS]
         requests = Range("request:", "request;", where={"state": ("staged", "accepted")}, select=("state", WAITS_FOR))
         for each in (requests, *relays, wanted):
             async with aclosing(self._pages(graph_id, each)) as rows:

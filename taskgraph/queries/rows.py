@@ -57,15 +57,6 @@ def object_of(columns: Mapping[str, Value], name: str) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def records_of(columns: Mapping[str, Value], name: str) -> list[Mapping[str, Any]]:
-    """A column that lists objects; what is damaged in it is left out, for `doctor` to name: the rest is still shown."""
-    return [each for each in listed(columns, name) if isinstance(each, dict)]
-
-
-def groups_of(columns: Mapping[str, Value]) -> list[str]:
-    return texts(columns, "groups")
-
-
 def _temporary_left(columns: Mapping[str, Value]) -> int:
     try:
         limit = retry_of(str(columns.get("retry", ""))).limit
@@ -97,10 +88,10 @@ def status_of_task(row: Row, paused: Collection[str] = ()) -> TaskStatus:
         lease_until=time_of(columns, "leaseUntil"),
         deadline=time_of(columns, "deadline"),
         resolution=object_of(columns, "resolution") or None,
-        runs=records_of(columns, "runs"),
+        runs=[each for each in listed(columns, "runs") if isinstance(each, dict)],
         refusal=str(columns.get("refusal", "")),
         when=str(columns.get("when", When.ALL_COMPLETED)),
-        groups=groups_of(columns),
+        groups=texts(columns, "groups"),
         not_before=time_of(columns, "notBefore"),
         temporary_failures=integer(columns, "temporaryFailures"),
         temporary_left=_temporary_left(columns),

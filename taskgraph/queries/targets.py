@@ -32,19 +32,15 @@ class Gate:
 
 
 def closed_in(rows: Iterable[Row]) -> dict[str, Gate]:
-    found: dict[str, Gate] = {}
-    for row in rows:
-        if row.key.startswith(PAUSED):
-            target = row.key.removeprefix(PAUSED)
-            found[target] = Gate(target, time_of(row.columns, "since"), str(row.columns.get("reason", "")))
-    return found
+    return {
+        target: Gate(target, time_of(row.columns, "since"), str(row.columns.get("reason", "")))
+        for row in rows
+        if row.key.startswith(PAUSED) and (target := row.key.removeprefix(PAUSED))
+    }
 
 
 def levels_in(rows: Iterable[Row], now: datetime, written: Collection[str] = ()) -> dict[str, tuple[str, ...]]:
-    """Target -> the levels besides `normal` that were used of late.
-
-    written: keys of rows that were written of late, whatever time they say: the clock of who uses a level may be off.
-    """
+    """Target -> the levels besides `normal` that were used of late. written: keys of rows written of late."""
     found: dict[str, tuple[str, ...]] = {}
     for row in rows:
         if not row.key.startswith(LEVEL):
@@ -142,10 +138,7 @@ class Gates:
         return self.seen is not None and self._clock.monotonic() - self.seen < 2 * limits.GATE_SECONDS
 
     async def look(self, *, again: bool = False) -> None:
-        """Read the gates, unless that was tried just now. Raises StorageError: what is known stays as it is.
-
-        again: in any case. Looks may overlap: one that began earlier replaces nothing that a later one has read.
-        """
+        """Read the gates, unless that was tried just now; again: in any case. Raises StorageError."""
         if again or not self.known:
             began = self._looked = self._clock.monotonic()  # at once: a store in trouble is not asked all the more
             rows = await query_all(self._tables, GATES, Range())

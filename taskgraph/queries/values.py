@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from taskgraph.model import facts
 from taskgraph.model.priorities import NORMAL
-from taskgraph.model.states import INACTIVE, FailurePolicy, GraphState, TaskState, When
+from taskgraph.model.states import INACTIVE, FailurePolicy, TaskState, When
 
 OF_GROUP: Final = '"join:group-'
 
@@ -155,10 +155,7 @@ class GroupStatus:
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """Tasks of a graph. total: how many there are of this kind, None where the reading ended before that was known.
-
-    status: of a large graph, instead of counting what is listed. params: values of the graph's parameters.
-    """
+    """total: how many of this kind, None if that was not read. status: of a large graph. params: values by name."""
 
     tasks: Sequence[TaskStatus]
     total: int | None
@@ -168,11 +165,7 @@ class Listing:
 
 @dataclass(frozen=True, slots=True)
 class TaskDetail:
-    """A task with its logical edges, by label, and its definition.
-
-    The edges may be the first ones only; requires_count, requires_left_count, dependents_count: how many there are.
-    optional: those requirements whose failing does not matter, all of them.
-    """
+    """A task with its logical edges, by label; perhaps the first ones: the counts are of all."""
 
     status: TaskStatus
     requires: Sequence[str]
@@ -213,11 +206,7 @@ class Explanation:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One fact of a graph's journal.
-
-    sequence: number of its row. part: its place in that row, from 0. changed: columns of the task, if it names one, or
-    of the graph.
-    """
+    """sequence: number of its row of the journal. part: its place in that row, from 0."""
 
     sequence: int
     time: datetime | None
@@ -260,9 +249,6 @@ TO_BEGIN: Final = frozenset((str(TaskState.UNSCHEDULED), str(TaskState.PENDING))
 FAILED: Final = (TaskState.FAILED, TaskState.EXCEPTION)
 LISTED: Final = ((*FAILED, *UNDER_WAY), (TaskState.UNSCHEDULED, TaskState.SKIPPED), (TaskState.COMPLETED,))
 NOT_COMPLETED: Final = tuple(str(each) for each in TaskState if each != TaskState.COMPLETED)
-UNFIRED: Final = (str(TaskState.UNSCHEDULED), str(TaskState.PENDING))
-RELAYS: Final = ("join", "fork")
-STATES: Final = frozenset(GraphState)
 
 
 def tasks(number: int) -> str:

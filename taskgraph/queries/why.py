@@ -14,7 +14,7 @@ from taskgraph.queries.edges import Edges, references, worth_pages
 from taskgraph.queries.lookup import GraphQueries
 from taskgraph.queries.rows import NEWER, is_known, newer_words, object_of, status_of_task
 from taskgraph.queries.targets import limits_in
-from taskgraph.queries.values import FAILED, NOT_COMPLETED, OF_GROUP, UNFIRED, Explanation, Reason, tasks
+from taskgraph.queries.values import FAILED, NOT_COMPLETED, OF_GROUP, TO_BEGIN, Explanation, Reason, tasks
 from taskgraph.queries.workers import Crew, workers
 from taskgraph.storage.tables import Range, Row, Tables, query_all
 
@@ -92,7 +92,7 @@ class _Below:
         if self._tasks is not None:
             return
         waiting = Range("task:", "task;", where={"state": NOT_COMPLETED}, select=("schema", *EXPLAINED))
-        joins = Range("join:", "join;", where={"state": UNFIRED}, select=("requiresLeft",))
+        joins = Range("join:", "join;", where={"state": tuple(TO_BEGIN)}, select=("requiresLeft",))
         self._tasks = {row.key: row for row in await query_all(self._tables, self._graph_id, waiting)}
         self._relays.update((row.key, row) for row in await query_all(self._tables, self._graph_id, joins))
 
@@ -129,11 +129,7 @@ class WhyQueries(GraphQueries):
         return (await self.explain(graph_id, label_or_id)).reasons
 
     async def explain(self, graph_id: str, label_or_id: str) -> Explanation:
-        """What a task waits for, down to the first causes. Breadth first; each task is explained once.
-
-        All tasks that it waits for are looked at, however many: one by one at first, and by pages of what has not
-        completed if they are many.
-        """
+        """What a task waits for, down to the first causes, breadth first; each task is explained once."""
         graph = await self.graph_row(graph_id)
         first = await self._find(graph_id, label_or_id)
         if not is_known(graph):

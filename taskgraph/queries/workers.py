@@ -7,7 +7,7 @@ depends on these rows: claims and leases decide which worker has a run.
 import difflib
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
 
@@ -32,10 +32,7 @@ def key_of(name: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class WorkerStatus:
-    """A worker by its row. state: active, draining, drained, or gone (its row was not written for a while).
-
-    busy: runs in hand of `slots`. seen_seconds: since its last word. running: graph and label of some of its runs.
-    """
+    """state: active, draining, drained, gone. busy: of `slots`. running: graph and label of some runs."""
 
     name: str
     state: str
@@ -71,10 +68,7 @@ async def workers(tables: Tables, now: datetime, *, target: str = "") -> list[Wo
 
 
 async def ask(tables: Tables, name: str, *, draining: str, exits: bool) -> WorkerStatus | None:
-    """Ask a worker to drain (`FINISH`, `NOW`), or to go on (""). Gives its row as it stood, None if it kept changing.
-
-    The worker reads it when it writes its row next. Raises NotFound, with the nearest names, and StorageError.
-    """
+    """Set how a worker drains ("" to go on); gives its row as it stood, None if it kept changing. Raises NotFound."""
     key = key_of(name)
     for _ in range(_TRIES):
         (row,) = await tables.get(WORKERS, [key])
@@ -147,7 +141,7 @@ def _status(row: Row, now: datetime) -> WorkerStatus:
 class Crew:
     """All registered workers at one moment, asked about one task."""
 
-    workers: Sequence[WorkerStatus] = field(default_factory=tuple)
+    workers: Sequence[WorkerStatus] = ()
 
     def about(self, target: str, task: Mapping[str, Any]) -> str:
         """What stands between a ready task and its workers, in one clause. task: its definition, if known."""

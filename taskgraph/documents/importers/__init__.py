@@ -33,14 +33,11 @@ def import_graph(
     now: datetime | None = None,
     graph_id: str | None = None,
 ) -> Imported:
-    """Read a graph in a foreign format, gzipped or not.
+    """Read a graph in a foreign format, gzipped or not. Raises InvalidGraph with every problem.
 
     The keyword arguments matter for `taskgraph` alone. external: what to do with a dependency on a task that the file
-    does not hold. executor: who runs the imported payloads; "noop" runs none of them. now: the moment from which
-    relative dates count; without it they stay as they are, and no task gets a deadline. graph_id: the graph's future
-    id, with which references inside longer strings can be resolved; without it those stay as they are.
-
-    Raises InvalidGraph with every problem.
+    lacks. executor: of the imported payloads. now: from which relative dates count; without it they stay as they are.
+    graph_id: the graph's future id, to resolve references inside longer strings.
     """
     if format not in FORMATS:
         known = ", ".join(FORMATS)

@@ -145,10 +145,10 @@ class Reader:
         tags: Mapping[str, str] | None = None,
         inner: Callable[[Path], Path] | None = None,
     ) -> Imported:
-        """The checked document with the notes. places: where in the file each label stands.
+        """The checked document with the notes. places: of each label in the file. Raises InvalidGraph.
 
-        inner: where below the task's place a place below its converted node stands; without it, nowhere: the problem
-        points at the task. Raises InvalidGraph.
+        inner: from a place below a converted node to one below the task's place; without it, problems point at the
+        task.
         """
         if not tasks:
             self.problem((), "empty", "The file holds no tasks.", "Choose a file with at least one task.")

@@ -174,24 +174,22 @@ def _duplicates(node: Mapping[str, Any], place: Path, reader: Reader) -> int:
     return 1
 
 
+@dataclass(frozen=True, slots=True)
 class _Definition:
     """Converts the definition of one task. edges: edge name -> label."""
 
-    def __init__(
-        self, label: str, place: Path, edges: Mapping[str, str], options: Options, reader: Reader, counts: Counter[str]
-    ) -> None:
-        self._label = label
-        self._place = place
-        self._edges = edges
-        self._options = options
-        self._reader = reader
-        self._counts = counts
+    label: str
+    place: Path
+    edges: Mapping[str, str]
+    options: Options
+    reader: Reader
+    counts: Counter[str]
 
     def convert(self, node: Mapping[str, Any]) -> dict[str, Any]:
-        place = (*self._place, "task")
-        foreign = self._reader.mapping(node.get("task", {}), place, "`task`")
-        payload = self._reader.mapping(foreign.get("payload", {}), (*place, "payload"), "`task.payload`")
-        made: dict[str, Any] = {"executor": self._options.executor, "payload": self._value(payload, in_payload=True)}
+        place = (*self.place, "task")
+        foreign = self.reader.mapping(node.get("task", {}), place, "`task`")
+        payload = self.reader.mapping(foreign.get("payload", {}), (*place, "payload"), "`task.payload`")
+        made: dict[str, Any] = {"executor": self.options.executor, "payload": self._value(payload, in_payload=True)}
         if isinstance(foreign.get("metadata"), dict):
             made["metadata"] = self._value(foreign["metadata"], in_payload=False)
         rest = {key: self._value(value, in_payload=False) for key, value in foreign.items() if key not in _KEPT_APART}
@@ -211,24 +209,24 @@ class _Definition:
         """A value with its dates and references resolved as far as possible. As deep as the reading let it be."""
         match value:
             case {"relative-datestamp": span} if len(value) == 1:
-                now = self._options.now
+                now = self.options.now
                 moment = _moment(span, now) if now is not None and isinstance(span, str) else None
                 if moment is not None:
                     return moment
-                self._counts["dates"] += 1
+                self.counts["dates"] += 1
                 return value
             case {"task-reference": inner} if len(value) == 1:
                 only = _REFERENCE.fullmatch(inner) if isinstance(inner, str) else None
                 label = self._target(only.group(1)) if only is not None and only.group(1) is not None else None
-                if label is not None and in_payload and self._options.graph_id is None:
+                if label is not None and in_payload and self.options.graph_id is None:
                     return {"$subs": f"taskId:{label}"}
                 try:
                     return self._filled(inner)
                 except LookupError:
-                    self._counts["references"] += 1
+                    self.counts["references"] += 1
                     return value
             case {"artifact-reference": _} if len(value) == 1:
-                self._counts["references"] += 1
+                self.counts["references"] += 1
                 return value
             case dict():
                 return {key: self._value(member, in_payload=in_payload) for key, member in value.items()}
@@ -238,10 +236,7 @@ class _Definition:
                 return value
 
     def _filled(self, value: Any) -> Any:
-        """What stands in a task-reference (text, or objects and arrays of it) with taskIds put in.
-
-        Raises LookupError for a reference that cannot be resolved.
-        """
+        """A task-reference (text, or objects and arrays of it) with taskIds put in. Raises LookupError."""
         match value:
             case str():
                 return _REFERENCE.sub(self._task_id, value)
@@ -256,13 +251,13 @@ class _Definition:
         if match.group(1) is None:
             return "<"  # what <<> stands for
         label = self._target(match.group(1))
-        if label is None or self._options.graph_id is None:
+        if label is None or self.options.graph_id is None:
             raise LookupError(match.group())
-        return task_id_of(self._options.graph_id, label)
+        return task_id_of(self.options.graph_id, label)
 
     def _target(self, edge: str) -> str | None:
         """The label that an edge name of a reference leads to."""
-        return self._label if edge == "self" else self._edges.get(edge)
+        return self.label if edge == "self" else self.edges.get(edge)
 
 
 def _moment(text: str, now: datetime) -> str | None:
