@@ -22,7 +22,7 @@ from taskgraph.model import limits
 from taskgraph.model.clock import Clock
 from taskgraph.model.errors import Conflict, Unclear
 from taskgraph.protocol.decide import event_key
-from taskgraph.queries.journal_end import find_end, totals_in
+from taskgraph.queries.journal import find_end, totals_in
 from taskgraph.storage.tables import Change, Delete, Insert, Merge, Row, Tables, changes_max_of
 
 _SEQUENCES_KEPT_MAX: Final = 10_000

@@ -429,10 +429,10 @@ def _name(form: re.Pattern[str], obj: Mapping[str, Any], key: str) -> str:
     return found
 
 
-def _flag(obj: Mapping[str, Any], key: str, default: bool | None = None) -> bool:
+def _flag(obj: Mapping[str, Any], key: str, default: bool | None = None, name: str = "the message") -> bool:
     on = obj.get(key, default)
     if not isinstance(on, bool):
-        raise InvalidMessage(f"`{key}` of the message is {show(on)}, and must be true or false.")
+        raise InvalidMessage(f"`{key}` of {name} is {show(on)}, and must be true or false.")
     return on
 
 
@@ -503,18 +503,12 @@ def _routing(obj: Mapping[str, Any], name: str) -> str:
 
 
 def _temporary(obj: Mapping[str, Any], name: str) -> tuple[bool, float | None]:
-    temporary, seconds = obj.get("temporary", False), obj.get("retryAfter")
-    if type(temporary) is not bool:
-        raise InvalidMessage(f"`temporary` of {name} is {show(temporary)}, and must be true or false.")
+    temporary, seconds = _flag(obj, "temporary", False, name), obj.get("retryAfter")
     if "retryAfter" not in obj:
         return temporary, None
-    if (
-        isinstance(seconds, bool)
-        or not isinstance(seconds, int | float)
-        or not 0 <= seconds <= limits.DELAY_SECONDS_MAX
-    ):
-        most = f"{limits.DELAY_SECONDS_MAX:,}"
-        raise InvalidMessage(f"`retryAfter` of {name} is {show(seconds)}, and no number from 0 to {most}.")
+    most = limits.DELAY_SECONDS_MAX
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 <= seconds <= most:
+        raise InvalidMessage(f"`retryAfter` of {name} is {show(seconds)}, and no number from 0 to {most:,}.")
     return temporary, float(seconds)
 
 

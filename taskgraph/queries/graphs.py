@@ -1,9 +1,8 @@
 """Everything that can be asked of one installation, in one object."""
 
-from taskgraph.queries.journal import JournalQueries
 from taskgraph.queries.listing import TaskQueries
 from taskgraph.queries.why import WhyQueries
 
 
-class Queries(TaskQueries, WhyQueries, JournalQueries):
+class Queries(TaskQueries, WhyQueries):
     """Everything that can be asked of one installation."""

@@ -1,4 +1,4 @@
-"""Graphs and tasks by their names, which graphs there are, how far each is, and what is in flight under its limits.
+"""Graphs and tasks by their names, which graphs there are, how far each is, its journal, and what its limits hold.
 
 A graph of up to limits.COUNTED_TASKS_MAX tasks is counted task by task. Of a larger one the aggregates are read that
 every commit keeps (the graph row, the end of the journal), and a bounded number of pages of what is under way; what
@@ -7,6 +7,7 @@ that leaves open is said to be open.
 
 import asyncio
 import difflib
+import json
 import re
 from collections import Counter
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
@@ -21,16 +22,19 @@ from taskgraph.model.ids import GRAPH, is_graph_id, is_task_id, row_key, task_id
 from taskgraph.model.json_strict import show
 from taskgraph.model.names import ALL, QueueNames
 from taskgraph.model.priorities import LEVELS, level_of
-from taskgraph.model.states import INACTIVE, FailurePolicy, GraphState, TaskState
+from taskgraph.model.states import GRAPH_ENDED, INACTIVE, FailurePolicy, GraphState, TaskState
 from taskgraph.protocol import notices
 from taskgraph.protocol.concurrency import Limit, limit_of, named_in
+from taskgraph.protocol.decide import event_key
 from taskgraph.protocol.extension import WAITS_FOR
 from taskgraph.queries import values
-from taskgraph.queries.journal_end import find_end
+from taskgraph.queries.journal import agrees, find_end, read_cursor
 from taskgraph.queries.rows import channel_status, is_known, object_of, stalled_since, status_of_task
 from taskgraph.storage.queues import Queues
 from taskgraph.storage.tables import Page, Range, Row, Tables, prefix, query_all
 
+_FOLLOW_SECONDS: Final = 0.25
+_FOLLOW_SECONDS_MAX: Final = 2.0
 _RELAYS: Final = ("join", "fork")
 _GRAPHS_AT_ONCE: Final = 16
 _ENDS_KEPT_MAX: Final = 1_000
@@ -343,6 +347,57 @@ class GraphQueries:
         """Every target that a task of the graph goes to: one look at each task."""
         targets = Range("task:", "task;", select=("target",))
         return {str(row.columns.get("target", "default")) async for row in self._pages(graph_id, targets)}
+
+    async def events(
+        self,
+        graph_id: str,
+        *,
+        since: int | str = 0,
+        limit: int = 1000,
+        where: Mapping[str, Sequence[str]] | None = None,
+    ) -> list[values.Event]:
+        """The journal after `since`, in order; what stands on one row is never parted. where: see `agrees`."""
+        found: list[values.Event] = []
+        page_rows = min(limit, limits.PAGE_ROWS_MAX)
+        async with aclosing(self.journal(graph_id, since=since, page_rows=page_rows)) as rows:
+            async for facts in rows:
+                found += [each for each in facts if agrees(each, where)] if where else facts
+                if len(found) >= limit:
+                    break
+        return found
+
+    async def journal(
+        self, graph_id: str, *, since: int | str = 0, page_rows: int = limits.PAGE_ROWS_MAX
+    ) -> AsyncGenerator[list[values.Event]]:
+        """The journal after `since`, in order: the facts of one row after the other. since: see `read_cursor`."""
+        check_graph_id(graph_id)
+        last, read = read_cursor(since)
+        async for row in self._pages(graph_id, Range(event_key(last + 1), "event;"), page_rows):
+            sequence, time = integer(row.columns, "sequence"), time_of(row.columns, "time")
+            facts = json.loads(str(row.columns.get("events", "[]")))
+            events = [
+                values.Event(sequence, time, str(fact.pop("event", "")), fact, part) for part, fact in enumerate(facts)
+            ]
+            yield events[read:] if sequence == last + 1 else events
+
+    async def follow(
+        self, graph_id: str, *, since: int | str = 0, where: Mapping[str, Sequence[str]] | None = None
+    ) -> AsyncGenerator[values.Event]:
+        """The journal after `since` as it grows, with pauses, until the graph can change no more. Raises NotFound."""
+        pause = _FOLLOW_SECONDS
+        while True:
+            ended = await self.state(graph_id) in GRAPH_ENDED  # first, so that its last events are read after it
+            moved = False
+            async with aclosing(self.journal(graph_id, since=since)) as rows:
+                async for facts in rows:
+                    for each in facts:
+                        moved, since = True, each.cursor
+                        if where is None or agrees(each, where):
+                            yield each
+            if ended:
+                return
+            pause = _FOLLOW_SECONDS if moved else min(pause * 1.5, _FOLLOW_SECONDS_MAX)
+            await self._clock.sleep(pause)
 
 
 async def _pages_up_to(number: int, tables: Tables, partition: str, rows: Range) -> AsyncGenerator[Page]:

@@ -19,7 +19,7 @@ from taskgraph.model.names import LIVE, QueueNames
 from taskgraph.model.placement import DEFAULT_TARGET
 from taskgraph.model.priorities import LEVELS, NORMAL
 from taskgraph.model.states import PAUSED, TaskState
-from taskgraph.queries.journal_end import find_end
+from taskgraph.queries.journal import find_end
 from taskgraph.queries.targets import GATES, closed_in, levels_in, limits_in
 from taskgraph.queries.workers import WorkerStatus, workers
 from taskgraph.storage.queues import Queues
