@@ -1,7 +1,6 @@
 """Edits of a graph: from text to a validated EditDocument, or to everything that is wrong.
 
-Each task is checked as a task of an extension: what an update leaves out is filled in for the check alone. Whether the
-graph allows the edit is decided when it is planned.
+Each task is checked as a task of an extension, with what an update leaves out filled in.
 """
 
 import contextlib

@@ -1,7 +1,6 @@
-"""Cycles and levels of directed graphs given as label -> labels that it requires.
+"""Cycles and levels of directed graphs given as label -> labels that it requires; linear, without recursion.
 
-All take linear time (bounded where the exact answer would not be linear) and do not recurse. Labels that are no key,
-and a label that requires itself, are passed over: the caller has reported them.
+Labels that are no key, and a label that requires itself, are passed over: the caller has reported them.
 """
 
 from collections import deque

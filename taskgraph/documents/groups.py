@@ -1,9 +1,8 @@
 """Groups of tasks: who is in one, and what requirements on groups and of groups come to, task by task.
 
-Written out, M tasks before N tasks would be M × N edges; `wire` gives M + N, through two ends of a group: `done` waits
-for all that is in the group, `start` for all that the group requires. `logical` gives the edges from task to task.
-Unknown names pass through (they may be those of a graph that is extended); circles of groups must have been refused
-before. An end is a text that begins with a character which no label has.
+M tasks before N tasks would be M × N edges; `wire` gives M + N, through two ends of a group: `done` waits for all that
+is in the group, `start` for all that the group requires. Unknown names pass through (they may be those of a graph that
+is extended). An end is a text that begins with a character which no label has.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,6 @@
 """Parameters of a graph: what a document declares, which values it gets, and the `$param` objects replaced by them.
 
-A value takes the place of `{"$param": "name"}` inside a task's definition before anything is checked further, hashed or
-written. All take time linear in the document and in what it becomes.
+Values are put in before anything is checked further, hashed or written.
 """
 
 from collections.abc import Iterable, Mapping

@@ -1,7 +1,6 @@
 """Objects inside a definition that stand for something else: found by their key, and replaced.
 
-Parameters and results share this walk. It copies only what changes: a definition without such an object comes back as
-the very same value. It recurses no deeper than documents are.
+A definition without such an object comes back as the very same value.
 """
 
 import copy

@@ -1,8 +1,7 @@
 """What a graph will be like, before anything is written: size, shape, critical path, and pictures of it.
 
-Linear time, no recursion. In an extension only the edges between its own tasks count. Groups are looked through: counts
-and waiters are those of tasks. A task's seconds are `payload.seconds`, or what the caller knows; where no task has any,
-every task counts as one step.
+Groups are looked through: counts and waiters are those of tasks. A task's seconds are `payload.seconds`, or what the
+caller knows; where no task has any, every task counts as one step.
 """
 
 import math

@@ -1,11 +1,8 @@
-"""When a schedule is due: cron in a time zone, an interval, or a single time.
+"""When a schedule is due: cron in a time zone, an interval, or a single time; aware, in UTC, in whole seconds.
 
-All moments are aware, in UTC, in whole seconds, and each is later than the one before, whatever a zone's clocks do.
-
-Cron is that of Debian, as the library `cronsim` reads it, with five fields. Where neither the minute nor the hour field
-begins with `*`, a time that a change to summer time leaves out comes at the first minute that there is, and a time that
-a change to winter time brings twice comes once, the first time. Otherwise it goes by the clock on the wall: what is
-left out does not come, and what is there twice comes twice.
+Cron is that of Debian, as `cronsim` reads it, with five fields. Where neither the minute nor the hour field begins with
+`*`, a time that a change to summer time leaves out comes at the first minute that there is, and a time that a change to
+winter time brings twice comes once, the first time.
 """
 
 import difflib

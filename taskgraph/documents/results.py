@@ -1,7 +1,6 @@
 """What a task hands on, and how another takes it: outputs, and the `$result` objects that stand for them.
 
-A small result stands on the row of its task, as `output` of the resolution. `{"$result": "label"}` inside the payload
-of a task that requires it becomes that value right before the run; on rows the object names the taskId.
+`{"$result": "label"}` in a payload becomes the output of that task right before the run; on rows it names the taskId.
 """
 
 import json
@@ -63,8 +62,7 @@ def stored(here: Mapping[str, Any], task_id: str) -> dict[str, Any]:
     return {RESULT: task_id, "label": here[RESULT], **rest}
 
 
-Resolved = tuple[str, Mapping[str, Any] | None]
-"""What a row says of a task: its state, and its resolution if it has one."""
+Resolved = tuple[str, Mapping[str, Any] | None]  # state of a task, and its resolution if it has one
 
 
 class NoResult(InvalidInput):

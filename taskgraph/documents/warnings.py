@@ -1,8 +1,7 @@
 """Keys of a task that mean nothing where they stand, and what else is valid in a document, and probably not meant.
 
-A definition may hold keys of its users' own, so its schema takes any. But a key that is one edit away from a known one,
-or stands one level too high, makes a task that runs without what it was to do, and ends green: that is an error. An own
-executor may know such keys, and a task that says `noop` does nothing on purpose: both may have any.
+A definition may hold keys of its users' own. But a key one edit away from a known one, or one level too high, makes a
+task that runs without what it was to do: that is an error, unless its executor is an own one or `noop`.
 """
 
 import difflib

@@ -1,7 +1,6 @@
 """Columns of rows for code that only shows or weighs them: what is missing or damaged counts as nothing.
 
-Rows of another version lack some columns, and people edit rows. Code that decides about a task reads working copies
-(`rows`), which say what is wrong with a row.
+Code that decides about a task reads working copies (`protocol.rows`), which say what is wrong with a row.
 """
 
 import json

@@ -1,7 +1,6 @@
 """Facts of a journal as values: which columns a fact changed, of which row, and which facts a filter lets pass.
 
-A fact names in `changed` the columns that its commit changed on its row, unless they are the usual ones of its kind
-(`row_schema.USUAL`), which no journal repeats.
+A fact names in `changed` the columns that its commit changed, unless they are the usual ones of its kind.
 """
 
 import fnmatch
@@ -14,12 +13,8 @@ from taskgraph.model.json_strict import compact_json
 from taskgraph.model.row_schema import USUAL
 from taskgraph.model.utf16 import utf16_units
 
-ROUTING: Final = "routing"
-"""Of a fact, and of a graph row. A fact of a task has the routing of its graph and, after a dot, its own."""
-
-ROUTING_KEY: Final = "routingKey"
-"""Column of a task whose graph or itself has a routing: both, as `task_routing` puts them together."""
-
+ROUTING: Final = "routing"  # of a fact, and of a graph row
+ROUTING_KEY: Final = "routingKey"  # of a task: its graph's and its own, as `task_routing` joins them
 EVERY_ROW: Final = "*"  # in place of a row key: the fact speaks of all rows that its commit changes
 NESTED: Final[Mapping[str, str]] = {"updated": "label", "deleted": "label", "added": "label", "deletedGroups": "group"}
 """Lists of facts -> what a text in them is: facts about many tasks name these there, by label or as objects."""

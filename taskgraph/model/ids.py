@@ -21,8 +21,7 @@ def value(cls: type[_C]) -> type[_C]:
     return dataclass(slots=True, unsafe_hash=True)(cls)
 
 
-GRAPH: Final = "task-graph"
-"""Row key of the graph row, and the reference by which a task names the graph as its dependent."""
+GRAPH: Final = "task-graph"  # row key of the graph row, and the reference of the graph as a dependent
 
 _TARGET: Final = "target:"
 
@@ -98,8 +97,7 @@ def typed(command: str, graph_id: str, label: str, task_id: str) -> str:
 _GROUP_OWNER: Final = "group-"  # no taskId is as long as this with an id behind it
 _GROUP_JOIN: Final = "join:group-"
 
-WRITERS: Final = "writers"
-"""Column of the graph row: how many commits of its submission may be under way at a time, where it is more than one."""
+WRITERS: Final = "writers"  # column of the graph row: commits of its submission at a time, if more than one
 
 
 def fence_key(number: int) -> str:
@@ -179,8 +177,7 @@ def group_key(group_id: str) -> str:
     return f"group:{group_id}"
 
 
-WHOLE_GRAPH: Final = "graph"
-"""The scope of a limit on all tasks of a graph; that of a group is named by its owner of relays."""
+WHOLE_GRAPH: Final = "graph"  # scope of a limit on all tasks; that of a group is its `group_owner`
 
 
 def limit_key(scope: str) -> str:

@@ -1,7 +1,6 @@
-"""Every limit of taskgraph, with its unit and its reason, in one place; each is checked where data enters.
+"""Every limit of taskgraph, with its unit and its reason; each is checked where data enters.
 
-Limits of the stores are those of Azure Table and Queue Storage (documented scalability targets); the embedded store
-keeps the same ones, so that what runs on one machine runs in the cloud.
+Limits of the stores are those of Azure Table and Queue Storage; the embedded store keeps the same ones.
 """
 
 from typing import Final

@@ -1,12 +1,9 @@
 """Messages: what goes through queues, as frozen values and as JSON text.
 
-Commands are named by what is to be done (`add-tasks`, `cancel`, `edit`, `rerun`, `run-tasks`), facts in the past tense
-(`task-completed`, `task-failed`). A message is a hint and never the truth: it names rows, and the receiver reads them,
-or writes them under the etag that its sender saw. Reading is strict about what is named here, passes over keys that it
-does not know, and leaves a higher version to a newer reader.
-
-Each message has a schema, `schemas/message-<type>.json`. The checks below are the same ones written out, with a
-sentence for each problem, so that a handler need not load `jsonschema-rs`; a test compares the two.
+A message is a hint: it names rows, and the receiver reads them, or writes them under the etag that its sender saw.
+Reading is strict about what is named here, passes over keys that it does not know, and leaves a higher version to a
+newer reader. The checks are those of `schemas/message-<type>.json` written out, with a sentence for each problem, so
+that a handler need not load `jsonschema-rs`; a test compares the two.
 """
 
 import base64

@@ -1,7 +1,4 @@
-"""Where a task may run: the queue that it goes to, and what a worker must have to take it.
-
-Holds `target`, `host` and `workerLabels` of a task against `--target`, `--host` and `--label` of a worker.
-"""
+"""Where a task may run: the queue that it goes to, and what a worker must have to take it."""
 
 import hashlib
 import re

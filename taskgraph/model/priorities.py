@@ -1,8 +1,4 @@
-"""Priorities of tasks: five levels, in TaskCluster's words; nothing is written for the middle one.
-
-A task that has stood ready for long counts as one of the next level, and so on, as far up as levels are used at its
-target.
-"""
+"""Priorities of tasks: five levels, in TaskCluster's words; nothing is written for the middle one."""
 
 from collections.abc import Callable, Collection, Sequence
 from datetime import datetime, timedelta

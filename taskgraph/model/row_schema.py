@@ -1,8 +1,4 @@
-"""Every column of every kind of row, declared once: what it holds, which rows have it, and which facts change it.
-
-Doctor's look at columns, what queries select of a task, the keys and counts that an archive may hold, and the test of
-docs/reference/explorer.md derive from here. What rows mean to each other is decided elsewhere (`protocol`).
-"""
+"""Every column of every kind of row, declared once: what it holds, which rows have it, and which facts change it."""
 
 import re
 from collections.abc import Mapping
@@ -190,8 +186,8 @@ ROWS, KEYS = _read()
 """Kind of row -> its columns (`any`: of every row, `index:…`: of the rows of that partition). KEYS: of the rows of a
 graph that stands still; fences, which it has while it is being submitted, are not among them."""
 
+# Kind of row -> the columns that rules read.
 CHECKED: Final = {kind: [each for each in columns if each.needed is not None] for kind, columns in ROWS.items()}
-"""Kind of row -> the columns that rules read."""
 
 SHOWN, EXPLAINED, WATCHED = (
     tuple(each.name for each in ROWS["task"] if use in each.selected) for use in ("*", "+", "~")
@@ -227,5 +223,4 @@ USUAL: Final[Mapping[str, tuple[str, ...]]] = {
     "task-prioritized": ("priority", "prioritized"),
     "journal-gap": (),
 }
-"""Every kind of fact -> the columns that it mostly changes. Kinds are added; what is there stays as it is, as journals
-that were written by it are read by it."""
+"""Every kind of fact -> the columns that it mostly changes. Only add kinds: old journals are read by these."""

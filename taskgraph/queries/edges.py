@@ -1,7 +1,6 @@
 """The logical edges of tasks, looked up through joins and forks, in as few reads as there are.
 
-A task may have tens of thousands of edges. Relays are read when an edge leads through them, once, and many of one task
-by their range; labels are read one by one or by pages, whichever is less.
+Relays are read when an edge leads through them, once; labels are read one by one or by pages, whichever is less.
 """
 
 import json

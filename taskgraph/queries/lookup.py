@@ -1,8 +1,7 @@
 """Graphs and tasks by their names, which graphs there are, how far each is, its journal, and what its limits hold.
 
-A graph of up to limits.COUNTED_TASKS_MAX tasks is counted task by task. Of a larger one the aggregates are read that
-every commit keeps (the graph row, the end of the journal), and a bounded number of pages of what is under way; what
-that leaves open is said to be open.
+A graph of up to limits.COUNTED_TASKS_MAX tasks is counted task by task. Of a larger one the graph row, the end of the
+journal and a bounded number of pages are read; what that leaves open is marked as open.
 """
 
 import asyncio

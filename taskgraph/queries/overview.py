@@ -1,8 +1,6 @@
 """One look at a whole installation, for `taskgraph top`: live graphs, what waits longest, workers, queues.
 
-A look costs at most three requests for each graph that is shown, one for each queue, and one for each thousand live
-graphs and workers: what has completed stands at the end of the journal, and of what is ready or running one page is
-read.
+A look costs at most three requests for each graph that is shown, and one for each queue.
 """
 
 import asyncio

@@ -20,9 +20,7 @@ from taskgraph.storage.tables import Range, Row, Tables, query_all
 
 WHY_READS_MAX: Final = 256  # rows that `why` reads one by one, at the most; what it still needs then is read by pages
 WHY_WAITING_MAX: Final = 1_000
-
-WHY_CAUSES_MAX: Final = 1_000
-"""Tasks that `why` explains one by one: those that only wait, and first causes; the rest is counted."""
+WHY_CAUSES_MAX: Final = 1_000  # of first causes, and above of tasks that only wait; the rest is counted
 
 
 class _Below:

@@ -1,7 +1,6 @@
-"""Which workers there are: a row for each, which it writes every `limits.WORKER_SEEN_SECONDS` (`worker.registration`).
+"""Which workers there are: a row for each, which it writes every `limits.WORKER_SEEN_SECONDS`.
 
-A worker deletes its row when it ends; to drain it, a column is set there, which it reads when it writes next. Nothing
-depends on these rows: claims and leases decide which worker has a run.
+To drain a worker, a column is set there. Nothing depends on these rows: claims and leases decide who has a run.
 """
 
 import difflib

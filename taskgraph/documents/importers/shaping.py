@@ -1,8 +1,4 @@
-"""What all importers share: unpacking, reading foreign values, and the last step into a document.
-
-A `Reader` notes every wrong shape with its place and goes on; `Reader.document` runs the checks of any submission and
-points its problems at the places of the foreign file.
-"""
+"""What all importers share: unpacking, reading foreign values, and the last step into a document."""
 
 import math
 import zlib

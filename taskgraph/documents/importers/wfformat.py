@@ -1,8 +1,7 @@
 """WfFormat, the JSON of the WfCommons project, versions 1.4 and 1.5: recorded runs of scientific workflows.
 
-1.4 has `workflow.tasks`, each with its runtime and command; 1.5 has `workflow.specification.tasks` for the shape and
-`workflow.execution.tasks` for what was measured, joined by id. Labels are the names of the tasks where these are
-unique, else their ids. An edge counts that only one of `parents` and `children` states, by id or by name.
+Labels are the names of the tasks where these are unique, else their ids. An edge counts that only one of `parents` and
+`children` states, by id or by name.
 """
 
 from collections import Counter
