@@ -97,11 +97,7 @@ def document_object(document: GraphDocument) -> dict[str, Any]:
     made["tasks"] = {label: _node_object(node) for label, node in document.tasks.items()}
     if document.groups:
         made["groups"] = {
-            name: {
-                "tasks": list(group.tasks),
-                "requires": list(group.requires),
-                **_unusual_of_group(group),
-            }
+            name: {"tasks": list(group.tasks), "requires": list(group.requires), **_unusual_of_group(group)}
             for name, group in document.groups.items()
         }
     return made

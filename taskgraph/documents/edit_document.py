@@ -102,14 +102,9 @@ def _checked(obj: Any, report: Report, given: Given) -> EditDocument:
             label: {**asked[label], "task": each.node.task} if "task" in each.keys else asked[label]
             for label, each in updates.items()
         }
-    return EditDocument(
-        updates,
-        tuple(obj.get("delete", ())),
-        tuple(obj.get("deleteGroups", ())),
-        obj.get("reason", ""),
-        int(obj["ifRevision"]) if "ifRevision" in obj else None,
-        kept,
-    )
+    tasks, groups = (tuple(obj.get(key, ())) for key in ("delete", "deleteGroups"))
+    revision = int(obj["ifRevision"]) if "ifRevision" in obj else None
+    return EditDocument(updates, tasks, groups, obj.get("reason", ""), revision, kept)
 
 
 def _check_once(obj: Mapping[str, Any], asked: Mapping[str, Any], report: Report) -> None:

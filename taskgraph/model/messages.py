@@ -206,19 +206,8 @@ class RunTasks:
     routing: Mapping[str, str] = field(default_factory=dict, hash=False)
 
 
-Message = (
-    AddTasks
-    | Cancel
-    | Edit
-    | HoldBack
-    | Prioritize
-    | Rerun
-    | SendReady
-    | SetLimit
-    | TaskCompleted
-    | TaskFailed
-    | RunTasks
-)
+_Request = AddTasks | Cancel | Edit | HoldBack | Prioritize | Rerun | SetLimit
+Message = _Request | SendReady | TaskCompleted | TaskFailed | RunTasks
 
 
 def type_of(message: Message) -> str:

@@ -264,11 +264,10 @@ class GraphQueries:
         await self.graph_row(graph_id)
         found = await self._limits(graph_id)
         labels = await labels_in_flight(self._tables, graph_id, found)
+        named = [tuple(labels.get(each, each) for each in limit.inside) for limit in found]
         return [
-            values.LimitStatus(
-                limit.group, limit.most, len(limit.inside), tuple(labels.get(each, each) for each in limit.inside)
-            )
-            for limit in found
+            values.LimitStatus(limit.group, limit.most, len(inside), inside)
+            for limit, inside in zip(found, named, strict=True)
         ]
 
     async def _totals(self, graph_id: str) -> tuple[int, int]:

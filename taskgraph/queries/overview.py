@@ -179,12 +179,9 @@ class Overview:
         return completed, rate
 
     async def _open(self, graph_id: str) -> _Open:
-        under_way = Range(
-            "task:",
-            "task;",
-            where={"state": (str(TaskState.PENDING), str(TaskState.RUNNING))},
-            select=("state", "label", "pendingSince", "target", "held"),
-        )
+        where = {"state": (str(TaskState.PENDING), str(TaskState.RUNNING))}
+        shown = ("state", "label", "pendingSince", "target", "held")
+        under_way = Range("task:", "task;", where=where, select=shown)
         page = await self._tables.query(graph_id, under_way)
         self._requests += 1
         found = _Open(more=page.continuation is not None)

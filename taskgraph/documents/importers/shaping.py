@@ -1,5 +1,7 @@
 """What all importers share: unpacking, reading foreign values, and the last step into a document."""
 
+import gzip
+import io
 import math
 import zlib
 from collections.abc import Callable, Mapping
@@ -36,24 +38,19 @@ def unpacked(data: bytes, source: str = "document", *, bytes_max: int = UNPACKED
         return data
     parts: list[bytes] = []
     size = 0
-    rest = data
-    while rest.startswith(_GZIP_MAGIC):  # a file may be several gzip members, one after the other
-        unpacker = zlib.decompressobj(wbits=31)
-        while not unpacker.eof:
-            try:
-                part = unpacker.decompress(rest, _CHUNK_BYTES)
-            except zlib.error as error:
-                raise _bad_gzip(source, f"The gzip data is damaged: {error}.") from error
-            rest = unpacker.unconsumed_tail
-            if not part and not rest and not unpacker.eof:
-                raise _bad_gzip(source, "The gzip data ends too early.")
-            size += len(part)
-            if size > bytes_max:
-                raise _bad_gzip(source, f"Unpacked, the data has more than {bytes_max:,} bytes.")
-            parts.append(part)
-        rest = unpacker.unused_data
-    if rest.strip(b"\0"):
-        raise _bad_gzip(source, "Something that is not gzip follows the gzip data.")
+    try:
+        with gzip.GzipFile(fileobj=io.BytesIO(data)) as file:
+            while part := file.read(_CHUNK_BYTES):
+                size += len(part)
+                if size > bytes_max:
+                    raise _bad_gzip(source, f"Unpacked, the data has more than {bytes_max:,} bytes.")
+                parts.append(part)
+    except EOFError as error:
+        raise _bad_gzip(source, "The gzip data ends too early.") from error
+    except (gzip.BadGzipFile, zlib.error) as error:
+        follows = str(error).startswith("Not a gzipped file")  # the data begins as gzip: so what follows is not
+        what = "Something that is not gzip follows the gzip data." if follows else f"The gzip data is damaged: {error}."
+        raise _bad_gzip(source, what) from error
     return b"".join(parts)
 
 

@@ -114,11 +114,8 @@ def _labels(nodes: Mapping[str, Mapping[str, Any]], reader: Reader) -> dict[str,
         stated[key] = reader.text(label, (key, "label"), "`label`") or key
     often = Counter(stated.values())
     shared = [key for key, label in stated.items() if often[label] > 1]
-    reader.note_count(
-        len(shared),
-        "One task shares its label.",
-        "{} tasks share a label with another one; their taskId was put behind it.",
-    )
+    many = "{} tasks share a label with another one; their taskId was put behind it."
+    reader.note_count(len(shared), "One task shares its label.", many)
     return stated | {key: f"{stated[key]} [{key}]" for key in shared}
 
 
