@@ -1,4 +1,4 @@
-"""Groups of tasks: who is in one, and what requirements on groups and of groups come to, task by task.
+"""Groups of tasks: which tasks are in one, and what requirements on groups and of groups come to, task by task.
 
 M tasks before N tasks would be M × N edges; `wire` gives M + N, through two ends of a group: `done` waits for all that
 is in the group, `start` for all that the group requires. Unknown names pass through (they may be those of a graph that

@@ -17,6 +17,7 @@ from cronsim import CronSim, CronSimError
 
 from taskgraph.model import limits
 from taskgraph.model.errors import InvalidInput
+from taskgraph.model.timing import clock_text
 
 _UTC_NAMES: Final = ("UTC", "Etc/UTC")
 _FIELDS: Final = 5
@@ -44,7 +45,9 @@ class Recurrence:
             if moment is not None and not _YEARS[0] <= moment.year <= _YEARS[1]:
                 raise InvalidInput(f"the year {moment.year}: write one of {_YEARS[0]} to {_YEARS[1]}")
         if self.every:
-            _check_every(self.every)
+            low, high = limits.SCHEDULE_EVERY_SECONDS_MIN, limits.SCHEDULE_EVERY_SECONDS_MAX
+            if not low <= self.every <= high:
+                raise InvalidInput(f"every {self.every:,} s: an interval has {low:,} to {high:,} whole seconds")
             if self.anchor is None:
                 raise InvalidInput("an interval needs an anchor: a time from which it is counted")
         elif self.anchor is not None:
@@ -64,7 +67,9 @@ class Recurrence:
         if self.at is not None:
             return iter([self.at] if self.at > moment else [])
         if self.every and self.anchor is not None:
-            return _multiples(self.anchor, timedelta(seconds=self.every), moment)
+            anchor, length = self.anchor, timedelta(seconds=self.every)
+            first = 0 if moment < anchor else (moment - anchor) // length + 1
+            return (anchor + number * length for number in itertools.count(first))
         return _cron_times(self.cron, self._zone(), moment)
 
     def latest(self, since: datetime, until: datetime) -> datetime | None:
@@ -81,9 +86,9 @@ class Recurrence:
 
     def words(self) -> str:
         if self.at is not None:
-            return f"at {_written(self.at)}"
+            return f"at {clock_text(self.at.astimezone(UTC))}"
         if self.every and self.anchor is not None:
-            return f"every {self.every:,} s, counted from {_written(self.anchor)}"
+            return f"every {self.every:,} s, counted from {clock_text(self.anchor.astimezone(UTC))}"
         return f"{self.cron} ({self.timezone})"
 
     def local(self, moment: datetime) -> str:
@@ -100,9 +105,8 @@ class Recurrence:
         try:
             return ZoneInfo(self.timezone)
         except (KeyError, ValueError, OSError) as error:  # KeyError: not found; ValueError: no name; OSError: a folder
-            raise InvalidInput(
-                f"this machine does not know the time zone {self.timezone!r}; update its package tzdata"
-            ) from error
+            words = f"this machine does not know the time zone {self.timezone!r}; update its package tzdata"
+            raise InvalidInput(words) from error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,9 +128,8 @@ class Times:
         if cron is None and every is None and at is None:
             cron, every, at = old.cron or None, old.every or None, old.at
         if self.timezone is not None and cron is None:
-            raise InvalidInput(
-                "a time zone goes with cron; write the offset into the anchor of an interval, or the time"
-            )
+            remedy = "write the offset into the anchor of an interval, or the time"
+            raise InvalidInput(f"a time zone goes with cron; {remedy}")
         if self.anchor is not None and every is None:
             raise InvalidInput("an anchor goes with every")
         if cron is not None:
@@ -134,16 +137,6 @@ class Times:
         if every is not None:
             return Recurrence(every=every, anchor=old.anchor if self.anchor is None else self.anchor)
         return Recurrence(at=at)
-
-
-def _written(moment: datetime) -> str:
-    return moment.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%SZ")
-
-
-def _check_every(every: int) -> None:
-    low, high = limits.SCHEDULE_EVERY_SECONDS_MIN, limits.SCHEDULE_EVERY_SECONDS_MAX
-    if not low <= every <= high:
-        raise InvalidInput(f"every {every:,} s: an interval has {low:,} to {high:,} whole seconds")
 
 
 def _check_timezone(name: str) -> None:
@@ -158,18 +151,10 @@ def _check_cron(text: str, zone: tzinfo) -> None:
     if len(text) > limits.SCHEDULE_CRON_CHARS_MAX:
         raise InvalidInput(f"cron has {len(text):,} characters; {limits.SCHEDULE_CRON_CHARS_MAX} are allowed")
     if len(text.split()) != _FIELDS:
-        raise InvalidInput(
-            f"cron {text!r}: five fields, minute hour day month weekday, such as 30 2 * * 1-5; there are no seconds"
-        )
+        fields = "five fields, minute hour day month weekday, such as 30 2 * * 1-5; there are no seconds"
+        raise InvalidInput(f"cron {text!r}: {fields}")
     if next(_cron_times(text, zone, _SOME_DAY), None) is None:
         raise InvalidInput(f"cron {text!r}: that day never comes")
-
-
-def _multiples(anchor: datetime, length: timedelta, moment: datetime) -> Iterator[datetime]:
-    number = 0 if moment < anchor else (moment - anchor) // length + 1
-    while True:
-        yield anchor + number * length
-        number += 1
 
 
 def _cron_times(text: str, zone: tzinfo, moment: datetime) -> Iterator[datetime]:

@@ -44,7 +44,7 @@ def standing(end: datetime, now: datetime, length_seconds: float) -> Standing:
 def asked_after(now: datetime, seen: Iterable[str], spread: float = 0.0) -> str:
     """When a wish is asked, RFC 3339 in UTC: now, or later than those that were seen, whose clocks may be ahead.
 
-    spread: from 0 to 1, drawn: two who have seen the same, and whose clocks are behind it, ask at different times.
+    spread: from 0 to 1, drawn: so that two processes that have seen the same ask at different times.
     """
     asked, last = now.isoformat(), max(seen, default="")
     if asked > last:

@@ -163,7 +163,7 @@ class TaskResult:
 
 @dataclass(frozen=True, slots=True)
 class TaskCompleted:
-    """Runs that succeeded: 1..32 tasks of one graph. worker: who ran them, "" if that is not said."""
+    """Runs that succeeded: 1..32 tasks of one graph. worker: its name, "" if not known."""
 
     graph: str
     tasks: tuple[TaskResult, ...]

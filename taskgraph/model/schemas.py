@@ -138,7 +138,7 @@ class Validator:
 
     @functools.cached_property
     def _fast(self) -> Any:
-        from jsonschema_rs import Draft202012Validator  # 15 megabytes, for those alone who read documents
+        from jsonschema_rs import Draft202012Validator  # 15 megabytes, only where documents are read
 
         def retrieve(uri: str) -> dict[str, Any]:
             return dict(schema(uri.removeprefix(_ID)))

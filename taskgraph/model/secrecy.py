@@ -97,6 +97,6 @@ def withdraw(environ: MutableMapping[str, str], handed: Handed) -> list[str]:
 def _close_memory() -> None:
     """Forbid other processes of the same user to look at this one: its first environment stays in its memory."""
     if sys.platform == "linux":
-        import ctypes  # for those alone who have secrets
+        import ctypes  # only where there are secrets
 
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)

@@ -5,7 +5,7 @@ from typing import Final
 
 
 class TaskState(StrEnum):
-    """States of a task, with who moves it on."""
+    """States of a task, with what moves it on."""
 
     UNSCHEDULED = "unscheduled"  # waits for requirements; the commit that fulfils the last one moves it to pending
     PENDING = "pending"  # ready; a worker's claim moves it to running
@@ -17,7 +17,7 @@ class TaskState(StrEnum):
 
 
 class GraphState(StrEnum):
-    """States of a graph, with who moves it on."""
+    """States of a graph, with what moves it on."""
 
     SUBMITTING = "submitting"  # rows are being written; the submitter flips it to running
     RUNNING = "running"  # handlers move it to blocked or finished
@@ -27,7 +27,7 @@ class GraphState(StrEnum):
     CANCELLED = "cancelled"
     DELETING = "deleting"  # its rows are being deleted, by the command or the sweep
     DELETED = "deleted"  # a tombstone: nothing is left but that it was, and until when its id is not given again
-    RESTORING = "restoring"  # its rows are being put back from an archive; who does flips it to what it was
+    RESTORING = "restoring"  # its rows are being put back from an archive; then it is what it was
 
 
 class FailurePolicy(StrEnum):

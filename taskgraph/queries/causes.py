@@ -118,7 +118,7 @@ class Causes:
         return level, "" if own == NORMAL else f"; its priority is {own}"
 
     async def _no_room(self, row: Row) -> str:
-        """The limit that has no room for a task, and who is in flight under it, in words; "" if all have."""
+        """The limit that has no room for a task, and what is in flight under it, in words; "" if all have."""
         keys = [limit_key(scope) for scope in scopes_of(row.columns)]
         if not keys:
             return ""

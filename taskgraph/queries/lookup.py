@@ -175,7 +175,7 @@ class GraphQueries:
             for start in range(0, len(page.rows), _GRAPHS_AT_ONCE):
                 some = page.rows[start : start + _GRAPHS_AT_ONCE]
                 listed = await asyncio.gather(*(self._listed(row) for row in some))
-                # A submission may be listed late: a name beside a tombstone is shown only to those who ask for it.
+                # A submission may be listed late: a name beside a tombstone is shown only if that state is asked for.
                 found += [
                     each for each in listed if each.state == state or not (state or each.state == GraphState.DELETED)
                 ]
@@ -272,7 +272,7 @@ class GraphQueries:
 
     async def _totals(self, graph_id: str) -> tuple[int, int]:
         """How many tasks have completed, and were skipped, by the end of the journal; -1 where it does not say."""
-        last = self._last_events.get(graph_id, 1)  # who asks again begins at the last row that was there
+        last = self._last_events.get(graph_id, 1)  # begin at the last row that was there
         end, completed, skipped = await find_end(self._tables, graph_id, last, 0 if last == 1 else -1, 0)
         if completed < 0 and last > 1:
             end, completed, skipped = await find_end(self._tables, graph_id, 1, 0, 0)

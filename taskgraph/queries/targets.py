@@ -134,7 +134,7 @@ class Gates:
 
     @property
     def recent(self) -> bool:
-        """Whether what is known was read a short time ago: who has work in hand looks that often."""
+        """Whether what is known was read a short time ago: a worker with work in hand looks that often."""
         return self.seen is not None and self._clock.monotonic() - self.seen < 2 * limits.GATE_SECONDS
 
     async def look(self, *, again: bool = False) -> None:

@@ -1,6 +1,6 @@
 """Which workers there are: a row for each, which it writes every `limits.WORKER_SEEN_SECONDS`.
 
-To drain a worker, a column is set there. Nothing depends on these rows: claims and leases decide who has a run.
+To drain a worker, a column is set there. Nothing depends on these rows: claims and leases decide who runs a task.
 """
 
 import difflib
