@@ -309,9 +309,9 @@ def _check_references(
                 continue
             if len(here) != 1 or not isinstance(name, str) or not name.startswith(SUBS_PREFIX):
                 form = '{"$subs": "taskId:<label>"}'
-                message = (
-                    f"A `$subs` object of {show(label)} is not of the form {form} ({references.what_is_wrong(here)})."
-                )
+                odd = next((key for key in here if key != SUBS), None)
+                why = f"the value is {show(name)}" if odd is None else f"it also has {show(odd)}"
+                message = f"A `$subs` object of {show(label)} is not of the form {form} ({why})."
                 report.add(place, "bad-subs", message, f"Write {form}, with nothing beside it.")
                 continue
             key, named_label = SUBS, name.removeprefix(SUBS_PREFIX)

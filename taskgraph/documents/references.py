@@ -10,20 +10,13 @@ from taskgraph.documents.nodes import GraphDocument, TaskNode
 from taskgraph.documents.schema_check import RESULT, SUBS, SUBS_PREFIX
 from taskgraph.model import limits
 from taskgraph.model.errors import InvalidInput
-from taskgraph.model.json_strict import Path, show
+from taskgraph.model.json_strict import Path
 
 BUILT_IN_EXECUTORS: Final = frozenset({"command", "noop", "python", "sleep"})
 SUBS_KEY: Final = f'"{SUBS}"'  # in JSON; a text that lacks them has nothing to be replaced
 RESULT_KEY: Final = f'"{RESULT}"'
 _LABELS_AT_ONCE: Final = 2_048  # bits of the numbers that say which labels a task requires
 STAND_IN: Final = "x" * 22  # as long as a taskId
-
-
-def what_is_wrong(here: Mapping[str, Any]) -> str:
-    """Why an object with the key `$subs` is no reference, in words."""
-    if len(here) != 1:
-        return f"it also has {show(next(key for key in here if key != SUBS))}"
-    return f"the value is {show(here[SUBS])}"
 
 
 def reference_objects(payload: Any) -> Iterator[tuple[Path, Mapping[str, Any]]]:

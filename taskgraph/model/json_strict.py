@@ -26,6 +26,8 @@ _NO_BRACKET_OR_QUOTE: Final = bytes(byte for byte in range(128) if byte not in b
 _SQUARE: Final = bytes.maketrans(b"{}", b"[]")
 _BRACKET_OR_STRING = re.compile(r"[\[\]{}]|" + _STRING)
 TOKEN = re.compile(r"[\[\]{}:,]|" + _STRING + r'|[^\s\[\]{}:,"]++')
+_HALF: Final = "holds half of a surrogate pair, which is no character."
+_WHOLE: Final = "Write the whole character, or both halves of its \\u escape."
 _SURROGATE_ESCAPE = re.compile(r"\\u[dD][89a-fA-F]")
 
 
@@ -137,7 +139,7 @@ def faults(value: Any) -> Iterator[Fault]:
         path, here = stack.pop()
         match here:
             case str() if has_surrogate(here):
-                yield Fault(path, "surrogate", *_surrogate_text("The text"))
+                yield Fault(path, "surrogate", f"The text {_HALF}", _WHOLE)
             case int() if not INTEGER_MIN <= here <= INTEGER_MAX:
                 remedy = "Write it as a string; other programs would read another number."
                 yield Fault(path, "number", "The integer does not fit into 64 bits.", remedy)
@@ -154,20 +156,13 @@ def faults(value: Any) -> Iterator[Fault]:
                         yield Fault((*path, key), "duplicate-key", message, remedy)
                 for key, member in reversed(here.items()):
                     if has_surrogate(key):
-                        yield Fault((*path, key), "surrogate", *_surrogate_text("The key"))
+                        yield Fault((*path, key), "surrogate", f"The key {_HALF}", _WHOLE)
                     if member is not None and member is not True and member is not False:
                         stack.append(((*path, key), member))
             case list():
                 stack.extend(((*path, index), here[index]) for index in range(len(here) - 1, -1, -1))
             case _:  # pragma: no cover - the json module makes nothing else
                 raise TypeError(f"{type(here).__name__} did not come from JSON")
-
-
-def _surrogate_text(what: str) -> tuple[str, str]:
-    return (
-        f"{what} holds half of a surrogate pair, which is no character.",
-        "Write the whole character, or both halves of its \\u escape.",
-    )
 
 
 _CANONICAL_SLOW: Final = json.JSONEncoder(

@@ -96,7 +96,7 @@ class TaskQueries(GraphQueries):
         if total <= limits.COUNTED_TASKS_MAX:
             await self._list(graph_id, [state] if state else [], match, None, found)
             return values.Listing(found, len(found), params=params)
-        status = None if state or match else await self._status(graph_id, graph)
+        status = None if state or match else await self.status(graph_id, graph)
         passes = [[state]] if state else [list(map(str, each)) for each in values.LISTED]
         for states in passes:
             if status is not None and status.exact and not any(status.counts.get(each) for each in states):

@@ -200,11 +200,9 @@ class GraphQueries:
             held=tuple(texts(columns, "held")),
         )
 
-    async def status(self, graph_id: str) -> values.GraphStatus:
+    async def status(self, graph_id: str, graph: Row | None = None) -> values.GraphStatus:
         """A graph with its tasks counted by state, as far as that is known without reading all of a large one."""
-        return await self._status(graph_id, await self.graph_row(graph_id))
-
-    async def _status(self, graph_id: str, row: Row) -> values.GraphStatus:
+        row = graph or await self.graph_row(graph_id)
         columns = row.columns
         tasks = integer(columns, "tasks")
         counts: Mapping[str, int] | None = None

@@ -6,7 +6,7 @@ by itself (`protocol.pause`).
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -114,11 +114,9 @@ class Gates:
         self._tables = tables
         self._clock = clock
         self._looked: float | None = None  # when that was tried last
-        self.seen: float | None = None
-        """When the look began that gave what is known (monotonic)."""
+        self.seen: float | None = None  # when the look began that gave what is known (monotonic); None before any
         self.closed: Mapping[str, Gate] = {}
-        self.rows: Sequence[Row] = ()
-        """All that was read: what lies beside the gates too (`permits`)."""
+        self.rows: Sequence[Row] = ()  # all that was read: limits and permits too
         self._levels: Mapping[str, tuple[str, ...]] = {}
         self._writings: dict[str, tuple[str, float]] = {}  # row of a level -> its etag, and since when it is known
 
@@ -126,11 +124,6 @@ class Gates:
     def known(self) -> bool:
         """Whether what is known is recent enough to claim by."""
         return self._looked is not None and self._clock.monotonic() - self._looked < limits.GATE_SECONDS
-
-    @property
-    def read(self) -> bool:
-        """Whether they could be read at all so far."""
-        return self.seen is not None
 
     @property
     def recent(self) -> bool:
@@ -169,13 +162,9 @@ PERMIT: Final = "permit:"  # keys of the rows of limits and of permits begin so
 
 @dataclass(frozen=True, slots=True)
 class Permit:
-    """A permit that a worker holds, or held."""
-
-    target: str
     number: int
     worker: str
-    since: datetime | None
-    until: datetime | None
+    until: datetime
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,17 +175,17 @@ class TargetLimit:
     most: int
     since: datetime | None
     reason: str
-    permits: Sequence[Permit] = field(default=())
+    permits: Sequence[Permit] = ()
 
 
 def limits_in(rows: Sequence[Row], now: datetime) -> dict[str, TargetLimit]:
     """The limited targets, by name, out of the rows that lie beside the gates."""
     held: dict[str, list[Permit]] = {}
     for row in rows:
-        if row.key.startswith(PERMIT):
-            permit = permit_of(row)
-            if permit.until is not None and standing(permit.until, now, length_of(row)) is not Standing.OVER:
-                held.setdefault(permit.target, []).append(permit)
+        until = time_of(row.columns, "until")
+        if row.key.startswith(PERMIT) and until and standing(until, now, length_of(row)) is not Standing.OVER:
+            target, number = permit_key(row.key)
+            held.setdefault(target, []).append(Permit(number, str(row.columns.get("worker", "")), until))
     return {
         target: TargetLimit(
             target,
@@ -210,16 +199,10 @@ def limits_in(rows: Sequence[Row], now: datetime) -> dict[str, TargetLimit]:
     }
 
 
-def permit_of(row: Row) -> Permit:
-    _, target, number = row.key.split(":", 2)
-    columns = row.columns
-    return Permit(
-        target,
-        int(number) if number.isdecimal() else -1,
-        str(columns.get("worker", "")),
-        time_of(columns, "since"),
-        time_of(columns, "until"),
-    )
+def permit_key(key: str) -> tuple[str, int]:
+    """The target and the number of a permit, -1 for what is none."""
+    _, target, number = key.split(":", 2)
+    return target, int(number) if number.isdecimal() else -1
 
 
 async def limited(tables: Tables, now: datetime) -> dict[str, TargetLimit]:

@@ -30,7 +30,7 @@ from taskgraph.model.clock import Clock
 from taskgraph.model.columns import Value
 from taskgraph.model.errors import Conflict, Unclear
 from taskgraph.model.foreign_times import Standing, standing
-from taskgraph.queries.targets import GATES, PERMIT, TargetLimit, length_of, limits_in, permit_of
+from taskgraph.queries.targets import GATES, PERMIT, TargetLimit, length_of, limits_in, permit_key
 from taskgraph.storage.tables import Change, Delete, Insert, Range, Replace, Row, Tables, query_all
 
 MARGIN: Final = 1 / 4
@@ -172,7 +172,7 @@ class Permits:
     def _recognized(self, target: str, rows: Sequence[Row], now: datetime) -> dict[int, _Mine]:
         """Bring what is held up to date with rows as they were read; gives it."""
         mine = self._mine.setdefault(target, {})
-        found = {permit_of(row).number: row for row in rows if row.key.startswith(f"{PERMIT}{target}:")}
+        found = {permit_key(row.key)[1]: row for row in rows if row.key.startswith(f"{PERMIT}{target}:")}
         for number in list(mine):
             row = found.get(number)
             if row is None or row.columns.get("token") != self._token:

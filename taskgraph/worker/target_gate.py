@@ -65,7 +65,7 @@ class TargetGate:
         """Whether a target is paused, as far as is known now."""
         await self.look()
         # As long as nothing could be read it may be, or limited: it is looked at again before anything is claimed.
-        return target in self.gates.closed or not self.gates.read
+        return target in self.gates.closed or self.gates.seen is None
 
     # --- permits of limited targets
 
