@@ -173,7 +173,6 @@ def too_limited(document: GraphDocument) -> list[str]:
 
 
 def _under_limits(labels: AbstractSet[str], groups: Mapping[str, GroupNode], least: int) -> list[str]:
-    """Labels of tasks that are in so many groups with a limit."""
     limited = {name for name, group in groups.items() if group.max_in_flight}
     if len(limited) < least:
         return []
@@ -385,7 +384,6 @@ def _node_name(node: str) -> str:
 
 
 def _cut(shown: list[str]) -> list[str]:
-    """A path of which the middle is left out where it is long."""
     if len(shown) > _CYCLE_LABELS_SHOWN:
         left = len(shown) - _CYCLE_LABELS_SHOWN
         shown[_CYCLE_LABELS_SHOWN - 2 : -2] = [f"… ({left:,} more) …"]

@@ -71,7 +71,6 @@ def within(groups: Mapping[str, GroupNode], *, at_most: int | None = None) -> di
 
 
 def members(groups: Mapping[str, GroupNode]) -> dict[str, tuple[str, ...]]:
-    """Group -> all tasks in it, those of groups in it among them, each once."""
     found: dict[str, tuple[str, ...]] = {}
     for name in reversed(_outer_first(groups, containers(groups))):
         inside: dict[str, None] = {}

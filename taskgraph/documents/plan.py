@@ -178,7 +178,6 @@ def _critical_path(
 
 
 def to_json(plan: Plan) -> dict[str, Any]:
-    """The plan as JSON values, keys in camelCase; what is not known is null."""
     return {
         "tasks": plan.tasks,
         "edges": plan.edges,
@@ -251,7 +250,6 @@ def _dot_label(label: str) -> str:
 
 
 def to_dot(document: GraphDocument) -> str:
-    """The graph in the DOT language of Graphviz; arrows as in the flowchart."""
     inner = _inner(document)
     number = {label: index for index, label in enumerate(inner)}
     lines = ["digraph taskgraph {", "    rankdir=LR;", "    node [shape=box];"]

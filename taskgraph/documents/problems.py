@@ -64,7 +64,6 @@ class Report:
             raise self.error()
 
     def error(self) -> InvalidGraph:
-        """All problems as one error, with lines where the text is there."""
         lines: Mapping[Path, int] = {}
         if self.text is not None:
             lines = json_pointer.lines(self.text, [path for path, *_, line in self._listed.values() if line is None])

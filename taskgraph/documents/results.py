@@ -86,7 +86,6 @@ def _is_stored(here: Mapping[str, Any]) -> bool:
 
 
 def taken_from(definition: Mapping[str, Any]) -> list[str]:
-    """TaskIds of those whose outputs a definition takes, as it stands on a row."""
     found = (here[RESULT] for here in objects_with(RESULT, definition.get("payload")) if _is_stored(here))
     return list(dict.fromkeys(found))
 

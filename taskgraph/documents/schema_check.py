@@ -77,7 +77,6 @@ def _name_of(path: Path) -> str:
 
 
 def explain(error: "ValidationError", base: Path, report: Report, extension: bool) -> None:
-    """One finding of the schema validator as problems in our words."""
     path: Path = (*base, *error.absolute_path)
     value: Any = error.instance
     name = _name_of(path)

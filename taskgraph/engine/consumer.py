@@ -182,6 +182,7 @@ class Consumer:
                 await pacer.idle(ticket, stop)
 
     async def leads(self, graph_id: str) -> bool:
+        """See Receiver."""
         return not self._receiving or graph_id in self.own or not await self._lead.take()
 
     async def _leave_unsent(self) -> None:

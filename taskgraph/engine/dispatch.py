@@ -142,6 +142,7 @@ class Dispatcher:
                 self.own.pop(graph_id, None)
 
     def names_of(self, graph_id: str, target: str) -> QueueNames:
+        """The names of the queues that tasks of a graph and target are sent to."""
         own = self.own.get(graph_id)
         return own.names if own is not None and own.targets[target] else self.names
 
@@ -241,6 +242,7 @@ class Dispatcher:
 
     @property
     def knows_levels(self) -> bool:
+        """Whether this process has met any level besides `normal`."""
         return bool(self._levels or self._used)
 
     async def levels_used(self) -> Mapping[str, Collection[str]]:
@@ -283,6 +285,7 @@ class Dispatcher:
         return self.windows.landed(graph_id, task_ids, self.clock.monotonic()) if task_ids else []
 
     def forget(self, graph_id: str) -> None:
+        """The graph has ended."""
         self.in_flight.pop(graph_id, None)
         self.limited.backlogs.pop(graph_id, None)
         self.forget_unsent(graph_id)

@@ -117,6 +117,7 @@ class Handlers(Transactor):
         more: bool,
         keep_alive: KeepAlive,
     ) -> None:
+        """See Transactor."""
         parcels = self.dispatcher.landed(graph_id, decision.answers)
         if decision.effects:
             await self.emit(graph_id, decision.effects, rows, taker=taker, more=more, keep_alive=keep_alive)

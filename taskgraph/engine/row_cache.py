@@ -89,6 +89,7 @@ class Known:
         return reading
 
     def end(self, reading: Reading) -> None:
+        """A read is over."""
         self.reading.remove(reading)
 
     def keep(self, reading: Reading, found: Mapping[str, Row | None], asked: Collection[str]) -> None:

@@ -38,7 +38,6 @@ def texts(columns: Columns, name: str) -> list[str]:
 
 
 def is_held(held: object) -> bool:
-    """Whether the column `held` of a graph or task names a holder."""
     return held not in (None, "", "[]")
 
 

@@ -48,7 +48,6 @@ def routing_at(key: str) -> tuple[str, str]:
 
 
 def routing_of(columns: Mapping[str, Any]) -> str:
-    """The routing on the row of a task, "" for none."""
     return str(columns.get(ROUTING_KEY, ""))
 
 

@@ -75,7 +75,6 @@ def is_task_id(text: str) -> bool:
 
 
 def resume_command(graph_id: str, holder: str) -> str:
-    """The command that takes back a pause, by its entry of a column `held`."""
     group = held_group(holder)
     return f"taskgraph resume {graph_id}" + (f" --group {shlex.quote(group)}" if group else "")
 
@@ -124,7 +123,6 @@ def group_owner(group_id: str) -> str:
 
 
 def fork_reference(reference: str, number: str) -> str:
-    """Reference of a fork of a task, or of the join of a group."""
     if is_relay(reference):
         _, owner, own = reference.split(":", 2)
         return f"fork:{owner}:{own}:{number}"
@@ -132,7 +130,6 @@ def fork_reference(reference: str, number: str) -> str:
 
 
 def is_relay(reference: str) -> bool:
-    """Whether a reference names a join or a fork, which are never executed."""
     return reference.startswith(("join:", "fork:"))
 
 
@@ -173,7 +170,6 @@ def edge_name_of(reference: str) -> str:
 
 
 def group_key(group_id: str) -> str:
-    """The key of the row that lists the tasks of a group."""
     return f"group:{group_id}"
 
 
@@ -181,7 +177,6 @@ WHOLE_GRAPH: Final = "graph"  # scope of a limit on all tasks; that of a group i
 
 
 def limit_key(scope: str) -> str:
-    """The key of the row of a limit on tasks in flight."""
     return f"limit:{scope}"
 
 

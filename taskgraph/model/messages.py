@@ -338,7 +338,6 @@ def parse(body: str | bytes) -> Message:
 
 
 def _plain(body: str | bytes) -> str:
-    """The JSON text, without what has been put around it."""
     if len(body) > BODY_CHARS_MAX:
         raise InvalidMessage(f"The body has {len(body):,} characters; {BODY_CHARS_MAX:,} fit into a queue.")
     try:

@@ -88,7 +88,6 @@ def schema(name: str) -> Mapping[str, Any]:
 
 @functools.cache
 def members(name: str, definition: str = "") -> tuple[str, ...]:
-    """The keys that a schema, or a definition in it, names for an object."""
     found = schema(name)["$defs"][definition] if definition else schema(name)
     return tuple(found["properties"])
 

@@ -52,7 +52,6 @@ def read_handed(environ: Mapping[str, str], names: Iterable[str] = (), *, store:
 
 
 def is_secret(name: str, value: str) -> bool:
-    """Whether a variable is one that no command is to see."""
     upper = name.upper()
     return bool(_SIGN_IN.fullmatch(upper) or _SECRET.search(upper) or _VALUE.search(value))
 

@@ -48,7 +48,6 @@ class When(StrEnum):
 
 
 def condition_words(when: str) -> str:
-    """A condition for people, "" for the usual one."""
     return _CONDITION_WORDS.get(when, "")
 
 

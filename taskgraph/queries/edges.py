@@ -26,8 +26,6 @@ def references(row: Row, name: str) -> list[str]:
 
 
 class Edges:
-    """The edges of one graph, as far as one question needs them."""
-
     def __init__(self, tables: Tables, graph_id: str, relays: dict[str, Row | None] | None = None) -> None:
         self._tables = tables
         self._graph_id = graph_id

@@ -96,8 +96,6 @@ class _Seen:
 
 @dataclass(slots=True)
 class _Open:
-    """What is ready or running in a graph, in the first page of it."""
-
     running: int = 0
     ready: int = 0
     held: int = 0

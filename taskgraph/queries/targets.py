@@ -89,12 +89,10 @@ async def close(tables: Tables, target: str, now: datetime, reason: str = "") ->
 
 
 async def reopen(tables: Tables, target: str) -> bool:
-    """Let a target go on; whether it was paused. Repeatable."""
     return await _delete(tables, PAUSED + target)
 
 
 async def _delete(tables: Tables, key: str) -> bool:
-    """Whether there was such a row."""
     for _ in range(limits.COMMIT_ATTEMPTS_MAX):
         (row,) = await tables.get(GATES, [key])
         if row is None:
@@ -108,8 +106,6 @@ async def _delete(tables: Tables, key: str) -> bool:
 
 
 class Gates:
-    """What a worker knows of the gates."""
-
     def __init__(self, tables: Tables, clock: Clock) -> None:
         self._tables = tables
         self._clock = clock
@@ -228,7 +224,6 @@ async def limit_target(tables: Tables, target: str, most: int, now: datetime, re
 
 
 async def clear_target(tables: Tables, target: str) -> bool:
-    """Take the limit off a target; whether there was one. Repeatable."""
     return await _delete(tables, LIMIT + target)
 
 

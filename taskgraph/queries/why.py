@@ -123,7 +123,6 @@ def _skipped(row: Row, depth: int) -> tuple[Reason, str] | None:
 
 class WhyQueries(GraphQueries):
     async def why(self, graph_id: str, label_or_id: str) -> list[Reason]:
-        """What a task waits for, down to the first causes: the reasons of `explain`."""
         return (await self.explain(graph_id, label_or_id)).reasons
 
     async def explain(self, graph_id: str, label_or_id: str) -> Explanation:

@@ -51,7 +51,6 @@ class WorkerStatus:
 
     @property
     def live(self) -> bool:
-        """Whether it has written its row lately."""
         return self.state != "gone"
 
     @property
@@ -138,8 +137,6 @@ def _status(row: Row, now: datetime) -> WorkerStatus:
 
 @dataclass(frozen=True, slots=True)
 class Crew:
-    """All registered workers at one moment, asked about one task."""
-
     workers: Sequence[WorkerStatus] = ()
 
     def about(self, target: str, task: Mapping[str, Any]) -> str:

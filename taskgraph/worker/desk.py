@@ -85,6 +85,7 @@ class DeskLink:
     # --- the desk's taker
 
     def wants(self, graph_id: str) -> bool:
+        """See Taker."""
         if self._context.desk is None or self._waits_for_others():
             return False
         if self._results.get(graph_id):
@@ -92,6 +93,7 @@ class DeskLink:
         return self._stock.can_begin(graph_id) and self._stock.share(graph_id) > 0 and self._turns.may_feed_itself()
 
     def items(self, graph_id: str) -> Sequence[Completed | Claim]:
+        """See Taker."""
         if self._context.desk is None or self._waits_for_others():
             return ()
         items: list[Completed | Claim] = []
@@ -112,6 +114,7 @@ class DeskLink:
         return items
 
     def answered(self, graph_id: str, answers: Sequence[Answer], rows: Mapping[str, Row | None]) -> None:
+        """See Taker."""
         open_items = self._in_commit.get(graph_id, {})
         done: list[Claimed] = []
         for answer in answers:
@@ -139,6 +142,7 @@ class DeskLink:
             await self._messages.let_go(one)
 
     def failed(self, graph_id: str, error: Exception) -> None:
+        """See Taker."""
         again = isinstance(error, StorageError) and not self._context.stopping
         for item, one in self._in_commit.pop(graph_id, {}).values():
             if isinstance(one, Ready):
@@ -152,6 +156,7 @@ class DeskLink:
         self._context.freed.set()
 
     def offer(self, graph_id: str) -> Take | None:
+        """See Taker."""
         context = self._context
         room = self._stock.share(graph_id) if context.works_on(graph_id) else 0
         if not context.is_direct(graph_id):
@@ -172,6 +177,7 @@ class DeskLink:
         )
 
     def started(self, graph_id: str, started: Sequence[Started], rows: Mapping[str, Row | None]) -> None:
+        """See Taker."""
         used = {each.claim for each in started}
         self._ids = [each for each in self._ids if each not in used]
         for each in started:
@@ -181,6 +187,7 @@ class DeskLink:
     def keep(
         self, graph_id: str, target: str, tasks: Sequence[tuple[str, int]], rows: Mapping[str, Row | None]
     ) -> Sequence[tuple[str, int]]:
+        """See Taker."""
         context, gate = self._context, self._gate
         if not context.active or target not in context.targets:
             return tasks

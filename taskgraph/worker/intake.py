@@ -248,6 +248,7 @@ class Intake:
         return text
 
     async def _choose(self, message: RunTasks, found: Sequence[Ready], queue: str) -> list[Ready]:
+        """Those that this worker can run; what it cannot is given back to the queue for others."""
         able: list[Ready] = []
         unable: list[tuple[Ready, str]] = []
         for one in found:

@@ -247,10 +247,12 @@ class Worker:
     # --- as its row in the registry sees it (see registration.RegisteredWorker)
 
     def presence(self) -> Presence:
+        """See RegisteredWorker."""
         oldest = sorted(self._slots.running, key=lambda one: one.began)[:RUNNING_SHOWN_MAX]
         return Presence(len(self._slots.running), [(one.work.graph_id, one.work.label) for one in oldest])
 
     def drain(self, *, now: bool) -> None:
+        """See RegisteredWorker."""
         if not self._context.draining:
             self._context.draining = True
             self._context.background(self._feeder.put_down("drained"))
@@ -259,11 +261,13 @@ class Worker:
             self._slots.cancel_running()
 
     def undrain(self) -> None:
+        """See RegisteredWorker."""
         self._context.draining = self._cut_short = False
         self._context.freed.set()
 
     @property
     def at_rest(self) -> bool:
+        """See RegisteredWorker."""
         slots = self._slots
         in_hand = slots.running or slots.waiting or slots.reserved or self._stock or self._context.tasks
         return not (in_hand or self._desk.open_graphs) and self._reporter.at_rest

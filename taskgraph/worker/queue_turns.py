@@ -50,6 +50,7 @@ class QueueTurns:
         }
 
     def next(self) -> dict[str, tuple[str, int]]:
+        """The queues to ask now."""
         self._turn += 1
         self._looked = self._context.clock.monotonic()
         return self.queues()

@@ -39,6 +39,7 @@ class Reporter:
 
     @property
     def at_rest(self) -> bool:
+        """Whether everything has been reported."""
         return not (self._outbox or self._reporters)
 
     def report(self, one: Claimed) -> None:
@@ -95,6 +96,7 @@ class Reporter:
             await self._messages.let_go(one)
 
     def _why_returned(self, one: Claimed) -> str:
+        """Why a run ended that was not to end."""
         worker = f"worker {self._context.name}"
         if one.unpermitted:
             return f"{worker} could not renew its permit for target {target_of(one.work.definition)}"

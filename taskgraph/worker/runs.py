@@ -166,6 +166,7 @@ class _LogWriter:
             self._timer = asyncio.create_task(self._flush_soon())
 
     async def close(self) -> None:
+        """Store what is left."""
         if self._timer is not None:
             self._timer.cancel()
             await asyncio.wait((self._timer,))

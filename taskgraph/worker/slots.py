@@ -60,10 +60,12 @@ class Slots:
 
     @property
     def tasks(self) -> "Collection[asyncio.Task[None]]":
+        """Of the runs that have begun."""
         return list(self._running)
 
     @property
     def claimed(self) -> tuple[Claimed, ...]:
+        """All runs that this worker holds."""
         return (*self._running.values(), *self.waiting)
 
     def reserve(self, ones: Iterable[Held | Ready]) -> None:
@@ -80,6 +82,7 @@ class Slots:
         return held + sum(isinstance(one, Ready) and one.target == target for one in self.reserved)
 
     def of_graph(self, graph_id: str) -> int:
+        """Claimed runs of a graph."""
         return sum(one.work.graph_id == graph_id for one in self.claimed)
 
     @property

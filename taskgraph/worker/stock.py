@@ -33,13 +33,16 @@ class Stock:
         return graph_id in self._by_graph
 
     def __iter__(self) -> Iterator[str]:
+        """Graphs that have something in stock."""
         return iter(list(self._by_graph))
 
     @property
     def graphs(self) -> int:
+        """How many graphs have something in stock."""
         return len(self._by_graph)
 
     def put(self, graph_id: str, ready: Collection[Ready]) -> None:
+        """Keep these."""
         if not ready:
             return
         stock = self._by_graph.setdefault(graph_id, deque())
@@ -49,6 +52,7 @@ class Stock:
             self._by_graph[graph_id] = deque(sorted(stock, key=lambda one: one.rank))
 
     def of(self, graph_id: str) -> Collection[Ready]:
+        """What is in stock of a graph."""
         return self._by_graph.get(graph_id, ())
 
     def can_begin(self, graph_id: str) -> bool:
@@ -73,6 +77,7 @@ class Stock:
         return popped
 
     def take_out(self, graph_id: str, ones: Collection[Ready]) -> Collection[Ready]:
+        """Take just these out."""
         if ones:
             out = set(ones)
             if left := [one for one in self._by_graph.pop(graph_id) if one not in out]:
@@ -80,6 +85,7 @@ class Stock:
         return ones
 
     def pop_all(self, graph_id: str) -> Collection[Ready]:
+        """Take everything out that is in stock of a graph."""
         return self._by_graph.pop(graph_id, ())
 
     # --- whose turn it is

@@ -70,6 +70,7 @@ class TargetGate:
     # --- permits of limited targets
 
     def _in_use(self, target: str) -> int:
+        """Runs of a target that this worker has begun, or is about to."""
         return self._slots.in_use(target) + sum(one.target == target for one in self._admitted)
 
     def _wanted(self, target: str, more: int) -> int:

@@ -188,6 +188,7 @@ def label_in(row: Row | None) -> str:
 
 
 def ids_of(messages: Iterable[Held]) -> str:
+    """The ids of messages, for the log."""
     return ", ".join(dict.fromkeys(held.delivery.id for held in messages))
 
 
@@ -200,6 +201,7 @@ def read_definition(graph_id: str, task_id: str, definition: str) -> dict[str, A
 
 
 def _json_or_none(text: str) -> Any:
+    """What a JSON text says, None if it is none."""
     try:
         return json.loads(text)
     except ValueError:

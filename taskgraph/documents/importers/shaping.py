@@ -59,8 +59,6 @@ def _bad_gzip(source: str, message: str) -> InvalidGraph:
 
 
 class Reader:
-    """Looks at foreign values, notes wrong shapes, and collects notes."""
-
     def __init__(self, source: str) -> None:
         self._report = Report(source)
         self.problem = self._report.add

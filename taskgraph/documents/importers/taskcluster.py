@@ -253,7 +253,6 @@ class _Definition:
         return task_id_of(self.options.graph_id, label)
 
     def _target(self, edge: str) -> str | None:
-        """The label that an edge name of a reference leads to."""
         return self.label if edge == "self" else self.edges.get(edge)
 
 

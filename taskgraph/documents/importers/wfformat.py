@@ -148,7 +148,6 @@ def _edges(
 
 
 def _command_line(command: Any, path: Path, reader: Reader) -> str | None:
-    """Program and arguments in one line, as the recorder joined them."""
     if command is None:
         return None
     if isinstance(command, str):
