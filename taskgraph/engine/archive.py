@@ -19,7 +19,6 @@ from taskgraph.model.states import GRAPH_ENDED, GraphState
 from taskgraph.protocol.at_rest import STATES, moving
 from taskgraph.protocol.decide import event_key
 from taskgraph.queries.journal import find_end
-from taskgraph.queries.journal_end import find_end
 from taskgraph.storage.logs import LogFile, StoredLogs
 from taskgraph.storage.private_files import written_whole
 from taskgraph.storage.tables import Range, Row, pages

@@ -20,7 +20,7 @@ from taskgraph.engine.commit import name_in
 from taskgraph.engine.live_index import drop_orphan
 from taskgraph.model import limits
 from taskgraph.model.clock import Clock
-from taskgraph.model.columns import Columns, integer, texts, time_of
+from taskgraph.model.columns import Columns, integer, objects, texts, time_of
 from taskgraph.model.errors import Conflict, IntegrityError, Refused, Unclear
 from taskgraph.model.foreign_times import holds
 from taskgraph.model.ids import GRAPH, row_key
@@ -28,7 +28,6 @@ from taskgraph.model.states import GRAPH_ENDED, GRAPH_GONE
 from taskgraph.protocol import notices
 from taskgraph.protocol.decide import event_key
 from taskgraph.protocol.notices import Channel, Notice, Registration
-from taskgraph.queries.rows import records_of
 from taskgraph.storage.tables import Change, Delete, Merge, Range, Row, Tables, query_all
 
 log = logging.getLogger("taskgraph.notifier")
@@ -241,7 +240,7 @@ class _Progress:
         """The columns of the tasks in these rows of the journal, by key; none where the channel gets no tasks."""
         if not self._row.columns.get("tasks"):
             return {}
-        facts = [fact for row in rows for fact in records_of(row.columns, "events")]
+        facts = [fact for row in rows for fact in objects(row.columns, "events")]
         keys = sorted({row_key(str(fact["task"])) for fact in facts if notices.task_keys(fact) and "task" in fact})
         found = await self._notifier.tables.get(self._graph_id, keys) if keys else []
         return {row.key: row.columns for row in found if row is not None}
@@ -249,7 +248,7 @@ class _Progress:
     async def _deliver(self, row: Row, tasks: Mapping[str, Columns], deliveries: Deliveries) -> bool:
         """Deliver one row of the journal; whether the channel took it."""
         sequence = integer(row.columns, "sequence")
-        facts = records_of(row.columns, "events")
+        facts = objects(row.columns, "events")
         first = self._part if sequence == self._sequence + 1 else 0
         for part in range(first, len(facts)):
             fact = facts[part]

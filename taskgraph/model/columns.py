@@ -37,6 +37,11 @@ def texts(columns: Columns, name: str) -> list[str]:
     return [str(each) for each in listed(columns, name)]
 
 
+def objects(columns: Columns, name: str) -> list[dict[str, Any]]:
+    """What is damaged in the list is left out, for `doctor` to name."""
+    return [each for each in listed(columns, name) if isinstance(each, dict)]
+
+
 def is_held(held: object) -> bool:
     return held not in (None, "", "[]")
 
