@@ -1,19 +1,16 @@
-"""The rules of schedules: what is due, what waits, what may begin, what is left out. Values in, values out.
+"""The rules of schedules, as functions over values: a schedule, its row, and each step of a fire.
 
-What this room is for: a schedule as a value, its row, and each step of its life. It never reads a clock or a store.
-
-A fire goes through the row in steps, so that whatever dies in between is gone on with: it is *collected* (`next` moves
-on and the time waits), it *begins* (its time and its document are pinned; both of these in one commit, mostly), its
-graph is submitted under an id made of the schedule's name and that time, and it is *done*. What has begun is always
-finished, with what was pinned, whatever changes the schedule meanwhile; and submitting the same graph twice is
-submitting it once.
+A fire goes through the row in steps, so that a process that dies in between loses nothing: it is *collected* (`next`
+moves on and the time waits), it *begins* (its time and its document are pinned), its graph is submitted under an id
+made of the schedule's name and that time, and it is *done*. What has begun is always finished, with what was pinned;
+and submitting the same graph twice is submitting it once.
 """
 
 import dataclasses
 import itertools
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
@@ -105,7 +102,7 @@ class Schedule:
     ahead: datetime | None = None
 
     def soonest(self, now: datetime) -> datetime | None:
-        """When to look at it next, as far as time alone tells; None if time brings nothing."""
+        """When to look at it next; None if time alone makes nothing due."""
         if self.firing is not None or (self.active and self.waiting):
             return self.try_after if self.rests(now) else min(self.created, now)
         return self.next if self.active else None
@@ -116,7 +113,7 @@ class Schedule:
 
 
 def check_name(name: str) -> str:
-    """The name, if it can be one. Raises InvalidInput."""
+    """The name as given. Raises InvalidInput."""
     if not _NAME.fullmatch(name):
         raise InvalidInput(
             f"{name[:80]!r} cannot be the name of a schedule: 1 to 40 letters, digits, - and _, the first a letter or "
@@ -126,30 +123,27 @@ def check_name(name: str) -> str:
 
 
 def check_keep(keep: int) -> int:
-    """The number of fires that may wait, if it can be one. Raises InvalidInput."""
     if not 1 <= keep <= limits.SCHEDULE_WAITING_MAX:
         raise InvalidInput(f"keep {keep}: 1 to {limits.SCHEDULE_WAITING_MAX} fires may wait")
     return keep
 
 
 def graph_id_of(name: str, due: datetime) -> str:
-    """The id of the graph of a fire: the same for every process that fires it."""
+    """The graph id of a fire: the same in every process that fires it."""
     return f"{name}-{due.astimezone(UTC).strftime(_STAMP)}"
 
 
 def manual_graph_id_of(name: str, asked: datetime) -> str:
-    """The id of a graph that was asked for by hand: to the millisecond, so that each time brings one."""
+    """The graph id of a fire by hand: to the millisecond, so that each has its own."""
     moment = asked.astimezone(UTC)
     return f"{name}-{moment.strftime(_STAMP[:-1])}{moment.microsecond // 1000:03}Z-now"
 
 
 def head_key(name: str) -> str:
-    """Row key of a schedule."""
     return f"schedule:{name}"
 
 
 def document_key(name: str, document: str, part: int) -> str:
-    """Row key of a part of a schedule's document."""
     return f"document:{name}:{document}:{part:04}"
 
 
@@ -214,7 +208,7 @@ def _without_missed(
 
 
 def may_begin(schedule: Schedule, now: datetime) -> bool:
-    """Whether a fire may begin now, if no earlier one keeps it."""
+    """Whether a fire may begin now, as far as the schedule says; `overlap` is not looked at."""
     if not schedule.active or not schedule.waiting or schedule.firing is not None:
         return False
     return schedule.waiting[0] <= _bound(now) and not schedule.rests(now)
@@ -248,12 +242,11 @@ def set_right(schedule: Schedule, now: datetime) -> Schedule:
 
 
 def passed_over(schedule: Schedule) -> Schedule:
-    """The first time that waits was fired ahead of it."""
+    """Drop the first time that waits: a clock that was ahead has fired it."""
     return dataclasses.replace(schedule, waiting=schedule.waiting[1:])
 
 
 def begin(schedule: Schedule) -> Schedule:
-    """Begin the first fire that waits: pin its time and its document."""
     first, *others = schedule.waiting
     return dataclasses.replace(
         schedule, waiting=tuple(others), firing=first, firing_document=schedule.document, try_after=None
@@ -261,14 +254,13 @@ def begin(schedule: Schedule) -> Schedule:
 
 
 def held_up(schedule: Schedule) -> Schedule:
-    """What becomes of the fires that wait, as the graph of an earlier one is not over."""
+    """Apply the overlap policy to the fires that wait, as the graph of an earlier one is not over."""
     kept = {Overlap.SKIP: 0, Overlap.CANCEL: 1}.get(schedule.overlap, len(schedule.waiting))
     left_out = len(schedule.waiting) - kept
     return dataclasses.replace(schedule, waiting=schedule.waiting[left_out:], skipped=schedule.skipped + left_out)
 
 
 def over(schedule: Schedule, graph_ids: frozenset[str]) -> Schedule:
-    """Remember that the graphs of these fires are over."""
     runs = tuple(dataclasses.replace(run, over=run.over or run.graph_id in graph_ids) for run in schedule.runs)
     return dataclasses.replace(schedule, runs=runs)
 
@@ -278,13 +270,11 @@ def done(schedule: Schedule, now: datetime) -> Schedule:
     if schedule.firing is None:
         raise IntegrityError(f"schedule {schedule.name}: no fire has begun")
     run = Run(graph_id_of(schedule.name, schedule.firing), schedule.firing, now)
-    return dataclasses.replace(
-        with_run(schedule, run), firing=None, firing_document="", error="", errors=0, try_after=None
-    )
+    return _without_firing(with_run(schedule, run), error="", errors=0, try_after=None)
 
 
 def with_run(schedule: Schedule, run: Run) -> Schedule:
-    """The schedule with one more fire that was done. One that is listed already changes nothing."""
+    """The schedule with one more finished fire; one that is listed already changes nothing."""
     if any(each.graph_id == run.graph_id for each in schedule.runs):
         return schedule
     runs = (*schedule.runs, run)[-limits.SCHEDULE_RUNS_KEPT_MAX :]
@@ -294,37 +284,30 @@ def with_run(schedule: Schedule, run: Run) -> Schedule:
 def failed(schedule: Schedule, reason: str, now: datetime) -> Schedule:
     """The fire that has begun cannot be submitted, and nothing of it was: it waits again, in its place.
 
-    It takes the document that the schedule has when it is tried again, so that a new one may mend it.
+    It takes the document that the schedule has when it is tried again, so that a new document may mend it.
     """
     if schedule.firing is None:
         raise IntegrityError(f"schedule {schedule.name}: no fire has begun")
     pause = min(_TRY_AGAIN_SECONDS * 2 ** min(schedule.errors, _DOUBLINGS_MAX), limits.SCHEDULE_RETRY_SECONDS_MAX)
-    return dataclasses.replace(
-        schedule,
-        waiting=(schedule.firing, *schedule.waiting),
-        firing=None,
-        firing_document="",
-        error=reason[: limits.REASON_CHARS_MAX],
-        errors=schedule.errors + 1,
-        try_after=now + timedelta(seconds=pause),
-    )
+    waiting, try_after = (schedule.firing, *schedule.waiting), now + timedelta(seconds=pause)
+    return _without_firing(_with_error(schedule, reason), waiting=waiting, try_after=try_after)
 
 
 def dropped(schedule: Schedule, reason: str) -> Schedule:
-    """The fire that has begun can never be submitted: something else has its id. It is left out, and said."""
-    return dataclasses.replace(
-        schedule,
-        firing=None,
-        firing_document="",
-        skipped=schedule.skipped + 1,
-        error=reason[: limits.REASON_CHARS_MAX],
-        errors=schedule.errors + 1,
-        try_after=None,
-    )
+    """The fire that has begun can never be submitted, as another graph has its id: it is left out."""
+    return _without_firing(_with_error(schedule, reason), skipped=schedule.skipped + 1, try_after=None)
+
+
+def _without_firing(schedule: Schedule, **changes: Any) -> Schedule:
+    return dataclasses.replace(schedule, firing=None, firing_document="", **changes)
+
+
+def _with_error(schedule: Schedule, reason: str) -> Schedule:
+    return dataclasses.replace(schedule, error=reason[: limits.REASON_CHARS_MAX], errors=schedule.errors + 1)
 
 
 def activated(schedule: Schedule, now: datetime) -> Schedule:
-    """The schedule, active. What came meanwhile fires only as catch-up says."""
+    """The schedule, active. Times missed meanwhile fire only as `catch_up` says."""
     if schedule.active:
         return schedule
     active = dataclasses.replace(schedule, active=True, updated=now)
@@ -340,12 +323,12 @@ def activated(schedule: Schedule, now: datetime) -> Schedule:
 
 
 def deactivated(schedule: Schedule, now: datetime) -> Schedule:
-    """The schedule, inactive: nothing begins any more. What has begun is finished."""
+    """The schedule, inactive: nothing more begins; what has begun is finished."""
     return dataclasses.replace(schedule, active=False, updated=now) if schedule.active else schedule
 
 
 def overdue(schedule: Schedule, now: datetime) -> timedelta:
-    """By how much the soonest fire is later than looks at the schedules alone would make it; zero if it is not."""
+    """By how much the soonest fire is later than the pace of looks explains; zero if it is not."""
     if not schedule.active:
         return timedelta()
     first = schedule.firing or (schedule.waiting[0] if schedule.waiting else schedule.next)
@@ -357,48 +340,21 @@ def overdue(schedule: Schedule, now: datetime) -> timedelta:
 
 
 def columns_of(schedule: Schedule) -> dict[str, Value]:
-    """The row of a schedule. A column that has nothing to say is ""."""
-    recurrence = schedule.recurrence
-    columns: dict[str, Value] = {
-        "schema": SCHEMA,
-        "name": schedule.name,
-        "active": schedule.active,
-        "cron": recurrence.cron,
-        "timezone": recurrence.timezone,
-        "every": recurrence.every,
-        "anchor": recurrence.anchor or "",
-        "at": recurrence.at or "",
-        "catchUp": str(schedule.catch_up),
-        "overlap": str(schedule.overlap),
-        "keep": schedule.keep,
-        "document": schedule.document,
-        "digest": schedule.digest,
-        "tasks": schedule.tasks,
-        "created": schedule.created,
-        "updated": schedule.updated,
-        "next": schedule.next or "",
-        "waiting": _json([_text(moment) for moment in schedule.waiting]),
-        "firing": schedule.firing or "",
-        "firingDocument": schedule.firing_document,
-        "runs": _json([_run_object(run) for run in schedule.runs]),
-        "lastFired": schedule.last_fired or "",
-        "fired": schedule.fired,
-        "skipped": schedule.skipped,
-        "error": schedule.error,
-        "errors": schedule.errors,
-        "tryAfter": schedule.try_after or "",
-        "firedAhead": schedule.ahead or "",
-    }
+    """The row of a schedule. A column without a value is ""."""
+    columns: dict[str, Value] = {"schema": SCHEMA}
+    for name in _RECURRENCE:
+        columns[name] = _written(getattr(schedule.recurrence, name))
+    for name, (attribute, _) in _COLUMNS.items():
+        columns[name] = _written(getattr(schedule, attribute))
     return columns
 
 
 def new_columns(schedule: Schedule) -> dict[str, Value]:
-    """The row of a new schedule, without columns that have nothing to say yet."""
+    """The row of a new schedule, without columns that are empty."""
     return {name: value for name, value in columns_of(schedule).items() if value != ""}
 
 
 def changed_columns(before: Schedule, after: Schedule) -> dict[str, Value]:
-    """The columns in which two states of a schedule differ."""
     old = columns_of(before)
     return {name: value for name, value in columns_of(after).items() if old[name] != value}
 
@@ -407,67 +363,36 @@ def schedule_of(columns: Columns) -> Schedule:
     """The schedule that a row holds. Raises IntegrityError for a row that holds none."""
     name = str(columns.get("name", ""))
     try:
-        return Schedule(
-            name=name,
-            recurrence=Recurrence(
-                cron=str(columns.get("cron", "")),
-                timezone=str(columns.get("timezone", "")),
-                every=_number(columns, "every"),
-                anchor=_moment(columns.get("anchor", "")),
-                at=_moment(columns.get("at", "")),
-            ),
-            document=str(columns["document"]),
-            digest=str(columns.get("digest", "")),
-            tasks=_number(columns, "tasks"),
-            created=_time(columns, "created"),
-            updated=_time(columns, "updated"),
-            catch_up=CatchUp(str(columns.get("catchUp", CatchUp.NONE))),
-            overlap=Overlap(str(columns.get("overlap", Overlap.SKIP))),
-            keep=_number(columns, "keep") or limits.SCHEDULE_FIRES_MAX,
-            active=bool(columns.get("active", True)),
-            next=_moment(columns.get("next", "")),
-            waiting=tuple(_sure(text) for text in json.loads(str(columns.get("waiting", "[]")))),
-            firing=_moment(columns.get("firing", "")),
-            firing_document=str(columns.get("firingDocument", "")),
-            runs=tuple(_run(each) for each in json.loads(str(columns.get("runs", "[]")))),
-            last_fired=_moment(columns.get("lastFired", "")),
-            fired=_number(columns, "fired"),
-            skipped=_number(columns, "skipped"),
-            error=str(columns.get("error", "")),
-            errors=_number(columns, "errors"),
-            try_after=_moment(columns.get("tryAfter", "")),
-            ahead=_moment(columns.get("firedAhead", "")),
-        )
+        recurrence = Recurrence(**{each: read(columns, each) for each, read in _RECURRENCE.items()})
+        read_columns = {attribute: read(columns, each) for each, (attribute, read) in _COLUMNS.items()}
+        return Schedule(recurrence=recurrence, **read_columns)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise IntegrityError(f"row {head_key(name)}: it holds no schedule: {error!r}") from error
 
 
-def _json(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+def _written(value: Any) -> Value:
+    """A part of a schedule as its column holds it."""
+    if isinstance(value, tuple):
+        listed = [_run_object(each) if isinstance(each, Run) else _time_text(each) for each in value]
+        return json.dumps(listed, ensure_ascii=False, separators=(",", ":"))
+    if isinstance(value, StrEnum):
+        return str(value)
+    return "" if value is None else value
 
 
-def _text(moment: datetime) -> str:
+def _time_text(moment: datetime) -> str:
     return moment.astimezone(UTC).isoformat().replace("+00:00", "Z")
 
 
-def _sure(text: str) -> datetime:
+def _time_of(text: str) -> datetime:
     moment = datetime.fromisoformat(text)
     if moment.tzinfo is None:
         raise ValueError(f"{text}: no time zone")
     return moment.astimezone(UTC)
 
 
-def _moment(text: Value) -> datetime | None:
-    if isinstance(text, datetime):
-        return text
-    return _sure(str(text)) if text else None
-
-
-def _time(columns: Columns, name: str) -> datetime:
-    moment = _moment(columns.get(name, ""))
-    if moment is None:
-        raise ValueError(f"no {name}")
-    return moment
+def _text(columns: Columns, name: str) -> str:
+    return str(columns.get(name, ""))
 
 
 def _number(columns: Columns, name: str) -> int:
@@ -477,8 +402,26 @@ def _number(columns: Columns, name: str) -> int:
     return number
 
 
+def _moment(columns: Columns, name: str) -> datetime | None:
+    value = columns.get(name, "")
+    if isinstance(value, datetime):
+        return value
+    return _time_of(str(value)) if value else None
+
+
+def _needed_moment(columns: Columns, name: str) -> datetime:
+    moment = _moment(columns, name)
+    if moment is None:
+        raise ValueError(f"no {name}")
+    return moment
+
+
+def _moments(columns: Columns, name: str) -> tuple[datetime, ...]:
+    return tuple(_time_of(text) for text in json.loads(str(columns.get(name, "[]"))))
+
+
 def _run_object(run: Run) -> dict[str, Any]:
-    made: dict[str, Any] = {"graph": run.graph_id, "for": _text(run.due), "fired": _text(run.fired)}
+    made: dict[str, Any] = {"graph": run.graph_id, "for": _time_text(run.due), "fired": _time_text(run.fired)}
     if run.manual:
         made["manual"] = True
     if run.over:
@@ -486,11 +429,52 @@ def _run_object(run: Run) -> dict[str, Any]:
     return made
 
 
-def _run(made: Mapping[str, Any]) -> Run:
-    return Run(
-        graph_id=str(made["graph"]),
-        due=_sure(made["for"]),
-        fired=_sure(made["fired"]),
-        manual=bool(made.get("manual", False)),
-        over=bool(made.get("over", False)),
+def _runs(columns: Columns, name: str) -> tuple[Run, ...]:
+    return tuple(
+        Run(
+            graph_id=str(made["graph"]),
+            due=_time_of(made["for"]),
+            fired=_time_of(made["fired"]),
+            manual=bool(made.get("manual", False)),
+            over=bool(made.get("over", False)),
+        )
+        for made in json.loads(str(columns.get(name, "[]")))
     )
+
+
+_Read = Callable[[Columns, str], Any]
+
+_RECURRENCE: Final[Mapping[str, _Read]] = {
+    "cron": _text,
+    "timezone": _text,
+    "every": _number,
+    "anchor": _moment,
+    "at": _moment,
+}
+"""Columns of the recurrence, named as its attributes are, and how each is read."""
+
+_COLUMNS: Final[Mapping[str, tuple[str, _Read]]] = {
+    "name": ("name", _text),
+    "active": ("active", lambda columns, name: bool(columns.get(name, True))),
+    "catchUp": ("catch_up", lambda columns, name: CatchUp(str(columns.get(name, CatchUp.NONE)))),
+    "overlap": ("overlap", lambda columns, name: Overlap(str(columns.get(name, Overlap.SKIP)))),
+    "keep": ("keep", lambda columns, name: _number(columns, name) or limits.SCHEDULE_FIRES_MAX),
+    "document": ("document", lambda columns, name: str(columns[name])),
+    "digest": ("digest", _text),
+    "tasks": ("tasks", _number),
+    "created": ("created", _needed_moment),
+    "updated": ("updated", _needed_moment),
+    "next": ("next", _moment),
+    "waiting": ("waiting", _moments),
+    "firing": ("firing", _moment),
+    "firingDocument": ("firing_document", _text),
+    "runs": ("runs", _runs),
+    "lastFired": ("last_fired", _moment),
+    "fired": ("fired", _number),
+    "skipped": ("skipped", _number),
+    "error": ("error", _text),
+    "errors": ("errors", _number),
+    "tryAfter": ("try_after", _moment),
+    "firedAhead": ("ahead", _moment),
+}
+"""Every other column: the attribute of the schedule that it holds, and how it is read."""
