@@ -15,7 +15,7 @@ from taskgraph.model.utf16 import utf16_units
 from taskgraph.protocol.rows import View
 
 CANCELLED: Final = "cancelled"
-"""Code of a resolution: somebody asked for it to be cancelled."""
+"""Code of a resolution: it was cancelled by request."""
 
 FAIL_FAST: Final = FailurePolicy.FAIL_FAST.value
 """Code of a resolution: another task failed for good, and the rest was cancelled (failure policy)."""
@@ -23,9 +23,9 @@ FAIL_FAST: Final = FailurePolicy.FAIL_FAST.value
 
 @value
 class Dispatch:
-    """Effect: tell the workers of a target that this run of a task is ready. A hint, repeated freely (D9).
+    """Effect: send the message that this run of a task is ready to the queue of its target; repeated freely (D9).
 
-    delay_seconds: they are to hear of it so much later, as it is not ready yet. level: see `priorities`.
+    delay_seconds: until the message may be received. level: see `priorities`.
     """
 
     task_id: str
@@ -37,7 +37,7 @@ class Dispatch:
 
 @value
 class Refill:
-    """Effect: look whom there is room for under the limits of the graph, and tell them.
+    """Effect: look for room under the limits of the graph, and dispatch what there is room for.
 
     A limited task is not dispatched by itself. With a task_id: this run of it stands ready, since then, under limits of
     these scopes, with a level of this rank. Without: there may be more room than before.
@@ -53,7 +53,7 @@ class Refill:
 
 @value
 class Started:
-    """Effect: this run has been claimed in the very commit that made it ready, and whoever offered to begin it may.
+    """Effect: the commit that made this run ready has also claimed it for the worker that offered to take it.
 
     definition: JSON text of the task's definition.
     """
@@ -69,11 +69,10 @@ class Started:
 class Take:
     """An offer to claim tasks in the commit that makes them ready: one commit instead of a message and a claim.
 
-    claims: fresh ids, one for each task that may be taken. fits: whether the definition (JSON text) is one that the
-    worker can run; a plain function. begins: so many of them are for free slots, the rest wait for one; None for all.
-    limited: whether it may take tasks that are under a limit; not while others have waited for room for longer.
-    rank_max: of tasks of this rank (see `priorities`) and of better ones; others stand pending, for something of a
-    higher level waits already.
+    claims: fresh ids, one for each task that may be taken. fits: whether the worker can run this definition (JSON
+    text). begins: how many of them find a free slot, the rest wait for one; None for all. limited: whether it may take
+    tasks under a limit; not while others have waited longer for room. rank_max: the worst rank that it takes (see
+    `priorities`), None for any; what is worse stands pending, as something of a higher level waits already.
     """
 
     worker: str
@@ -89,9 +88,9 @@ class Take:
 
 @value
 class Stop:
-    """Effect: a run is cancelled, and whoever runs it is to stop it. at_once: nothing that it says counts any more.
+    """Effect: a run is cancelled, and its worker is to stop it. at_once: its result does not count any more.
 
-    For the workers of this process; others hear of it when they renew their lease.
+    For the workers of this process; others learn of it when they renew their lease.
     """
 
     task_id: str
@@ -103,10 +102,10 @@ class Stop:
 
 @dataclass(frozen=True, slots=True)
 class Cancelling:
-    """Effect: the graph is fenced off. What is left of its tasks is cancelled now, and then it is `cancelled`.
+    """Effect: the graph is fenced off. The tasks that are left are cancelled next, and then it is `cancelled`.
 
-    The state of the graph says the same: should nobody do it now, the sweep does. fenced: it has just been, so every
-    task is to be looked at; else a run has ended which may have been the last one.
+    The state of the graph says the same, so the sweep does it if this effect is lost. fenced: the fence is new, so
+    every task is looked at; else a run has ended which may have been the last one.
     """
 
     fenced: bool = False
@@ -125,24 +124,22 @@ class GraphRevived:
 
 
 class NoRoom(Exception):
-    """No error: what an item changes has no room beside what was decided before it. Never leaves `decide`."""
+    """No error: the changes of an item do not fit beside those decided before it. Never leaves `decide`."""
 
 
 class Outcome(StrEnum):
-    """What became of an item."""
-
     APPLIED = "applied"
     REPEATED = "repeated"  # it was applied before: nothing to write, effects are sent again
-    STALE = "stale"  # it speaks of a run, claim or state that is over
+    STALE = "stale"  # it names a run, claim or state that is over
     REFUSED = "refused"  # the state forbids it
     ENDED = "ended"  # it met a task past its time, which was resolved instead
 
 
 Verdict = tuple[Outcome, str]
-"""What a rule gives: what became of its item, and why; "" where there is no reason to give."""
+"""What a rule gives: the outcome of its item, and why; "" where there is no reason to give."""
 
 ContextMark = tuple[int, int, int, int]
-"""A point of a decision to go back to: its events, effects and claims, by number, and how long the events were."""
+"""A point of a decision to go back to: numbers of events and effects, units of the events, claims used."""
 
 Effect = Dispatch | Refill | Started | Stop | Cancelling | GraphEnded | GraphRevived
 
@@ -151,40 +148,35 @@ Effect = Dispatch | Refill | Started | Stop | Cancelling | GraphEnded | GraphRev
 class Context:
     """One decision in the making.
 
-    events: facts that become the event row of the commit, in order. effects: what is sent after the commit.
-    follow: relays that have become ready to pass on, and tasks that are to be skipped, in this decision or a later one.
+    events: facts that become the event row of the commit, in order; event_texts: the JSON of each, written at the end
+    of its item; subjects: the key of the row that each is about; touched: how many columns of that row had been set
+    then; events_units: UTF-16 units of `events_text`, one less than of "[]" while there are no events. effects: what is
+    sent after the commit. follow: relays that are ready to fire, and tasks that are to be skipped, in this decision or
+    a later one. take: an offer to claim what becomes ready; taken: how many of its claims have been used. rows_before:
+    an upper bound of the rows to be written before the item that is being decided; changes_max: the most rows of a
+    commit. skipped: tasks skipped before, -1 if not known. sequence: number of the event row that may be inserted, 0 if
+    not known yet. scopes: limits whose rows the item that is being decided may write, beside its own rows.
     """
 
     view: View
     now: datetime
     events: list[dict[str, Any]] = field(default_factory=list)
     event_texts: list[str] = field(default_factory=list)
-    """The JSON of each event, written once, at the end of its item: the decision weighs them then."""
     subjects: list[str] = field(default_factory=list)
-    """The key of the row that each event speaks of."""
     touched: list[int] = field(default_factory=list)
-    """How many columns of that row had been set when the event was written."""
     effects: list[Effect] = field(default_factory=list)
     follow: list[str] = field(default_factory=list)
     take: Take | None = None
-    """Who would claim what becomes ready here."""
     taken: int = 0
-    """How many of its claims have been used."""
     rows_before: int = 0
-    """At most so many rows were to be written before the item that is being decided."""
     changes_max: int = limits.COMMIT_CHANGES_MAX
-    """So many rows are written at most."""
     skipped: int = 0
-    """How many tasks were skipped before; -1 if that is not known."""
     sequence: int = 0
-    """Number of the event row that this decision may insert, 0 if not known yet."""
     scopes: set[str] = field(default_factory=set)
-    """Limits whose rows the item that is being decided may write; so many rows there are beside its own."""
     events_units: int = 1
-    """UTF-16 units of `events_text`; one less than of "[]" while there are no events."""
 
     def event(self, kind: str, *, about: str = "", **fields: Any) -> None:
-        """Record a fact for people and listeners (D9). about: key of its row, where the fact does not say it."""
+        """Record a fact for people and listeners (D9). about: key of its row, where the fact does not name it."""
         event = {"event": kind, **fields}
         if None in event.values():
             event = {name: value for name, value in event.items() if value is not None}
@@ -192,8 +184,8 @@ class Context:
         self.subjects.append(about or facts.subject(kind, fields))
 
     def write_events(self) -> None:
-        """Write down the facts that the item which has just been decided states, now that all it changes is known."""
-        texts, rows = self.event_texts, self.view.looked_at
+        """Write down the facts that the item just decided has stated, now that all its changes are known."""
+        texts, rows = self.event_texts, self.view.drafts
         for number in range(len(texts), len(self.events)):
             event, key = self.events[number], self.subjects[number]
             row = rows.get(key)
@@ -210,7 +202,7 @@ class Context:
             self.events_units += utf16_units(text) + 1  # its comma, or the bracket after the last
 
     def _name_changes(self, event: dict[str, Any], key: str) -> bool:
-        """Let an event name the columns that have changed so far on its row; whether it did not say so yet."""
+        """Put the columns of its row that have changed so far into an event; whether that is new."""
         altered = self.view.altered_anywhere("request:") if key == facts.EVERY_ROW else self.view.altered(key)
         changed = facts.unusual_changes(event["event"], altered)
         if changed == event.get("changed"):
@@ -222,8 +214,7 @@ class Context:
         return True
 
     def mark(self) -> ContextMark:
-        """A point to which `rollback` can go back."""
-        self.rows_before = self.view.rows_at_most
+        self.rows_before = self.view.journal.rows
         self.scopes.clear()
         return len(self.events), len(self.effects), self.events_units, self.taken
 
@@ -238,11 +229,11 @@ class Context:
 
     @property
     def events_text(self) -> str:
-        """The events as the column of an event row holds them, when all items are decided.
+        """The column of an event row that holds the events, when all items are decided.
 
-        Later items may have changed more of a row. That is a few words, which the bound of the text leaves room for.
+        Later items may have changed more of a row. That adds a few words, for which the bound of the text leaves room.
         """
-        rows = self.view.looked_at
+        rows = self.view.drafts
         for number, (key, touched) in enumerate(zip(self.subjects, self.touched, strict=True)):
             row = rows.get(key)
             moved = touched != len(row.changed) if row is not None else key == facts.EVERY_ROW

@@ -1,13 +1,11 @@
 """The state machine: (rows, what happened) -> what to write and what to send.
 
-What this room is for: every rule by which a task, relay or graph moves. `decide` is a plain function over values: rows
-as they were read, items in the order they came, the time and the names for new things. It gives a `Decision`, whose
-changes fit one commit, or `Need`, the keys of rows that it could not do without. It does no I/O, reads no clock, draws
-no randomness and logs nothing.
+`decide` is a plain function over values: rows as they were read, items in the order they came, the time and the names
+for new things. It gives a `Decision`, whose changes fit one commit, or `Need`, the keys of rows that must be read.
 
 Two properties hold for every item, and the tests check them:
-- decided again after it was committed, it changes nothing and asks for the same effects (a message may come twice), all
-  but those behind a relay that has fired: they wait for the sweep;
+- decided again after it was committed, it changes nothing and asks for the same effects (a message may come twice),
+  except those behind a relay that has fired: they wait for the sweep;
 - an item that names a run which is not the task's present one changes nothing (a message may come late).
 
     task   unscheduled ── last requirement fulfilled ──▶ pending ── claim ──▶ running ── result ──▶ completed | failed
@@ -19,7 +17,7 @@ Two properties hold for every item, and the tests check them:
     graph  running ── a task failed for good (policy `block`) ──▶ blocked ── last such task rerun ──▶ running
            running ── nothing outstanding ──▶ finished
            submitting ── all rows written ──▶ running | abandoned ──▶ cancelled
-           running | blocked ── cancelled by somebody ──▶ cancelling ── every task resolved ──▶ cancelled
+           running | blocked ── cancelled by request ──▶ cancelling ── every task resolved ──▶ cancelled
     a task of a cancelled graph, or one that is cancelled alone: see `protocol.cancel`
     a task that is held back stands as it stands, and is neither sent nor claimed: see `protocol.pause`
     a task that has not started may be changed or taken away: see `protocol.edit`
@@ -84,7 +82,7 @@ Item = (
 
 @value
 class Answer:
-    """The outcome of one item, with a reason where there is one to give. error: the item could not be decided."""
+    """The outcome of one item, with a reason where there is one. error: the item could not be decided."""
 
     item: Item
     outcome: Outcome
@@ -94,10 +92,10 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What one commit writes, what is sent after it, what became of the items, and what did not fit.
+    """What one commit writes, the effects to send after it, the outcome of each item, and the items that did not fit.
 
-    unchanged: keys of rows that were decided by and are not written, so that no etag makes them good: should they be
-    old, so is the decision.
+    unchanged: keys of rows that the decision rests on and does not write, so that no etag guards them: if one of them
+    is old, the decision is wrong.
     """
 
     changes: tuple[Change, ...]
@@ -109,7 +107,7 @@ class Decision:
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """Rows that the decision could not do without."""
+    """Keys of rows that must be read before the items can be decided."""
 
     keys: frozenset[str]
 
@@ -129,9 +127,9 @@ def decide(
     """Decide as many items as fit one commit, in order.
 
     rows: row key -> row, or None for one that does not exist. operation: id of this commit. sequence: number of the
-    event row that it may insert. completed, skipped: tasks that had completed, and been skipped, before; -1 if that is
-    not known. take: who claims what becomes ready. changes_max: rows in one commit, None for what every store takes. An
-    item that cannot be decided gets an answer with its error; the others go on.
+    event row that it may insert. completed, skipped: tasks that had completed, and been skipped, before; -1 if not
+    known. take: an offer to claim what becomes ready. changes_max: rows in one commit, None for the bound of every
+    store. An item that cannot be decided gets an answer with its error; the others go on.
     """
     if len(items) > 1 and (absent := runs.absent_dependents(items, rows)):
         return Need(frozenset(absent))  # asked for before anything is decided that would be decided again
@@ -146,7 +144,7 @@ def decide(
     while position < len(todo):
         item = todo[position]
         position += 1
-        rows_mark, context_mark, looked_at = view.mark(), context.mark(), view.size
+        rows_mark, context_mark, looked_at = view.mark(), context.mark(), len(view.drafts)
         context.follow.clear()
         try:
             outcome, reason = RULES[type(item)](item, context)
@@ -167,7 +165,7 @@ def decide(
             continue
         if not fits:
             _undo(context, rows_mark, context_mark)
-            if view.changes_anything():
+            if view.changed():
                 left = [item, *todo[position:]]
                 break  # what only this item looked at is looked at again
             too_large = IntegrityError(f"{type(item).__name__} does not fit one commit")
@@ -179,7 +177,7 @@ def decide(
             todo[position:position] = [Fire(each) if is_relay(each) else Skip(each) for each in context.follow]
     if needed:
         return Need(frozenset(needed))
-    unchanged = view.unchanged(looked_at if left else view.size)
+    unchanged = view.unchanged(looked_at if left else len(view.drafts))
     if context.events:
         view.insert(_event_row(context, sequence, completed))
     effects = tuple(
@@ -191,10 +189,10 @@ def decide(
 def _stands(ready: Dispatch | Refill, view: View) -> bool:
     """Whether a task is to be sent when all is decided: nothing holds it back, and no later item has moved it on.
 
-    An item that gives it another level sends it by itself, so what was to be sent before at its old one is left out.
+    An item that gives it another level sends it by itself, so what was to be sent at its old level is left out.
     """
     if not ready.task_id:
-        return True  # it speaks of room, and of no task
+        return True  # a Refill for the room alone, without a task
     task = view.get(f"task:{ready.task_id}")
     if task.text("state") != _PENDING or task.integer("run") != ready.run or is_held(task):
         return False
@@ -210,7 +208,7 @@ def _undo(context: Context, rows_mark: RowsMark, context_mark: ContextMark) -> N
 
 
 def event_key(sequence: int) -> str:
-    """Row key of an event row; ascending keys read as a journal."""
+    """Row key of an event row; the keys sort as the journal reads."""
     return f"event:{sequence:010d}"
 
 
@@ -224,7 +222,7 @@ def _event_row(context: Context, sequence: int, completed: int) -> Insert:
         "events": context.events_text,
     }
     if completed >= 0:
-        # So that whoever wants to know how far the graph is need not look at every task.
+        # Progress of the graph can be read from this row alone.
         columns["completed"] = completed + kinds.count("task-completed")
         skipped = context.skipped + kinds.count("task-skipped")
         if skipped > 0:
@@ -234,11 +232,11 @@ def _event_row(context: Context, sequence: int, completed: int) -> Insert:
 
 def _fits(view: View, context: Context) -> bool:
     rows_max = context.changes_max - bool(context.events)
-    if view.rows_at_most > rows_max and len(view.changed()) > rows_max:
+    if view.journal.rows > rows_max and len(view.changed()) > rows_max:
         return False
     if context.events_units > EVENT_CHARS_MAX:
         return False
-    if (view.chars_at_most + EVENT_CHARS_MAX) * _ESCAPED_BYTES_MAX <= limits.COMMIT_BYTES_MAX:
+    if (view.journal.chars + EVENT_CHARS_MAX) * _ESCAPED_BYTES_MAX <= limits.COMMIT_BYTES_MAX:
         return True  # whatever characters they are; only what might be too long is counted, and then measured
     changed = view.changed()
     size = sum(len(value) for draft in changed for value in draft.written.values() if isinstance(value, str))
@@ -248,7 +246,7 @@ def _fits(view: View, context: Context) -> bool:
     return size + EVENT_CHARS_MAX * _ESCAPED_BYTES_MAX <= limits.COMMIT_BYTES_MAX
 
 
-RULES: Final[dict[type, Rule]] = {
+RULES: Final[dict[type, Rule]] = {  # for each type of item
     **runs.RULES,
     **relays.RULES,
     **lifecycle.RULES,
@@ -261,12 +259,10 @@ RULES: Final[dict[type, Rule]] = {
     **extension.RULES,
     **edit.RULES,
 }
-"""The rule for each type of item."""
-
 _ASKS: Final = {**runs.ASKS, **cancel.ASKS, **pause.ASKS, **prioritize.ASKS}
 
 
 def asked(message: Message) -> list[Item]:
-    """What a message asks of the tasks that it names; [] of one that takes commits of its own."""
+    """A message as items about the tasks that it names; [] for one that takes commits of its own."""
     asks = _ASKS.get(type(message))
     return asks(message) if asks is not None else []

@@ -24,8 +24,7 @@ _DECODE: Final = json.JSONDecoder().raw_decode  # json.loads goes through three 
 _BLANKS: Final = " \t\n\r"  # what JSON may have around it
 
 Mark = tuple[int, int, int, int, int]
-"""A point of a view to go back to: how far its journal, its inserts and what it took away had come, and what they came
-to."""
+"""A point of a view to go back to: lengths of its journal, inserts and removals, and the journal's totals."""
 
 
 class NeedRows(Exception):
@@ -44,7 +43,7 @@ class Journal:
     """What was set on the working copies of one view, in order, and how much of it there is at most.
 
     rows, chars: of the rows that have something set on them, and of the texts among that. A row on which only its old
-    values were set counts too, although it would not be written: whoever comes near a limit counts anew.
+    values were set counts too, although it is not written: near a limit, the exact number is counted.
     """
 
     __slots__ = ("chars", "entries", "rows")
@@ -75,11 +74,9 @@ class Draft:
 
     @property
     def written(self) -> Columns:
-        """The columns that would be written."""
         return {**self.columns, **self.changed} if self.bare else self.changed
 
     def value(self, name: str) -> Value | None:
-        """The column as it stands now, or None."""
         changed = self.changed.get(name)
         return self.columns.get(name) if changed is None else changed
 
@@ -93,7 +90,7 @@ class Draft:
         return "" if value is None else str(value)
 
     def integer(self, name: str) -> int:
-        """A whole-number column, 0 where it is missing."""
+        """A whole-number column, 0 where it is missing. Raises IntegrityError."""
         value = self.value(name)
         if type(value) is int:
             return value
@@ -104,7 +101,7 @@ class Draft:
         return value
 
     def time(self, name: str) -> datetime | None:
-        """A time column, None where it is missing."""
+        """A time column, None where it is missing. Raises IntegrityError."""
         value = self.value(name)
         if value is None or isinstance(value, datetime):
             return value
@@ -122,7 +119,7 @@ class Draft:
         return found
 
     def ids(self, name: str) -> list[str]:
-        """A column that lists references. The list belongs to the draft: use `set_ids` to change it."""
+        """A column that lists references. The list belongs to the draft: change it with `set_ids`."""
         return self._list(name)[1]
 
     def _list(self, name: str) -> tuple[str, list[str], bool]:
@@ -147,7 +144,6 @@ class Draft:
         return read
 
     def set(self, name: str, value: Value) -> None:
-        """Set a column."""
         changed, journal = self.changed, self._journal
         before = changed.get(name)
         journal.entries.append((self, name, before))
@@ -160,19 +156,18 @@ class Draft:
         changed[name] = value
 
     def alters_just(self, names: Set[str]) -> bool:
-        """Whether `View.altered` gives these, as far as that is seen at a glance; False may mean either."""
+        """Whether exactly these columns differ from what was read; False may also mean that it is not clear."""
         if self.gone or self.bare or self.etag is None:
             return False
         return self.changed.keys() == names and self.changed.items().isdisjoint(self.columns.items())
 
     def set_ids(self, name: str, references: Sequence[str]) -> None:
-        """Set a column that lists references."""
         text = ids_text(references)
         self.set(name, text)
         self._lists[name] = (text, list(references), True)
 
     def cross_off(self, name: str, reference: str) -> list[str]:
-        """Take a reference off a column that lists some, wherever it stands there; gives the others."""
+        """Remove a reference from a column that lists some; gives those left."""
         text, found, compact = self._list(name)
         if reference not in found:
             return found
@@ -193,30 +188,34 @@ class Draft:
 
 
 class View:
-    """The loaded rows of one graph, by row key, as working copies."""
+    """The loaded rows of one graph, by row key, as working copies.
+
+    drafts: the rows that this decision has read or inserted. journal.rows and journal.chars are never less than what
+    would be written.
+    """
 
     def __init__(self, rows: Mapping[str, Row | None]) -> None:
         self._rows = rows
-        self._drafts: dict[str, Draft] = {}
-        self._journal = Journal()
+        self.drafts: dict[str, Draft] = {}
+        self.journal = Journal()
         self._inserted: list[tuple[str, Draft | None]] = []  # with what stood at its key, if anything did
         self._taken: list[tuple[Draft, Columns | None]] = []  # rows to delete; rows that lost columns, as they were
         self._absent: dict[str, None] = {}  # keys of rows that were looked for and do not exist
 
     def knows(self, key: str) -> bool:
         """Whether a row was loaded (even if it does not exist), or is about to be inserted."""
-        return key in self._rows or key in self._drafts
+        return key in self._rows or key in self.drafts
 
     def require(self, keys: Iterable[str]) -> None:
-        """Ask for all of these at once, so that they are read together. Raises NeedRows."""
-        rows, drafts = self._rows, self._drafts
+        """Raises NeedRows with all keys that are not loaded, so that they are read together."""
+        rows, drafts = self._rows, self.drafts
         missing = [key for key in keys if key not in rows and key not in drafts]
         if missing:
             raise NeedRows(missing)
 
     def find(self, key: str) -> Draft | None:
         """The row, or None if it does not exist. Raises NeedRows if it was not loaded."""
-        draft = self._drafts.get(key)
+        draft = self.drafts.get(key)
         if draft is not None:
             return None if draft.gone else draft
         if key not in self._rows:
@@ -228,23 +227,23 @@ class View:
         schema = row.columns.get("schema", 1)
         if isinstance(schema, int) and schema > SCHEMA_MAX:
             raise NewerSchema(f"row {key} has schema {schema}; this version of taskgraph knows {SCHEMA_MAX}")
-        draft = Draft(key, row.columns, row.etag, self._journal)
-        self._drafts[key] = draft
+        draft = Draft(key, row.columns, row.etag, self.journal)
+        self.drafts[key] = draft
         return draft
 
     def get(self, key: str) -> Draft:
-        """The row. Raises NeedRows, and IntegrityError if it does not exist: nobody decides on an absence (P2)."""
+        """The row. Raises NeedRows, and IntegrityError if it does not exist: no decision rests on an absence (P2)."""
         draft = self.find(key)
         if draft is None:
             raise IntegrityError(f"row {key} is missing, though another row names it")
         return draft
 
     def glimpse(self, key: str) -> Draft | None:
-        """The row as it stands, for a look that nothing is decided by: it may be old, and counts as not looked at.
+        """The row as it stands, for a look that no decision rests on: it may be old, and counts as not read.
 
         Raises NeedRows if it was not loaded.
         """
-        draft = self._drafts.get(key)
+        draft = self.drafts.get(key)
         if draft is not None:
             return draft
         if key not in self._rows:
@@ -253,31 +252,31 @@ class View:
         return None if row is None else Draft(key, row.columns, row.etag)
 
     def named(self, reference: str) -> Draft:
-        """The row that a reference in `requires` or `dependents` points at; see `get`."""
+        """The row of a reference in `requires` or `dependents`; see `get`."""
         key = row_key(reference)
-        draft = self._drafts.get(key)
+        draft = self.drafts.get(key)
         return self.get(key) if draft is None or draft.gone else draft
 
     def insert(self, row: Insert) -> Draft:
         """Add a row that does not exist yet; the commit fails if it does."""
-        journal = self._journal
+        journal = self.journal
         draft = Draft(row.key, {}, None, journal)
         draft.changed = dict(row.columns)
-        self._inserted.append((row.key, self._drafts.get(row.key)))
-        self._drafts[row.key] = draft
+        self._inserted.append((row.key, self.drafts.get(row.key)))
+        self.drafts[row.key] = draft
         journal.rows += 1
         journal.chars += sum(len(value) for value in row.columns.values() if isinstance(value, str))
         return draft
 
     def delete(self, key: str) -> None:
-        """Take a row away, under the etag with which it was read; nothing finds it any more."""
+        """Delete a row, under the etag with which it was read; `find` gives None from now on."""
         draft = self.get(key)
         draft.gone = True
         self._taken.append((draft, None))
-        self._journal.rows += 1
+        self.journal.rows += 1
 
     def clear(self, key: str, names: Iterable[str]) -> None:
-        """Take columns off a row: it is written as a whole then, and keeps those that nobody knows."""
+        """Remove columns from a row, which is written as a whole then, with columns that this version does not know."""
         draft = self.get(key)
         kept = {name: value for name, value in draft.columns.items() if name not in names}
         if len(kept) == len(draft.columns):
@@ -286,17 +285,15 @@ class View:
         draft.columns = kept
         if not draft.bare:
             draft.bare = True
-            self._journal.rows += 1
-            self._journal.chars += sum(len(value) for value in kept.values() if isinstance(value, str))
+            self.journal.rows += 1
+            self.journal.chars += sum(len(value) for value in kept.values() if isinstance(value, str))
 
     def mark(self) -> Mark:
-        """A point to which `rollback` can go back."""
-        journal = self._journal
+        journal = self.journal
         return len(journal.entries), len(self._inserted), len(self._taken), journal.rows, journal.chars
 
     def rollback(self, mark: Mark) -> None:
-        """Forget what was set since the mark."""
-        journal, inserted = self._journal, self._inserted
+        journal, inserted = self.journal, self._inserted
         entries, inserts, taken, journal.rows, journal.chars = mark
         while len(self._taken) > taken:
             draft, columns = self._taken.pop()
@@ -314,32 +311,18 @@ class View:
         while len(inserted) > inserts:
             key, replaced = inserted.pop()
             if replaced is None:
-                del self._drafts[key]
+                del self.drafts[key]
             else:
-                self._drafts[key] = replaced
-
-    @property
-    def rows_at_most(self) -> int:
-        """No fewer rows than would be written, known without counting them."""
-        return self._journal.rows
-
-    @property
-    def chars_at_most(self) -> int:
-        """No fewer characters of text than would be written, known without counting them."""
-        return self._journal.chars
+                self.drafts[key] = replaced
 
     def changed(self) -> list[Draft]:
         """The rows that would be written."""
-        return [draft for draft in self._drafts.values() if _differs(draft)]
-
-    def changes_anything(self) -> bool:
-        """Whether any row would be written."""
-        return any(map(_differs, self._drafts.values()))
+        return [draft for draft in self.drafts.values() if _differs(draft)]
 
     def changes(self, operation: str) -> list[Change]:
         """What to commit. Every row carries the id of the operation that wrote it last (P17)."""
         changes: list[Change] = []
-        for draft in self._drafts.values():
+        for draft in self.drafts.values():
             if draft.etag is None:
                 changes.append(Insert(draft.key, {**draft.changed, "operation": operation}))
                 continue
@@ -357,14 +340,9 @@ class View:
                 changes.append(Merge(draft.key, draft.etag, different))
         return changes
 
-    @property
-    def looked_at(self) -> Mapping[str, Draft]:
-        """The rows that this decision has looked at, by key."""
-        return self._drafts
-
     def altered(self, key: str) -> set[str]:
-        """Columns of a row that are other than they were read, or gone; none of a row that is new, or goes."""
-        draft = self._drafts.get(key)
+        """Columns of a row that differ from what was read, or are gone; none of a row that is new or deleted."""
+        draft = self.drafts.get(key)
         if draft is None or draft.gone or draft.etag is None:
             return set()
         read = draft.columns.get
@@ -376,23 +354,17 @@ class View:
         return names
 
     def altered_anywhere(self, but: str) -> set[str]:
-        """The same of all rows, but of those whose keys begin like this."""
-        return {name for key in self._drafts if not key.startswith(but) for name in self.altered(key)}
-
-    @property
-    def size(self) -> int:
-        """How many rows have been looked at."""
-        return len(self._drafts)
+        """The same of all rows whose keys do not begin with `but`."""
+        return {name for key in self.drafts if not key.startswith(but) for name in self.altered(key)}
 
     def unchanged(self, first: int) -> list[str]:
-        """Keys of those of the `first` rows looked at that would not be written, and of all that do not exist."""
-        drafts = self._drafts
+        """Keys of those of the `first` rows read that would not be written, and of all that do not exist."""
+        drafts = self.drafts
         same = [draft.key for draft in itertools.islice(drafts.values(), first) if not _differs(draft)]
         return same + [key for key in self._absent if key not in drafts]
 
 
 def _differs(draft: Draft) -> bool:
-    """Whether a row would be written: it is new, or goes, or has something set on it that was not read."""
     if draft.etag is None or draft.gone or draft.bare:
         return True
     read = draft.columns.get

@@ -7,6 +7,7 @@ easy to believe. tests/unit/test_rows_reference.py holds the two against each ot
 
 import json
 from collections.abc import Iterable, Mapping, Sequence, Set
+from types import SimpleNamespace
 from typing import Any
 
 from taskgraph.model import limits
@@ -60,11 +61,11 @@ class PlainView:
 
     def __init__(self, rows: Mapping[str, Row | None]) -> None:
         self._rows = rows
-        self._drafts: dict[str, PlainDraft] = {}
+        self.drafts: dict[str, PlainDraft] = {}
         self._absent: dict[str, None] = {}
 
     def knows(self, key: str) -> bool:
-        return key in self._rows or key in self._drafts
+        return key in self._rows or key in self.drafts
 
     def require(self, keys: Iterable[str]) -> None:
         missing = [key for key in keys if not self.knows(key)]
@@ -72,7 +73,7 @@ class PlainView:
             raise NeedRows(missing)
 
     def find(self, key: str) -> PlainDraft | None:
-        draft = self._drafts.get(key)
+        draft = self.drafts.get(key)
         if draft is not None:
             return draft
         if key not in self._rows:
@@ -85,7 +86,7 @@ class PlainView:
         if isinstance(schema, int) and schema > SCHEMA_MAX:
             raise NewerSchema(f"row {key} has schema {schema}; this version of taskgraph knows {SCHEMA_MAX}")
         draft = PlainDraft(key, row.columns, row.etag)
-        self._drafts[key] = draft
+        self.drafts[key] = draft
         return draft
 
     def get(self, key: str) -> PlainDraft:
@@ -100,54 +101,43 @@ class PlainView:
     def insert(self, row: Insert) -> PlainDraft:
         draft = PlainDraft(row.key, {}, None)
         draft.changed = dict(row.columns)
-        self._drafts[row.key] = draft
+        self.drafts[row.key] = draft
         return draft
 
     def mark(self) -> dict[str, dict[str, Value]]:
-        return {key: dict(draft.changed) for key, draft in self._drafts.items() if draft.changed}
+        return {key: dict(draft.changed) for key, draft in self.drafts.items() if draft.changed}
 
     def rollback(self, mark: Mapping[str, dict[str, Value]]) -> None:
-        for key, draft in list(self._drafts.items()):
+        for key, draft in list(self.drafts.items()):
             if draft.etag is None and key not in mark:
-                del self._drafts[key]
+                del self.drafts[key]
             elif draft.changed or key in mark:
                 draft.changed = dict(mark.get(key, {}))
 
     def changed(self) -> list[PlainDraft]:
         return [
             draft
-            for draft in self._drafts.values()
+            for draft in self.drafts.values()
             if draft.etag is None or any(draft.columns.get(name) != value for name, value in draft.changed.items())
         ]
 
-    def changes_anything(self) -> bool:
-        return bool(self.changed())
-
     @property
-    def rows_at_most(self) -> int:
-        return sum(draft.etag is None or bool(draft.changed) for draft in self._drafts.values())
-
-    @property
-    def looked_at(self) -> Mapping[str, PlainDraft]:
-        return self._drafts
+    def journal(self) -> SimpleNamespace:
+        return SimpleNamespace(rows=sum(draft.etag is None or bool(draft.changed) for draft in self.drafts.values()))
 
     def altered(self, key: str) -> set[str]:
-        draft = self._drafts.get(key)
+        draft = self.drafts.get(key)
         if draft is None or draft.etag is None:
             return set()
         return {name for name, value in draft.changed.items() if draft.columns.get(name) != value}
 
     def altered_anywhere(self, but: str) -> set[str]:
-        return {name for key in self._drafts if not key.startswith(but) for name in self.altered(key)}
-
-    @property
-    def size(self) -> int:
-        return len(self._drafts)
+        return {name for key in self.drafts if not key.startswith(but) for name in self.altered(key)}
 
     def unchanged(self, first: int) -> list[str]:
         changed = {id(draft) for draft in self.changed()}
-        same = [draft.key for draft in list(self._drafts.values())[:first] if id(draft) not in changed]
-        return [*same, *(key for key in self._absent if key not in self._drafts)]
+        same = [draft.key for draft in list(self.drafts.values())[:first] if id(draft) not in changed]
+        return [*same, *(key for key in self._absent if key not in self.drafts)]
 
     def changes(self, operation: str) -> list[Change]:
         changes: list[Change] = []
