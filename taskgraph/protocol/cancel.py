@@ -1,21 +1,15 @@
-"""Cancelling: the rules by which a graph or a task comes to its end before its time (P14).
+"""Cancelling: how a graph or a task ends before its time (P14).
 
-What this room is for: a graph is cancelled in three steps. *Fence*: the graph row goes to `cancelling`, in a commit of
-its own or of what asked for it; from then on nothing is added to the graph and nothing rerun. *Sweep*: every task is
-told, in as many commits as that takes: one that has not begun is resolved at once, one that runs is marked (`cancel`),
-and whatever ends its run resolves it, with what its worker reported kept beside the reason. *Publish*: `cancelled`,
-once nothing is left unresolved. A task that is cancelled alone takes the second step only, and counts like one that
-failed for good. In a graph that goes on after failures no task ends before what it requires: one that waits is marked,
-and resolved when all of that has ended. It never does I/O.
+A graph is cancelled in three steps. *Fence*: the graph row goes to `cancelling`; nothing is added or rerun from then
+on. *Sweep*: every task that has not begun is resolved, one that runs is marked (`cancel`), and the end of its run,
+whatever it is, resolves it. *Publish*: `cancelled`, once nothing is left unresolved. A task that is cancelled alone
+takes the second step only, and counts like one that failed for good. In a graph that goes on after failures no task
+ends before what it requires: one that waits is marked, and resolved when all of that has ended.
 
-Why a scan that is no snapshot is enough to publish. After the fence each row goes one way, and none comes back: a row
-that is resolved stays so, because only a rerun by hand would move it, which writes the graph row and is refused there;
-a row that is marked is resolved next, whatever ends its run; a row that is neither may still go on (claimed, completed,
-handed back, made ready by another that completed), until its turn comes in the sweep, and then it is one of the two.
-And no row comes in: the fence ends the extension under way in its own commit, so the next step of it finds its request
-answered, or meets the fence's etag, and no other is accepted. So a row that was seen resolved after the fence is
-resolved for ever, and when all have been seen so, all are, however long the looking took. For the same reason a crash
-costs nothing: a graph that stands in `cancelling` is its own reminder, and whoever comes by goes on.
+Why a scan that is no snapshot is enough to publish. After the fence a resolved row stays resolved, since only a rerun
+by hand would move it, which writes the graph row and is refused; a marked row is resolved next; any other may go on
+until the sweep reaches it, and is one of the two then. No row comes in: the fence ends the extension under way in its
+own commit. So a row that was seen resolved after the fence is resolved for ever, however long the scan takes.
 """
 
 from collections.abc import Mapping
@@ -29,7 +23,7 @@ from taskgraph.model.messages import Cancel
 from taskgraph.model.states import GraphState, TaskState
 from taskgraph.protocol.conditions import failure_of, goes_on
 from taskgraph.protocol.context import CANCELLED, Asks, Cancelling, Context, GraphEnded, Outcome, Rules, Stop, Verdict
-from taskgraph.protocol.propagation import block, ended_at, fence, leave, resolution_text, tell_dependents
+from taskgraph.protocol.propagation import block, count_down_dependents, ended_at, fence, leave, resolution_text
 from taskgraph.protocol.rows import Draft
 
 BY_HAND: Final = "asked for by hand"
@@ -42,7 +36,7 @@ _KEPT: Final = ("exitCode", "logsUrl", "resultUrl")  # of what a worker reports:
 
 @dataclass(frozen=True, slots=True)
 class CancelGraph:
-    """Fence the graph off. code: what the resolutions of its tasks say. at_once: runs are not waited for."""
+    """Fence the graph off. code: for the resolutions of its tasks. at_once: do not wait for runs."""
 
     reason: str
     code: str = CANCELLED
@@ -53,9 +47,9 @@ class CancelGraph:
 class CancelTask:
     """A task is not to run, or not to go on.
 
-    reruns: how often the task had been rerun by hand when this was asked for; one that was rerun since is left alone,
-    -1 for any. at_once: a run is resolved now, and not when its worker has stopped it. whole: the graph is cancelled,
-    and its journal says why already.
+    reruns: how often the task had been rerun by hand at the time of the request; one that was rerun since is left
+    alone, -1 for any. at_once: a run is resolved now, not when its worker has stopped it. whole: the graph is
+    cancelled, and its journal gives the reason already.
     """
 
     task_id: str
@@ -77,7 +71,7 @@ CancelItem = CancelGraph | CancelTask | PublishCancelled
 
 
 def cancel_graph(item: CancelGraph, context: Context) -> Verdict:
-    """The fence; gives the outcome and, where there is nothing to do, why. A graph that never began ends here."""
+    """The fence. A graph that never began ends here."""
     graph = context.view.get(GRAPH)
     state = graph.text("state")
     match state:
@@ -96,7 +90,7 @@ def cancel_graph(item: CancelGraph, context: Context) -> Verdict:
 
 
 def publish_cancelled(item: PublishCancelled, context: Context) -> Verdict:
-    """`cancelled`: whoever asks has looked at every task after the fence."""
+    """`cancelled`: every task has been looked at after the fence."""
     graph = context.view.get(GRAPH)
     state = graph.text("state")
     if state == GraphState.CANCELLED:
@@ -145,7 +139,7 @@ def cancel_task(item: CancelTask, context: Context) -> Verdict:
 
 
 def _mark(task: Draft, context: Context, reason: str, code: str, answer: str, *, whole: bool) -> Verdict:
-    """Write on the row that the task is to be cancelled; what is under way brings it to its end."""
+    """Mark a task as to be cancelled; the end of its run, or of what it requires, resolves it."""
     if task.text("cancel"):
         return Outcome.REPEATED, answer
     task.set("cancel", reason)
@@ -163,7 +157,7 @@ def end_of_marked_wait(task: Draft, context: Context) -> None:
 def end_of_marked_run(
     task: Draft, outcome: str, ended: str, resolution: Mapping[str, Any], context: Context
 ) -> Verdict:
-    """A run has ended whose task was marked: it is cancelled, whatever its worker made of it.
+    """A run has ended whose task was marked: it is cancelled, whatever the run reported.
 
     outcome: completed, failed, handed-back, lost; kept in the resolution, with what else was reported.
     """
@@ -181,7 +175,7 @@ def end_of_marked_run(
 
 
 def was_marked_run(task: Draft, run: int, claim: str, context: Context) -> bool:
-    """Whether this is the run with which a marked task ended: then it is told again what follows from it."""
+    """Whether this is the run with which a marked task ended: then its effects are sent again."""
     if (
         task.text("state") != TaskState.EXCEPTION
         or task.integer("run") != run
@@ -192,7 +186,7 @@ def was_marked_run(task: Draft, run: int, claim: str, context: Context) -> bool:
     _go_on(context)
     graph = context.view.get(GRAPH)
     if graph.text("state") != GraphState.CANCELLING and goes_on(graph):
-        tell_dependents(task, reference_of(task.key), context, failure_of(task))
+        count_down_dependents(task, reference_of(task.key), context, failure_of(task))
     return True
 
 
@@ -215,7 +209,7 @@ def _resolve(
 
 
 def _state_fact(task: Draft, context: Context, reason: str, code: str, *, event: str, whole: bool) -> None:
-    """State what becomes of a task; why, only where the journal does not say it of the whole graph."""
+    """Record what becomes of a task; the reason only where the journal does not give it for the whole graph."""
     fields: dict[str, Any] = {"task": reference_of(task.key), "label": task.text("label"), "run": task.integer("run")}
     if not whole:
         fields["reason"] = reason

@@ -1,18 +1,13 @@
-"""How the end of a task is heard by those that require it, and what they make of it: run, or be skipped.
+"""How tasks react to the end of those they require: run, or be skipped. For graphs with the failure policy `continue`.
 
-What this room is for: graphs with the failure policy `continue`. There every node that is resolved tells its dependents
-how: completed, failed or skipped. A dependent keeps the first failure and the first skip that it hears of, each as the
-task that was the cause in the first place, and once nothing is left that it waits for its condition says what becomes
-of it. So a task is resolved only after all that it requires, directly or not, has been resolved: whoever cleans up
-behind others never works beside them, and the graph is at its end when its leaves are. Relays keep and pass on both,
-for a task may ask about either. All of it is plain functions over working copies of rows. It never moves a task and
-never reads a store.
-
-Columns, none of them in a graph with another policy:
+There every node that is resolved passes on to its dependents how: completed, failed or skipped. A dependent keeps the
+first failure and the first skip, each as the task that caused it; once it waits for nothing more, its condition
+decides. So a task is resolved only after all that it requires, directly or not, has been resolved. Relays keep and pass
+on both, for a task may ask about either. Columns, none of them in a graph with another policy:
 
     failurePolicy       of the graph row
-    when, optional      of a task: its condition, and those of its requires that do not matter (if not the default)
-    failedBy, skippedBy of tasks and relays: the first cause heard of, as JSON {"label", "taskId", "state"}
+    when, optional      of a task: its condition, and those of its requires that need not succeed (if not the default)
+    failedBy, skippedBy of tasks and relays: the first cause, as JSON {"label", "taskId", "state"}
     due                 of a task: `skip` once it is clear that it will not run, until it has been skipped
 """
 
@@ -26,43 +21,42 @@ from taskgraph.model.states import FailurePolicy, TaskState, When
 from taskgraph.protocol.rows import Draft
 
 SKIP: Final = "skip"
-"""What stands in `due` of a task that is to be skipped."""
+"""In the column `due` of a task that is to be skipped."""
 
 CANCELLED: Final = "cancelled"
-"""The state that a cause names where it was an exception for want of anybody who wanted the task."""
+"""The state that a cause names where the task was cancelled, and so is `exception`."""
 
 _CONTINUE: Final = FailurePolicy.CONTINUE.value
 
 
 @value
-class News:
-    """How a node was resolved: its failure, and what was skipped, as JSON texts of their causes; "" for neither."""
+class Ending:
+    """How a node was resolved: the causes of its failure and of its skip, as JSON texts; "" for neither."""
 
     failed: str = ""
     skipped: str = ""
 
 
-COMPLETED: Final = News()
+COMPLETED: Final = Ending()
 
 
 def goes_on(graph: Draft) -> bool:
-    """Whether failures are told to dependents in this graph."""
+    """Whether failures are passed on to dependents in this graph."""
     return graph.text("failurePolicy") == _CONTINUE
 
 
-def failure_of(task: Draft) -> News:
-    """What a task that failed for good has to tell."""
-    return News(failed=_cause(task, CANCELLED if task.text("cancel") or is_cancelled(task.text) else ""))
+def failure_of(task: Draft) -> Ending:
+    return Ending(failed=_cause(task, CANCELLED if task.text("cancel") or is_cancelled(task.text) else ""))
 
 
-def passed_on(node: Draft) -> News:
-    """What a relay has to tell: what it has heard."""
+def passed_on(node: Draft) -> Ending:
+    """The ending that a relay passes on: what it has kept."""
     failed, skipped = node.text("failedBy"), node.text("skippedBy")
-    return News(failed, skipped) if failed or skipped else COMPLETED
+    return Ending(failed, skipped) if failed or skipped else COMPLETED
 
 
-def news_of(task: Draft) -> News | None:
-    """What a task, or the join of a group, has to tell that was resolved some time ago; None while it is not."""
+def ending_of(task: Draft) -> Ending | None:
+    """How a task, or the join of a group, was resolved; None while it is not."""
     match task.text("state"):
         case TaskState.COMPLETED:
             return passed_on(task) if is_relay(task.key) else COMPLETED
@@ -74,14 +68,14 @@ def news_of(task: Draft) -> News | None:
             return None
 
 
-def hear(row: Draft, name: str, news: News) -> None:
-    """Keep what a requirement of this name has told, unless it does not matter, or the like was heard before."""
+def keep_ending(row: Draft, name: str, ending: Ending) -> None:
+    """Keep how a requirement of this name ended, unless it is optional or a like ending is kept already."""
     if name in row.ids("optional"):
         return
-    if news.failed and not row.text("failedBy"):
-        row.set("failedBy", news.failed)
-    if news.skipped and not row.text("skippedBy"):
-        row.set("skippedBy", news.skipped)
+    if ending.failed and not row.text("failedBy"):
+        row.set("failedBy", ending.failed)
+    if ending.skipped and not row.text("skippedBy"):
+        row.set("skippedBy", ending.skipped)
 
 
 def is_met(row: Draft) -> bool:
@@ -93,7 +87,7 @@ def is_met(row: Draft) -> bool:
 
 
 def meets(when: str, *, failed: bool, skipped: bool) -> bool:
-    """Whether a condition is met, once all requirements are resolved. failed, skipped: whether any of them was."""
+    """Whether a condition is met. failed, skipped: whether any requirement was."""
     match when:
         case When.ALL_RESOLVED:
             return not skipped
@@ -105,14 +99,13 @@ def meets(when: str, *, failed: bool, skipped: bool) -> bool:
             return not failed and not skipped
 
 
-def skip_of(task: Draft) -> News:
-    """What a task that is skipped has to tell: whose fault it was, or that it was its own condition."""
+def skip_of(task: Draft) -> Ending:
+    """The ending of a task that is skipped: the cause, or itself where its own condition decided."""
     cause = _first_cause(task)
-    return News(skipped=cause or _cause(task, TaskState.SKIPPED))
+    return Ending(skipped=cause or _cause(task, TaskState.SKIPPED))
 
 
 def skip_resolution(task: Draft) -> dict[str, Any]:
-    """The resolution of a task that is being skipped: why, in words and for programs."""
     text = _first_cause(task)
     cause = json.loads(text) if text else None
     nothing_failed = task.text("when") == When.ANY_FAILED
@@ -124,7 +117,7 @@ def skip_resolution(task: Draft) -> dict[str, Any]:
 
 
 def in_words(cause: dict[str, Any]) -> str:
-    """What a cause was, as the end of "skipped because"."""
+    """A cause as the end of the sentence "skipped because"."""
     label = f"“{cause.get('label', '')}”"
     match cause.get("state"):
         case TaskState.EXCEPTION:

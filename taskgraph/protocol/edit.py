@@ -25,7 +25,7 @@ from taskgraph.model.states import GraphState, TaskState
 from taskgraph.protocol.conditions import goes_on
 from taskgraph.protocol.context import Context, Outcome, Rules, Verdict
 from taskgraph.protocol.definitions import SCHEMA
-from taskgraph.protocol.extension import await_leaves, news_at_once, refuse, register, request_key
+from taskgraph.protocol.extension import await_leaves, known_ending, refuse, register, request_key
 from taskgraph.protocol.pause import set_active
 from taskgraph.protocol.propagation import count_down
 from taskgraph.protocol.rerun import FAILED_FOR_GOOD
@@ -133,7 +133,7 @@ def not_editable(task: Draft, graph: Draft) -> str:
         return has_started(task)
     if goes_on(graph):
         return (
-            f"“{task.text('label')}” has ended, and its dependents have been told, as the graph goes on after failures"
+            f"“{task.text('label')}” has ended, and its dependents have acted on it, as the graph goes on after failures"
         )
     return ""
 
@@ -269,9 +269,9 @@ def _go_on(edit: TaskEdit, context: Context) -> None:
     One that has failed for good counts from its next rerun on; what it requires is never another.
     """
     for name in edit.requires or ():
-        news = news_at_once(context.view.named(name), context)
-        if news is not None:
-            count_down(edit.task_id, name, context, news)
+        ending = known_ending(context.view.named(name), context)
+        if ending is not None:
+            count_down(edit.task_id, name, context, ending)
     if not edit.requires:
         count_down(edit.task_id, "", context)
 
@@ -282,7 +282,7 @@ def _await(item: EditGraph, graph: Draft, context: Context) -> None:
     leaves: list[str] = []
     for each in item.leaves:
         row = view.named(each)
-        if news_at_once(row, context) is None:
+        if known_ending(row, context) is None:
             leaves.append(each)
         else:
             row.set_ids("dependents", [*row.ids("dependents"), GRAPH])

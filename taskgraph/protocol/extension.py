@@ -20,7 +20,7 @@ from taskgraph.model.errors import IntegrityError
 from taskgraph.model.ids import GRAPH, fork_reference, ids_text, reference_of, row_key
 from taskgraph.model.json_strict import compact_json
 from taskgraph.model.states import PAUSED, GraphState, TaskState
-from taskgraph.protocol.conditions import COMPLETED, News, goes_on, news_of
+from taskgraph.protocol.conditions import COMPLETED, Ending, ending_of, goes_on
 from taskgraph.protocol.context import Context, Outcome, Rules, Verdict
 from taskgraph.protocol.definitions import SCHEMA
 from taskgraph.protocol.propagation import DEFERRED, count_down, dispatch
@@ -284,11 +284,11 @@ def link_tasks(item: LinkTasks, context: Context) -> Verdict:
 
 
 def _link(link: Link, stamp: str, context: Context) -> None:
-    news = register(link, stamp, context)
-    if news is not None:
+    ending = register(link, stamp, context)
+    if ending is not None:
         context.view.require(row_key(each) for each in link.references)
         for each in link.references:
-            count_down(each, link.task_id, context, news)
+            count_down(each, link.task_id, context, ending)
 
 
 def portions(links: Iterable[Link]) -> Iterator[Link]:
@@ -298,27 +298,27 @@ def portions(links: Iterable[Link]) -> Iterator[Link]:
             yield Link(link.task_id, link.references[start : start + limits.LINK_REFERENCES_MAX])
 
 
-def register(link: Link, stamp: str, context: Context) -> News | None:
+def register(link: Link, stamp: str, context: Context) -> Ending | None:
     """Name dependents on the row of what they come to require; gives what they are to be told of it at once."""
     task = context.view.named(link.task_id)
-    news = news_at_once(task, context)
+    ending = known_ending(task, context)
     have = task.ids("dependents")
     new = [each for each in link.references if each not in have]
     if len(have) + len(new) > limits.DEPENDENTS_MAX:
         fork = fork_reference(link.task_id, stamp)
         schema = task.integer("schema") or SCHEMA
-        context.view.insert(relay_row(fork, [link.task_id], have, schema, resolved=news is not None))
+        context.view.insert(relay_row(fork, [link.task_id], have, schema, resolved=ending is not None))
         task.set_ids("dependents", [fork, *new])
     elif new:
         task.set_ids("dependents", [*have, *new])
-    return news
+    return ending
 
 
-def news_at_once(task: Draft, context: Context) -> News | None:
+def known_ending(task: Draft, context: Context) -> Ending | None:
     """What those that come to require a task are told of it at once; None while nothing is."""
-    news = news_of(task)
-    if news is None or news is COMPLETED or goes_on(context.view.get(GRAPH)):
-        return news
+    ending = ending_of(task)
+    if ending is None or ending is COMPLETED or goes_on(context.view.get(GRAPH)):
+        return ending
     return None  # it may be rerun
 
 

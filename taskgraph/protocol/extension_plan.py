@@ -200,7 +200,7 @@ def plan_steps(
             priority=str(graph.columns.get(priorities.COLUMN, "")),
             routing=str(graph.columns.get(facts.ROUTING, "")),
         )
-        layout = replace(layout, rows=(*_told_apart(layout.rows, graph), *mapping_rows))
+        layout = replace(layout, rows=(*_with_revision(layout.rows, graph), *mapping_rows))
         links = tuple(portions(layout.links))
         revision = graph.columns.get("revision", 0)
         if not isinstance(revision, int):
@@ -216,7 +216,7 @@ def plan_steps(
     return plan(0, whole=False)
 
 
-def _told_apart(rows: tuple[Insert, ...], graph: Row) -> tuple[Insert, ...]:
+def _with_revision(rows: tuple[Insert, ...], graph: Row) -> tuple[Insert, ...]:
     """New tasks of a graph of which some were taken away: no word about one of these fits what comes in its place."""
     revision = graph.columns.get(DELETED_IN)
     if not revision:

@@ -1,10 +1,7 @@
-"""The lease of a run, and times on a task's row that no clock of now can have written.
+"""When a lease is over, and times on a task's row that no correct clock can have written.
 
-What this room is for: when a lease is over, whichever clocks wrote and read it, and the item that puts such times
-right. A lease whose end cannot be believed (see `model.foreign_times`) is neither waited for nor taken for lost: it is
-set to one length from now. A worker that lives renews it before that, and one that is dead loses the run a length
-later. So a clock that is off costs the run of a dead worker one length more, and that of a live one nothing. All plain
-functions over values: it never looks for tasks, and never does I/O.
+A lease whose end cannot be true (see `model.foreign_times`) is neither waited for nor taken as lost: it is set to one
+length from now. A live worker renews it before that, and a dead one loses the run a length later.
 """
 
 from collections.abc import Callable
@@ -21,21 +18,21 @@ from taskgraph.model.timing import pause_seconds_in
 from taskgraph.protocol.context import Context, Outcome, Rules, Verdict
 from taskgraph.protocol.rows import Draft
 
-_DOUBTS_MAX: Final = 2  # so often a lease is set right without a word of its worker; then it is over
+_DOUBTS_MAX: Final = 2  # so often a lease is set right without a renewal; then it is over
 
 Columns = Callable[[str], Value | None]
-"""Gives the value of a column of a task row, None where the row has none."""
+"""Column of a task row -> its value, None where the row has none."""
 
 
 @dataclass(frozen=True, slots=True)
 class SetRight:
-    """Times of a task are thought to be of a clock that was off (sweep): those that are, by its row, are set anew."""
+    """Correct the times of a task that a wrong clock has written, if there are any on its row (sweep)."""
 
     task_id: str
 
 
 def lease(columns: Columns, now: datetime) -> Standing:
-    """How the lease of a running task stands. One without an end is over."""
+    """Whether the lease of a running task holds. One without an end is over."""
     end = columns("leaseUntil")
     if not isinstance(end, datetime):
         return Standing.OVER
@@ -47,7 +44,7 @@ def lease(columns: Columns, now: datetime) -> Standing:
 
 
 def put_off(task: Draft, until: datetime, seconds: float) -> None:
-    """Write the end of a lease, with its length beside it. seconds: 0 where that is not known."""
+    """Write the end of a lease, with its length. seconds: 0 where that is not known."""
     task.set("leaseUntil", until)
     if seconds and task.value("leaseSeconds") != seconds:
         task.set("leaseSeconds", seconds)
@@ -56,7 +53,7 @@ def put_off(task: Draft, until: datetime, seconds: float) -> None:
 
 
 def amended(columns: Columns, now: datetime) -> dict[str, Value]:
-    """The columns of a task that say a time which cannot be, as they should be; nothing for nearly all tasks."""
+    """Corrections for columns of a task that hold an impossible time; nothing for nearly all tasks."""
     state = columns("state")
     if state == TaskState.RUNNING:
         if not isinstance(columns("leaseUntil"), datetime) or lease(columns, now) is not Standing.DOUBTFUL:
@@ -76,7 +73,6 @@ def amended(columns: Columns, now: datetime) -> dict[str, Value]:
 
 
 def set_right(item: SetRight, context: Context) -> Verdict:
-    """Set what cannot be anew; gives the outcome and, where there is nothing to do, why."""
     task = context.view.get(row_key(item.task_id))
     found = amended(task.value, context.now)
     for name, value in found.items():
@@ -85,7 +81,7 @@ def set_right(item: SetRight, context: Context) -> Verdict:
 
 
 def _length(columns: Columns) -> float:
-    """Of the lease, in seconds; 0 where the row does not say, as a program of an earlier version wrote it."""
+    """Of the lease, in seconds; 0 where the row does not say, as in earlier versions."""
     seconds = columns("leaseSeconds")
     return float(seconds) if isinstance(seconds, int | float) and not isinstance(seconds, bool) else 0.0
 

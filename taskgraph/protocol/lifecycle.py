@@ -1,7 +1,4 @@
-"""A graph's start, its abandonment and its deletion, and what its row says of the next deadline.
-
-What follows from its tasks is in `protocol.propagation`; cancelling and pausing have modules of their own.
-"""
+"""The start of a graph, its abandonment and deletion, and the next deadline on its row."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -16,9 +13,9 @@ from taskgraph.protocol.rows import Draft
 
 @dataclass(frozen=True, slots=True)
 class NextDeadline:
-    """No task that waits has a deadline before `then`, as far as the graph's rows went at this revision (sweep).
+    """No task that waits has a deadline before `then`, by the rows of the graph at this revision (sweep).
 
-    seen, waits_again: what the graph row said before. It holds for no other, and not while an extension brings rows in.
+    seen, waits_again: of the graph row that was read. It holds for no other, and not while an extension brings rows in.
     """
 
     seen: datetime
@@ -36,7 +33,7 @@ class Start:
 
 @dataclass(frozen=True, slots=True)
 class Abandon:
-    """A submission that nobody has gone on with since `before` is fenced off (P10): it can never start."""
+    """Fence off a submission that was begun before `before` and not finished (P10): it can never start."""
 
     before: datetime
 
@@ -45,7 +42,7 @@ class Abandon:
 class BeginDeletion:
     """A graph is to be deleted: from here on nothing else is decided about it. Its rows go in later commits.
 
-    until: its id is not given again before. forced: a blocked graph too. because: in whose name, for people.
+    until: its id is not given again before. forced: a blocked graph too. because: for people.
     """
 
     until: datetime
@@ -83,7 +80,7 @@ def _start(item: Start, context: Context) -> Verdict:
 
 
 def _end_writing(graph: Draft, context: Context) -> None:
-    """Take the fences of a submission away: a writer that comes late inserts no row any more."""
+    """Delete the fences of a submission: a late writer inserts no row any more."""
     keys = [fence_key(number) for number in range(1, graph.integer(WRITERS))]
     context.view.require(keys)
     for key in keys:

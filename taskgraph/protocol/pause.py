@@ -1,18 +1,14 @@
-"""Holding back: the rules by which a graph, a group or a task is paused and goes on again.
+"""Holding back: how a graph, a group or a task is paused and goes on again.
 
-A task whose row names a holder in `held` is not sent to anybody and cannot be claimed, however
-ready it is; what runs already runs to its end. A graph is paused in the three steps by which it would be cancelled.
-*Fence*: the graph row says what is to be held, under a number that grows with every such wish. *Settle*: every task
-that is not resolved takes over what of it concerns the task, and the number. *Publish*: `graph-paused`, once nothing is
-left that lacks the number; from then on no run of these tasks begins. Going on is the same with less to hold, and what
-stands ready is sent. A task that is held alone takes one step.
+A task whose row names a holder in `held` is neither sent nor claimed; what runs already runs to its end. A graph is
+paused in three steps. *Fence*: the graph row names what is to be held, under a number that grows with every request.
+*Settle*: every task that is not resolved takes over what concerns it, and the number. *Publish*: `graph-paused`, once
+no task lacks the number. Resuming is the same with less to hold, and what stands ready is sent.
 
 Why a scan that is no snapshot is enough to publish. A row that has the number of the fence keeps it, or takes a higher
-one: a wish that was settled too late finds its number passed and changes nothing. Nothing takes a holder off but the
-settling of a later wish, for the next run of a task stands on the same row. New rows come with an extension only: none
-is accepted while the graph is held, and one that is under way is waited for; none adds to a group that is there. A task
-that is rerun by hand comes back from beyond the scan, and takes what the graph holds along, in the commit that reads
-the graph row and writes it.
+one, and only the settling of a later request removes a holder. New rows come with an extension only: none is accepted
+while the graph is held, and one under way is waited for. A task that is rerun by hand takes along what the graph holds,
+in the commit that reads and writes the graph row.
 """
 
 from dataclasses import dataclass
@@ -22,20 +18,19 @@ from taskgraph.model.foreign_times import asked_after
 from taskgraph.model.ids import GRAPH, row_key, value
 from taskgraph.model.json_strict import compact_json
 from taskgraph.model.messages import HoldBack
-from taskgraph.model.states import INACTIVE, TASK_UNRESOLVED, GraphState, TaskState, held_group
+from taskgraph.model.states import INACTIVE, TASK_UNRESOLVED, TaskState, held_group
 from taskgraph.protocol.context import Asks, Context, Outcome, Rules, Verdict
-from taskgraph.protocol.propagation import dispatch
+from taskgraph.protocol.propagation import GOING, dispatch
 from taskgraph.protocol.rows import Draft
 
-_LATER: Final = "somebody has asked for something else since"
-_GOING: Final = (GraphState.RUNNING.value, GraphState.BLOCKED.value)
+_LATER: Final = "something else has been requested since"
 
 
 @dataclass(frozen=True, slots=True)
 class Hold:
     """Pause a graph or a group of it, or let it go on. holder: PAUSED or `by_group`.
 
-    asked: RFC 3339 in UTC, so that of two wishes the later one counts, in whatever order they arrive; "" for now.
+    asked: RFC 3339 in UTC, so that of two requests the later one counts, in whatever order they arrive; "" for now.
     """
 
     holder: str
@@ -46,7 +41,7 @@ class Hold:
 
 @value
 class Settle:
-    """A task takes over what of its graph is held. holders: those that concern it. number: of the fence."""
+    """A task takes over the holders of its graph that concern it. number: of the fence."""
 
     task_id: str
     holders: tuple[str, ...]
@@ -55,7 +50,7 @@ class Settle:
 
 @dataclass(frozen=True, slots=True)
 class PublishHolds:
-    """Whoever asks has looked at every task after the fence of this number, and found none without it."""
+    """Every task has been looked at after the fence of this number, and none lacks it."""
 
     number: int
 
@@ -73,36 +68,35 @@ class HoldTask:
 HoldItem = Hold | Settle | PublishHolds | HoldTask
 
 
-def _asked(row: Draft) -> dict[str, str]:
-    """When each holder was last spoken of."""
+def _requests(row: Draft) -> dict[str, str]:
+    """Holder -> the time of its latest request."""
     return row.read_json("heldAsked", dict)
 
 
-def _spoken(row: Draft, wishes: dict[str, str], holder: str, asked: str) -> bool:
-    """Write down when a holder was last spoken of; whether that was known."""
-    if wishes.get(holder) == asked:
+def _note_request(row: Draft, requests: dict[str, str], holder: str, asked: str) -> bool:
+    """Write down the time of the latest request about a holder; gives whether it was known."""
+    if requests.get(holder) == asked:
         return True
-    row.set("heldAsked", compact_json({**wishes, holder: asked}))
+    row.set("heldAsked", compact_json({**requests, holder: asked}))
     return False
 
 
 def hold(item: Hold, context: Context) -> Verdict:
-    """The fence; gives the outcome and, where there is nothing to do, why."""
     graph = context.view.get(GRAPH)
     state = graph.text("state")
-    if state not in _GOING:
+    if state not in GOING:
         return Outcome.REFUSED, f"the graph is {state}"
     asked = item.asked or context.now.isoformat()
-    wishes = _asked(graph)
-    if asked < wishes.get(item.holder, ""):
+    requests = _requests(graph)
+    if asked < requests.get(item.holder, ""):
         return Outcome.STALE, _LATER
     held = graph.ids("held")
     if item.on == (item.holder in held):
-        # Written down all the same: an older wish for the opposite may still be on its way.
-        known = _spoken(graph, wishes, item.holder, asked)
+        # Written all the same: an older request for the opposite may still be on its way.
+        known = _note_request(graph, requests, item.holder, asked)
         return Outcome.REPEATED if known else Outcome.APPLIED, "it is paused already" if item.on else "it is not paused"
     graph.set_ids("held", [*held, item.holder] if item.on else [each for each in held if each != item.holder])
-    _spoken(graph, wishes, item.holder, asked)
+    _note_request(graph, requests, item.holder, asked)
     graph.set("holds", graph.integer("holds") + 1)
     graph.set("settling", True)
     pausing = [each for each in graph.ids("pausing") if each != item.holder]
@@ -116,7 +110,6 @@ def hold(item: Hold, context: Context) -> Verdict:
 
 
 def settle(item: Settle, context: Context) -> Verdict:
-    """Take what is held over to one task; what need not wait any more is sent."""
     graph = context.view.get(GRAPH)
     if graph.integer("holds") != item.number:
         return Outcome.STALE, ""
@@ -141,7 +134,7 @@ def _let_go(task: Draft, before: list[str], context: Context) -> None:
 
 
 def publish_holds(item: PublishHolds, context: Context) -> Verdict:
-    """Say what is paused now: from here on nothing of it begins."""
+    """Announce what is paused: from here on nothing of it begins."""
     graph = context.view.get(GRAPH)
     if graph.integer("holds") != item.number or graph.text("extending"):
         return Outcome.STALE, ""
@@ -156,22 +149,21 @@ def publish_holds(item: PublishHolds, context: Context) -> Verdict:
 
 
 def hold_task(item: HoldTask, context: Context) -> Verdict:
-    """Make one task inactive, or active again; gives the outcome and, where there is nothing to do, why."""
     task = context.view.get(row_key(item.task_id))
     state = task.text("state")
     if state not in TASK_UNRESOLVED:
         return Outcome.STALE, f"the task is {state}"
     asked = item.asked or context.now.isoformat()
-    wishes = _asked(task)
-    if asked < wishes.get(INACTIVE, ""):
+    requests = _requests(task)
+    if asked < requests.get(INACTIVE, ""):
         return Outcome.STALE, _LATER
     before = task.ids("held")
     if item.on == (INACTIVE in before):
-        dispatch(task, context)  # where it may begin: whoever made it active may have died before it was sent
-        known = _spoken(task, wishes, INACTIVE, asked)
+        dispatch(task, context)  # the process that made it active may have died before it was sent
+        known = _note_request(task, requests, INACTIVE, asked)
         return Outcome.REPEATED if known else Outcome.APPLIED, "it is inactive already" if item.on else "it is active"
     task.set_ids("held", [INACTIVE, *before] if item.on else [each for each in before if each != INACTIVE])
-    _spoken(task, wishes, INACTIVE, asked)
+    _note_request(task, requests, INACTIVE, asked)
     context.event(
         "task-held" if item.on else "task-released",
         task=item.task_id,
@@ -183,11 +175,11 @@ def hold_task(item: HoldTask, context: Context) -> Verdict:
 
 
 def set_active(task: Draft, on: bool, context: Context) -> None:
-    """Make a task active, or inactive, as a part of something else that is said of it."""
+    """Make a task active, or inactive, as a part of an edit."""
     before = task.ids("held")
-    wishes = _asked(task)
-    # After what was asked before, by whatever clock: that may still be on its way once more.
-    _spoken(task, wishes, INACTIVE, asked_after(context.now, [wishes.get(INACTIVE, "")]))
+    requests = _requests(task)
+    # Later than any request before, by whatever clock: that may arrive once more.
+    _note_request(task, requests, INACTIVE, asked_after(context.now, [requests.get(INACTIVE, "")]))
     if on == (INACTIVE in before):
         task.set_ids("held", [each for each in before if each != INACTIVE] if on else [INACTIVE, *before])
         if on and len(before) == 1 and task.text("state") == TaskState.PENDING:
@@ -197,7 +189,7 @@ def set_active(task: Draft, on: bool, context: Context) -> None:
 def take_along(task: Draft, graph: Draft) -> None:
     """A task comes back by a rerun: it is held by what its graph holds now, and not by what was held when it ended.
 
-    Of which groups it is a task is not known here: it is held by all that are paused, until the next settling.
+    Its groups are not known here: it is held by all that are paused, until the next settling.
     """
     own = [each for each in task.ids("held") if each == INACTIVE]
     held = [*own, *graph.ids("held")]

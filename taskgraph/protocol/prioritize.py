@@ -1,8 +1,7 @@
-"""Priorities that are changed: the rule by which a task gets another level before it runs.
+"""Give a task another priority level before it runs (`model.priorities`).
 
-What this room is for: one task, in one commit on its row. A task that stands ready is sent again at its new level; the
-message that is in a queue already stays, so a worker may still take it at its old one. It never stops a run, and never
-does I/O. What levels mean is in `model.priorities`.
+A task that stands ready is sent again at its new level; the message that is in a queue already stays, so a worker may
+still take it at its old one.
 """
 
 from dataclasses import dataclass
@@ -16,12 +15,12 @@ from taskgraph.protocol.context import Asks, Context, Outcome, Rules, Verdict
 from taskgraph.protocol.propagation import dispatch
 
 PRIORITIZED: Final = "prioritized"
-"""Column of a task: when its level was asked for last, RFC 3339 in UTC."""
+"""Column of a task: the time of the latest request for a level, RFC 3339 in UTC."""
 
 
 @dataclass(frozen=True, slots=True)
 class PrioritizeTask:
-    """Give a task this level. asked: of two requests the later one counts, in whatever order they arrive; "": now."""
+    """asked: see `pause.Hold`."""
 
     task_id: str
     level: str
@@ -30,7 +29,6 @@ class PrioritizeTask:
 
 
 def prioritize_task(item: PrioritizeTask, context: Context) -> Verdict:
-    """Set the level of a task that has neither begun nor ended."""
     task = context.view.get(row_key(item.task_id))
     state = task.text("state")
     if state not in TASK_UNRESOLVED:

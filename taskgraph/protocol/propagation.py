@@ -1,7 +1,4 @@
-"""What follows from a fact: count dependents down, make them ready, skip, finish, block and fence off the graph.
-
-The rules that several transitions share, over the working copies of one decision.
-"""
+"""Rules that several transitions share: count down, make ready, finish, block and fence off."""
 
 from collections.abc import Mapping
 from datetime import datetime, timedelta
@@ -16,7 +13,7 @@ from taskgraph.model.priorities import level_of, rank
 from taskgraph.model.states import FailurePolicy, GraphState, TaskState
 from taskgraph.model.utf16 import utf16_units
 from taskgraph.protocol import concurrency
-from taskgraph.protocol.conditions import COMPLETED, SKIP, News, failure_of, goes_on, hear, is_met
+from taskgraph.protocol.conditions import COMPLETED, SKIP, Ending, failure_of, goes_on, is_met, keep_ending
 from taskgraph.protocol.context import (
     CANCELLED,
     FAIL_FAST,
@@ -41,18 +38,20 @@ _RUNNING: Final = TaskState.RUNNING.value
 _RESOLUTION_KEYS: Final = ("failed", "cancelled", "code", "exitCode", "resultUrl", "logsUrl", OUTPUT, NO_OUTPUT)
 
 DEFERRED: Final = "deferred"
-"""Column of the graph: extensions that were asked for while it was paused, and are made when it is resumed."""
+"""Column of the graph: extensions that were requested while it was paused, and are made when it is resumed."""
+
+GOING: Final = (GraphState.RUNNING.value, GraphState.BLOCKED.value)
+"""States in which a graph goes on, and may be paused, extended and edited."""
 
 
 def is_held(task: Draft) -> bool:
-    """Whether something holds a task back, however ready it is (see `protocol.pause`)."""
     return columns.is_held(task.value("held"))
 
 
 def dispatch(task: Draft, context: Context) -> None:
-    """Send the message of a task that stands pending, so late that the task may be claimed when it arrives.
+    """Send the message of a task that stands pending, delayed until the task may be claimed.
 
-    Unless it turns out when all is decided that it is not to be sent: it is held back, or does not stand pending.
+    It is left out if, when all is decided, the task is held back or does not stand pending.
     """
     delay = timing.not_yet_seconds(task.value, context.now)
     if delay > limits.DELAY_SECONDS_MAX:
@@ -65,7 +64,7 @@ def dispatch(task: Draft, context: Context) -> None:
 
 
 def wait_for_room(task: Draft, context: Context) -> None:
-    """A limited task stands ready: it is told of with others, by how much room there is."""
+    """A limited task stands ready: it is dispatched with others, by how much room there is."""
     since = task.time("pendingSince")
     task_id = task.key.removeprefix("task:")
     place = rank(level_of(task.value))
@@ -74,7 +73,7 @@ def wait_for_room(task: Draft, context: Context) -> None:
 
 
 def leave(task: Draft, context: Context) -> None:
-    """The run of a task that runs is over: its places under limits are free, in this very commit."""
+    """Free the places of a run that ends, under its limits, in this very commit."""
     if task.text("state") == _RUNNING and concurrency.is_limited(task):
         context.scopes.update(task.ids("limits"))
         concurrency.leave(task, context.view, context.now)
@@ -82,7 +81,7 @@ def leave(task: Draft, context: Context) -> None:
 
 
 def make_pending(task: Draft, context: Context) -> None:
-    """Move a task to pending: it is its own dispatch record until a worker claims it (D9)."""
+    """Move a task to pending: its row is the record that it must be dispatched, until it is claimed (D9)."""
     task.set("state", _PENDING)
     task.set("pendingSince", context.now)
     dispatch(task, context)
@@ -111,7 +110,7 @@ def claim(
 
 
 def make_ready(task: Draft, context: Context) -> None:
-    """A task waits for nothing any more: it stands pending, or is claimed at once by whoever offered to run it."""
+    """A task waits for nothing more: it stands pending, or is claimed by the worker that offered to take it."""
     take = context.take
     if take is not None and context.taken < len(take.claims):
         definition = task.text("task")
@@ -134,7 +133,7 @@ def make_ready(task: Draft, context: Context) -> None:
 def _may_take(task: Draft, context: Context) -> bool:
     """Whether a limited task may be claimed in the commit that makes it ready.
 
-    Not beyond as many limits as one task may be under: their rows have room in any commit, and more may not.
+    All tasks of an item together are under no more limits than one task may be: so many rows have room in any commit.
     """
     scopes = context.scopes.union(task.ids("limits"))
     if context.take is None or not context.take.limited or len(scopes) > limits.LIMITS_OF_TASK_MAX:
@@ -145,31 +144,31 @@ def _may_take(task: Draft, context: Context) -> bool:
     return True
 
 
-def tell_dependents(node: Draft, reference: str, context: Context, news: News = COMPLETED) -> None:
-    """Count down every dependent of a node that is resolved. Deciding it again changes nothing and says the same."""
+def count_down_dependents(node: Draft, reference: str, context: Context, ending: Ending = COMPLETED) -> None:
+    """Count down every dependent of a resolved node. Repeated, it changes nothing and has the same effects."""
     dependents = node.ids("dependents")
     if context.rows_before and context.rows_before + len(dependents) > context.changes_max:
         raise NoRoom
     context.view.require([f"task:{each}" if ":" not in each and each != GRAPH else each for each in dependents])
     name = edge_name_of(reference)
     for each in dependents:
-        count_down(each, name, context, news)
+        count_down(each, name, context, ending)
 
 
-def count_down(reference: str, fulfilled: str, context: Context, news: News = COMPLETED) -> None:
-    """Take one requirement off a dependent: set difference by id (P7), and whatever follows, in the same commit."""
+def count_down(reference: str, fulfilled: str, context: Context, ending: Ending = COMPLETED) -> None:
+    """Take one requirement off a dependent, by id (P7), and do what follows, in the same commit."""
     row = context.view.named(reference)
-    if news is not COMPLETED and reference != GRAPH and fulfilled in row.ids("requiresLeft"):
-        hear(row, fulfilled, news)
+    if ending is not COMPLETED and reference != GRAPH and fulfilled in row.ids("requiresLeft"):
+        keep_ending(row, fulfilled, ending)
     if row.cross_off("requiresLeft", fulfilled):
         return
-    # Level-triggered from here: told again, the row that stands ready is sent again (D9).
+    # Level-triggered from here: a repeated message sends again what stands ready (D9).
     state = row.text("state")
     if reference == GRAPH:
         if state == GraphState.RUNNING and not row.ids(DEFERRED):
             finish(row, context)
         elif state == GraphState.FINISHED:
-            # Told again: whoever finished it may have died before saying so.
+            # Repeated: the process that finished it may have died before it sent this.
             context.effects.append(GraphEnded(GraphState.FINISHED))
     elif is_relay(reference):
         if state == _UNSCHEDULED:
@@ -187,10 +186,10 @@ def count_down(reference: str, fulfilled: str, context: Context, news: News = CO
 
 
 def heed_deadline(graph: Draft, deadline: datetime) -> None:
-    """A task waits for others that did not wait a moment ago: the sweep is to look when its deadline passes.
+    """Let the sweep look when the deadline of a task that waits again passes.
 
-    A sweep that has looked at the rows before this commit must not have the last word (NextDeadline). So this is
-    counted, as the same time may stand there again; versions before 0.4 go by the time alone, which is another then.
+    A sweep that has read the rows before this commit must not overwrite this (NextDeadline). So it is counted, as the
+    same time may stand there again; versions before 0.4 compare the time alone, which is another then.
     """
     before = graph.time("nextDeadline")
     graph.set("nextDeadline", deadline if before is None else min(deadline, before - timedelta(milliseconds=1)))
@@ -198,7 +197,7 @@ def heed_deadline(graph: Draft, deadline: datetime) -> None:
 
 
 def finish(graph: Draft, context: Context) -> None:
-    """Decide `finished`, in the commit that takes away the last outstanding requirement of the graph (P8)."""
+    """In the commit that takes away the last outstanding requirement of the graph (P8)."""
     failed = graph.integer("failedTasks")
     if failed and not goes_on(graph):
         raise IntegrityError("the graph waits for nothing, and yet a task of it has failed for good")
@@ -215,23 +214,24 @@ def finish(graph: Draft, context: Context) -> None:
 
 
 def _forget_holds(graph: Draft) -> None:
-    """Nothing of a graph that comes to its end begins any more: there is no pause left to settle, or to tell of."""
+    """A graph that ends starts no more tasks: there is no pause left to settle or to announce."""
     if graph.value("settling"):
         graph.set("settling", False)
         graph.set_ids("pausing", [])
 
 
 def block(task: Draft, context: Context, reason: str) -> None:
-    """Count a task that failed for good, and do what the graph's policy says.
+    """Count a task that failed for good, and apply the failure policy of the graph.
 
-    A running graph is blocked, while other branches go on; or it is cancelled; or the task's dependents are told.
+    A running graph is blocked, while other branches go on; or it is cancelled; or the task's dependents are counted
+    down.
     """
     graph = context.view.get(GRAPH)
     graph.set("failedTasks", graph.integer("failedTasks") + 1)
     if graph.text("state") == GraphState.CANCELLING:
-        return  # whoever would be told is cancelled too
+        return  # its dependents are cancelled too
     if goes_on(graph):
-        tell_dependents(task, task.key.removeprefix("task:"), context, failure_of(task))
+        count_down_dependents(task, task.key.removeprefix("task:"), context, failure_of(task))
         return
     if graph.text("failurePolicy") == FailurePolicy.FAIL_FAST:
         why = f"“{task.text('label')}” failed" + (f": {reason}" if reason else "")
@@ -247,9 +247,9 @@ def block(task: Draft, context: Context, reason: str) -> None:
 def fence(graph: Draft, context: Context, reason: str, code: str = CANCELLED, *, at_once: bool = False) -> bool:
     """Fence off a graph that runs or is blocked (P14): from this commit on it takes no extension and no rerun.
 
-    What is left of its tasks is cancelled after that (the effect, and the sweep), with this reason and code. An
-    extension under way ends here, refused, so that no later step of it adds a row. at_once: runs are not waited for; of
-    a graph that is fenced off already this can still be asked. Gives whether anything was written.
+    The tasks that are left are cancelled after that (the effect, and the sweep), with this reason and code. An
+    extension under way is refused here, so that no later step of it adds a row. at_once: do not wait for runs; this can
+    still be asked of a graph that is fenced off already. Gives whether anything was written.
     """
     state = graph.text("state")
     if state == GraphState.CANCELLING:
@@ -259,7 +259,7 @@ def fence(graph: Draft, context: Context, reason: str, code: str = CANCELLED, *,
         graph.set("terminate", True)
         context.event("graph-cancelling", reason=graph.text("reason"), terminate=True)
         return True
-    if state not in (GraphState.RUNNING, GraphState.BLOCKED):
+    if state not in GOING:
         return False
     if extending := graph.text("extending"):
         if (head := context.view.find(f"request:{extending}")) is not None and head.text("state") == "accepted":
@@ -267,7 +267,7 @@ def fence(graph: Draft, context: Context, reason: str, code: str = CANCELLED, *,
             head.set("reason", "the graph was cancelled while it was being extended")
             head.set("answered", context.now)
         graph.set("extending", "")
-        graph.set("cutOff", extending)  # so many tasks as were counted may never come
+        graph.set("cutOff", extending)  # fewer tasks than were counted may be there
     graph.set("state", str(GraphState.CANCELLING))
     graph.set("reason", reason)
     _forget_holds(graph)
@@ -300,11 +300,11 @@ def unblock(context: Context) -> None:
 
 
 def resolution_text(resolution: Mapping[str, Any]) -> str:
-    """A resolution as its column holds it: JSON, cut down to what is known of it where it is too long."""
+    """A resolution as JSON, reduced to its known keys where it is too long for its column."""
     text = compact_json(resolution)
     if utf16_units(text) <= limits.PROPERTY_CHARS_MAX:
         return text
-    # What a worker adds on its own account must not keep its result from being written down.
+    # What a worker adds must not keep its result from being written.
     known = {name: resolution[name] for name in _RESOLUTION_KEYS if name in resolution}
     known["reason"] = str(resolution.get("reason", ""))[: limits.REASON_CHARS_MAX]
     text = compact_json(known)
@@ -316,7 +316,7 @@ def resolution_text(resolution: Mapping[str, Any]) -> str:
 
 
 def ended_at(text: str, context: Context) -> datetime:
-    """When a run ended, by its worker's word; now, where that word is no time that can be written down."""
+    """When a run ended, as its worker reports it; now, where that text is no valid time."""
     try:
         return moment(text)
     except ValueError:

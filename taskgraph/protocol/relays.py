@@ -1,4 +1,4 @@
-"""Passing on: the rules of relays that fire, of tasks that are skipped, and of messages that are sent again."""
+"""The rules of relays that fire, of tasks that are skipped, and of messages that are sent again."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -10,7 +10,7 @@ from taskgraph.protocol.cancel import end_of_marked_wait
 from taskgraph.protocol.conditions import SKIP, passed_on, skip_of, skip_resolution
 from taskgraph.protocol.context import Context, Outcome, Rules, Verdict
 from taskgraph.protocol.edit import DELETED_IN
-from taskgraph.protocol.propagation import dispatch, tell_dependents
+from taskgraph.protocol.propagation import count_down_dependents, dispatch
 
 
 @value
@@ -22,14 +22,14 @@ class Fire:
 
 @value
 class Skip:
-    """A task whose requirements ended otherwise than it asks is resolved as skipped, and passes that on."""
+    """A task whose condition is not met is resolved as skipped, and passes that on."""
 
     task_id: str
 
 
 @dataclass(frozen=True, slots=True)
 class Remind:
-    """A task that stands pending and unclaimed is sent again (sweep)."""
+    """A task that stands pending and unclaimed is dispatched again (sweep)."""
 
     task_id: str
 
@@ -46,14 +46,14 @@ def _fire(item: Fire, context: Context) -> Verdict:
         return Outcome.STALE, "the relay still waits"
     if state == TaskState.PENDING:
         relay.set("state", str(TaskState.COMPLETED))
-    tell_dependents(relay, item.reference, context, passed_on(relay))
+    count_down_dependents(relay, item.reference, context, passed_on(relay))
     return (Outcome.APPLIED if state == TaskState.PENDING else Outcome.REPEATED), ""
 
 
 def _skip(item: Skip, context: Context) -> Verdict:
     task = context.view.get(row_key(item.task_id))
     if task.text("state") == TaskState.SKIPPED:
-        tell_dependents(task, item.task_id, context, skip_of(task))
+        count_down_dependents(task, item.task_id, context, skip_of(task))
         return Outcome.REPEATED, ""
     if task.text("state") != TaskState.UNSCHEDULED or task.text("due") != SKIP:
         return Outcome.STALE, f"the task is {task.text('state')}"
@@ -73,7 +73,7 @@ def _skip(item: Skip, context: Context) -> Verdict:
         reason=resolution["reason"],
         cause=cause.get("taskId"),
     )
-    tell_dependents(task, item.task_id, context, skip_of(task))
+    count_down_dependents(task, item.task_id, context, skip_of(task))
     return Outcome.APPLIED, ""
 
 

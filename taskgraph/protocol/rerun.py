@@ -1,4 +1,4 @@
-"""Which tasks may be rerun by hand: handlers decide by it, and interfaces ask it before they send a message."""
+"""Which tasks may be rerun by hand: for handlers, and for interfaces before they send a message."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -8,7 +8,7 @@ from taskgraph.model.timing import Columns, clock_text
 
 NOT_FAILED = "not-failed"
 NOT_RUNNING = "not-running"
-DEPENDENTS_TOLD = "dependents-told"
+DEPENDENTS_COUNTED = "dependents-told"
 DEADLINE_EXCEEDED = "deadline-exceeded"
 
 FAILED_FOR_GOOD = (TaskState.FAILED.value, TaskState.EXCEPTION.value)
@@ -24,13 +24,13 @@ class Refusal:
 
 
 def refusal(graph: Columns, task: Columns, now: datetime) -> Refusal | None:
-    """Why a task of a graph cannot be rerun by hand now, by their columns; None if it can."""
+    """By the columns of the graph row and of the task row; None if it can be rerun now."""
     state = task("state")
     if state not in FAILED_FOR_GOOD:
         return Refusal(NOT_FAILED, f"the task is {state}; only a task that failed for good can be rerun")
     if graph("failurePolicy") == FailurePolicy.CONTINUE:
-        told = "its dependents have been told of the failure, as the graph goes on after failures"
-        return Refusal(DEPENDENTS_TOLD, told)
+        reason = "its dependents have acted on the failure, as the graph goes on after failures"
+        return Refusal(DEPENDENTS_COUNTED, reason)
     if graph("state") not in (GraphState.RUNNING, GraphState.BLOCKED):
         return Refusal(NOT_RUNNING, f"the graph is {graph('state')}")
     deadline = task("deadline")

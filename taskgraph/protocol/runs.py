@@ -1,4 +1,4 @@
-"""Runs: the rules by which a task is claimed, runs, and ends or stands ready for its next run.
+"""How a task is claimed, runs, and ends or stands ready for its next run.
 
 An item that names a run and a claim which are not the task's present ones changes nothing (P6).
 """
@@ -29,6 +29,7 @@ from taskgraph.protocol.pause import take_along
 from taskgraph.protocol.propagation import (
     block,
     claim,
+    count_down_dependents,
     dispatch,
     ended_at,
     heed_deadline,
@@ -36,7 +37,6 @@ from taskgraph.protocol.propagation import (
     leave,
     make_pending,
     resolution_text,
-    tell_dependents,
     unblock,
     wait_for_room,
 )
@@ -45,7 +45,7 @@ from taskgraph.protocol.stall import POISON, workers_lost
 from taskgraph.storage.tables import Row
 
 LATER: Final = "later"
-"""The reason in the answer to a failure for the moment: it is tried again later."""
+"""The reason in the answer to a temporary failure."""
 
 # As plain texts: comparing one with a member of an enumeration takes ten times as long.
 _PENDING: Final = TaskState.PENDING.value
@@ -55,9 +55,9 @@ _COMPLETED: Final = TaskState.COMPLETED.value
 
 @value
 class Completed:
-    """A run succeeded. Only the holder of (run, claim) is believed (P6).
+    """A run succeeded. It counts only with the run and claim of the task's row (P6).
 
-    etag, over: see messages.TaskResult; deciding does not look at them.
+    etag, over: see messages.TaskResult; no rule reads them.
     """
 
     task_id: str
@@ -71,10 +71,10 @@ class Completed:
 
 @value
 class Failed:
-    """A run failed. exception: it never got to an answer, so it spends no rerun and is final.
+    """A run failed. exception: it produced no result, so it spends no rerun and is final.
 
-    temporary: it failed for the moment, and is tried again later as long as the budget for that lasts; retry_after:
-    seconds that it asks for, None for a pause that grows.
+    temporary: it is tried again later as long as its budget lasts; retry_after: seconds that it asks for, None for a
+    pause that grows.
     """
 
     task_id: str
@@ -89,7 +89,7 @@ class Failed:
 
 @dataclass(frozen=True, slots=True)
 class ManualRerun:
-    """A person asks for another run of a task that failed for good. run: the one it replaces."""
+    """Another run of a task that failed for good, by hand. run: the one it replaces."""
 
     task_id: str
     run: int
@@ -100,9 +100,9 @@ class ManualRerun:
 class Claim:
     """A worker takes a pending run. claim: fresh id, also the fencing token. ahead: it has no slot for it yet.
 
-    edited: of which edit the definition is that it would run (see `protocol.edit`); 0 for the one that was submitted.
-    lease_seconds: how long a lease of this worker is, beside its end; 0 if not known. known_seconds: for how long the
-    worker knows, by its steady clock, that the run stands ready but for its time.
+    edited: the revision of the edit that wrote the definition (see `protocol.edit`); 0 for the submitted one.
+    lease_seconds: length of its leases; 0 if not known. known_seconds: for how long the worker has known, by its steady
+    clock, that the run stands ready but for its time.
     """
 
     task_id: str
@@ -139,10 +139,10 @@ class HandBack:
 
 @dataclass(frozen=True, slots=True)
 class LeaseLost:
-    """The lease of a run has ended without a word; spends a retry (D10).
+    """The lease of a run has ended without a renewal; spends a retry (D10).
 
-    certain: the worker is known to be dead, so the end of the lease need not be waited for. alive: it is the worker
-    itself that says so; it could not run the task, and the task is not to blame.
+    certain: the worker is known to be dead, so the end of the lease is not waited for. alive: the worker itself reports
+    that it could not run the task, which is not to blame.
     """
 
     task_id: str
@@ -154,7 +154,7 @@ class LeaseLost:
 
 @dataclass(frozen=True, slots=True)
 class CannotRun:
-    """A worker that was offered a run lacks what it takes; written down so that `why` can say it."""
+    """A worker that was offered a run lacks what it takes; written down for `why`."""
 
     task_id: str
     run: int
@@ -164,7 +164,7 @@ class CannotRun:
 
 @dataclass(frozen=True, slots=True)
 class Overdue:
-    """A task may be past its deadline, or pending for longer than it may: if it is, by its row, it ends here."""
+    """A task may be past its deadline, or pending for too long: if it is, by its row, it ends here."""
 
     task_id: str
 
@@ -187,11 +187,11 @@ def _completed(item: Completed, context: Context) -> Verdict:
         task.set("resolved", context.now)
         task.set("resolution", resolution_text(item.resolution))
         context.event("task-completed", task=item.task_id, label=task.text("label"), run=item.run)
-        tell_dependents(task, item.task_id, context)
+        count_down_dependents(task, item.task_id, context)
         return Outcome.APPLIED, ""
     if task.text("state") == _COMPLETED and task.integer("run") == item.run and task.text("claim") == item.claim:
         _left_before(task, context)
-        tell_dependents(task, item.task_id, context)
+        count_down_dependents(task, item.task_id, context)
         return Outcome.REPEATED, ""
     return _stale_result(task, item.run, item.claim, context)
 
@@ -212,7 +212,7 @@ def absent_dependents(items: Sequence[Any], rows: Mapping[str, Row | None]) -> s
 
 
 def _left_before(task: Draft, context: Context) -> None:
-    """A run has ended before: whoever ended it may have died before anybody was told of the room that it left."""
+    """A run has ended before: the process that ended it may have died before it sent the Refill."""
     if concurrency.is_limited(task):
         context.effects.append(Refill())
 
@@ -222,7 +222,7 @@ def _stale_result(task: Draft, run: int, claim: str, context: Context) -> Verdic
         _left_before(task, context)
         return Outcome.REPEATED, ""
     if task.text("state") == TaskState.PENDING and task.integer("run") > run:
-        dispatch(task, context)  # it may be the very message whose first handling died before it sent this
+        dispatch(task, context)  # the first handling of this message may have died before it sent this
     return Outcome.STALE, f"run {run} is over: the task is {task.text('state')} in run {task.integer('run')}"
 
 
@@ -237,7 +237,7 @@ def _failed(item: Failed, context: Context) -> Verdict:
         ):
             _left_before(task, context)
             if task.integer("schema") >= SCHEMA_OF_CONDITIONS and goes_on(context.view.get(GRAPH)):
-                tell_dependents(task, item.task_id, context, failure_of(task))
+                count_down_dependents(task, item.task_id, context, failure_of(task))
             return Outcome.REPEATED, ""
         return _stale_result(task, item.run, item.claim, context)
     if task.text("cancel"):
@@ -265,7 +265,7 @@ def _retry(task: Draft) -> timing.Retry:
 
 
 def _try_later(task: Draft, item: Failed, context: Context) -> None:
-    """Stand pending for the next run, not before a pause: of the length asked for, or one that grows each time."""
+    """Stand pending for the next run, after a pause: as long as asked for, or one that grows each time."""
     failures = task.integer("temporaryFailures") + 1
     task.set("temporaryFailures", failures)
     seconds = item.retry_after
@@ -295,9 +295,9 @@ def _overdue(item: Overdue, context: Context) -> Verdict:
 
 
 def _end_if_overdue(task: Draft, context: Context) -> str:
-    """Resolve a task that may not go on any more, whoever came by; gives why, "" if it may.
+    """Resolve a task that is out of time, by the clock of the deciding process; gives why, "" if it is in time.
 
-    By the time of whoever decides. A claim on it is over with that: its worker hears so at its next renewal.
+    That voids a claim on it: its worker learns of it at its next renewal.
     """
     why = timing.overdue(task.value, context.now)
     if why is None or task.text("cancel"):  # what is to be cancelled is brought to its end already
@@ -345,7 +345,7 @@ def _next_run(
 ) -> None:
     """Close the present run and stand pending for the next one.
 
-    begun: it was lost with a worker that ran it. more: what else the event says.
+    begun: it was lost with a worker that ran it. more: further fields of the event.
     """
     run = task.integer("run")
     leave(task, context)

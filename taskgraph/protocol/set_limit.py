@@ -1,7 +1,6 @@
-"""Change a limit on tasks in flight, and put one right that names runs which are over.
+"""Change a limit on tasks in flight, and correct one that names runs which are over.
 
-How runs come and go is in `protocol.concurrency`. A limit can be changed where one was submitted: what is under it says
-so on its row from the start. One that is lowered takes effect as runs end: no run is stopped.
+Only a limit that was submitted can be changed, as tasks name theirs from the start. A lower one stops no run.
 """
 
 from dataclasses import dataclass
@@ -9,19 +8,14 @@ from typing import Final
 
 from taskgraph.model import limits
 from taskgraph.model.ids import GRAPH, limit_key, row_key
-from taskgraph.model.states import GraphState
 from taskgraph.protocol.concurrency import is_over, named_in
 from taskgraph.protocol.context import Context, Outcome, Refill, Rules, Verdict
-
-_GOING: Final = (GraphState.RUNNING.value, GraphState.BLOCKED.value)
+from taskgraph.protocol.propagation import GOING
 
 
 @dataclass(frozen=True, slots=True)
 class ChangeLimit:
-    """Let so many tasks of a scope be in flight. most: 0 for as many as can be counted.
-
-    asked: RFC 3339 in UTC, so that of two wishes the later one counts, in whatever order they arrive; "" for now.
-    """
+    """Let so many tasks of a scope be in flight. most: 0 for the highest possible. asked: see `pause.Hold`."""
 
     scope: str
     most: int
@@ -31,7 +25,7 @@ class ChangeLimit:
 
 @dataclass(frozen=True, slots=True)
 class Recount:
-    """Some runs that a limit counts are thought to be over (sweep): those that are, by their rows, count no more."""
+    """Take runs off the count of a limit that are over by their rows (sweep). members: those that may be."""
 
     scope: str
     members: tuple[str, ...]
@@ -43,18 +37,17 @@ NOT_LIMITED: Final = "it was submitted without a limit, and only a limit that wa
 
 
 def change_limit(item: ChangeLimit, context: Context) -> Verdict:
-    """Set the most of a limit; gives the outcome and, where there is nothing to do, why."""
     view = context.view
     view.require((GRAPH, limit_key(item.scope)))
     state = view.get(GRAPH).text("state")
-    if state not in _GOING:
+    if state not in GOING:
         return Outcome.REFUSED, f"the graph is {state}"
     row = view.find(limit_key(item.scope))
     if row is None:
         return Outcome.REFUSED, NOT_LIMITED
     asked = item.asked or context.now.isoformat()
     if asked < row.text("asked"):
-        return Outcome.STALE, "somebody has asked for something else since"
+        return Outcome.STALE, "something else has been requested since"
     most, before = item.most or limits.IN_FLIGHT_MAX, row.integer("max")
     if most >= before:
         context.effects.append(Refill())
@@ -72,7 +65,7 @@ def change_limit(item: ChangeLimit, context: Context) -> Verdict:
 
 
 def recount(item: Recount, context: Context) -> Verdict:
-    """Take off what is over. What cannot be told stays: a place too few costs time, one too many breaks the limit."""
+    """What is not certainly over stays: a place too few costs time, one too many breaks the limit."""
     view = context.view
     row = view.find(limit_key(item.scope))
     if row is None:

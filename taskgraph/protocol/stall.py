@@ -1,13 +1,9 @@
-"""A graph that stands still: the mark on its row, and what the loss of workers says of a task.
+"""A graph that stands still, and tasks that several workers did not survive.
 
-What this room is for: two rules of the watchdog. A graph is marked as stalled, with the reason, by whoever has seen
-that nothing of it has moved for a set time; the mark is a fact in its journal, and goes with the next one. And a task
-that several workers did not survive is told from one whose workers were merely unlucky. All plain functions over
-values: it never looks for graphs, and never does I/O.
-
-The guard of a mark is the journal: who marks says which fact was the last, and the mark is the next one. If there is
-another by then, the number of the event row is taken, nothing is written, and what is found then is that the graph has
-moved. Claims state no facts; so the task that has waited longest is named too, and looked at again.
+The watchdog marks a graph as stalled when nothing of it has moved for a set time; the mark is a fact in the journal,
+and goes with the next move. The journal guards it: the item names the last fact, and the mark is the next one, so if
+there is another by then, the event row exists and nothing is written. Claims write no facts; so the task that has
+waited longest is named too, and checked again.
 """
 
 from collections.abc import Mapping, Sequence
@@ -32,7 +28,7 @@ CANCEL: Final = "cancel"
 
 @dataclass(frozen=True, slots=True)
 class Stall:
-    """Nothing of a running graph has moved for a set time. Nothing else but the mark is changed, or it is cancelled.
+    """Nothing of a running graph has moved for a set time: mark it, or cancel it if it says so.
 
     sequence: of the last event row. waiting, run: a task that has stood ready all the while, "" if there is none.
     """
@@ -54,7 +50,6 @@ _LIVE: Final = (GraphState.RUNNING, GraphState.BLOCKED, GraphState.CANCELLING)
 
 
 def stall(item: Stall, context: Context) -> Verdict:
-    """Mark the graph; gives the outcome and, where there is nothing to do, why."""
     graph = context.view.get(GRAPH)
     if graph.text("state") != GraphState.RUNNING:
         return Outcome.STALE, f"the graph is {graph.text('state')}"
@@ -77,7 +72,7 @@ def stall(item: Stall, context: Context) -> Verdict:
 
 
 def stir(_: Stir, context: Context) -> Verdict:
-    """Take the mark away; gives the outcome. What has ended keeps it: nothing comes after the end."""
+    """Remove the mark. A graph that has ended keeps it: nothing comes after the end."""
     graph = context.view.get(GRAPH)
     if graph.text("state") not in _LIVE:
         return Outcome.STALE, ""
@@ -89,9 +84,9 @@ def stir(_: Stir, context: Context) -> Verdict:
 
 
 def workers_lost(runs: Sequence[Any], worker: str) -> list[str]:
-    """The workers that were lost, each with a run of this task that it had begun, since the task last had an answer.
+    """Workers that were lost with a run of this task that they had begun, since the task last had a result; each once.
 
-    runs: earlier runs, as the row lists them. worker: the one that is lost now. Each is named once.
+    runs: earlier runs, as the row lists them. worker: the one that is lost now.
     """
     lost = [worker]
     for record in reversed(runs):

@@ -567,7 +567,7 @@ CASES: Final[Mapping[str, Sequence[Case]]] = {
         Case("it is taken off", ChangeLimit("graph", 0, LATER.isoformat()), ("graph",), Scene(limit=FREE)),
         Case("it is lowered", ChangeLimit("graph", 1, LATER.isoformat()), ("graph",), Scene(limit={"max": 5})),
         Case(
-            "somebody has asked for something else since",
+            "something else has been requested since",
             ChangeLimit("graph", 2, PAST.isoformat()),
             ("graph",),
             Scene(limit={"asked": NOW.isoformat()}),

@@ -761,5 +761,5 @@ async def test_what_dependents_have_been_told_of_is_not_edited() -> None:
     obj = graph_object({"a": [], "b": ["a"], "c": []}, failurePolicy="continue")
     await stage.submit(document_from_object(obj))
     await stage.fail("a")
-    for label, words in (("a", "its dependents have been told"), ("b", "“b” was skipped")):
+    for label, words in (("a", "its dependents have acted"), ("b", "“b” was skipped")):
         assert words in await unchanged(stage, {"update": {label: {"reruns": 3}}})

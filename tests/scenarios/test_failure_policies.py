@@ -188,7 +188,7 @@ async def test_a_failure_cannot_be_taken_back_once_dependents_know(stage: Stage)
     await stage.fail("a")
     answer = await stage.rerun("a")
     assert answer.outcome is Outcome.REFUSED
-    assert "dependents have been told" in answer.reason
+    assert "dependents have acted" in answer.reason
     assert (await stage.rerun("b")).outcome is Outcome.REFUSED
 
 

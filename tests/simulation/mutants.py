@@ -641,7 +641,7 @@ MUTANTS: Final = (
         _reworded(
             propagation,
             "block",
-            ('        tell_dependents(task, task.key.removeprefix("task:"), context, failure_of(task))\n', ""),
+            ('        count_down_dependents(task, task.key.removeprefix("task:"), context, failure_of(task))\n', ""),
             owner=runs,
         ),
         conditional,
@@ -682,7 +682,9 @@ MUTANTS: Final = (
     Mutant(
         "P15: how an optional requirement ended does not matter",
         "it does",
-        _reworded(conditions, "hear", ('    if name in row.ids("optional"):\n        return\n', ""), owner=propagation),
+        _reworded(
+            conditions, "keep_ending", ('    if name in row.ids("optional"):\n        return\n', ""), owner=propagation
+        ),
         conditional,
     ),
     Mutant(
@@ -694,7 +696,7 @@ MUTANTS: Final = (
             (
                 '        _next_run(task, context, "failed", item.ended, reason, item.resolution)\n',
                 (
-                    "        tell_dependents(task, item.task_id, context, failure_of(task))\n"
+                    "        count_down_dependents(task, item.task_id, context, failure_of(task))\n"
                     '        _next_run(task, context, "failed", item.ended, reason, item.resolution)\n'
                 ),
             ),
@@ -704,7 +706,7 @@ MUTANTS: Final = (
     Mutant(
         "P15: who is added below a task that failed or was skipped is told at once",
         "only below one that completed",
-        _reworded(extension, "news_at_once", ("goes_on(context.view.get(GRAPH))", "False")),
+        _reworded(extension, "known_ending", ("goes_on(context.view.get(GRAPH))", "False")),
         conditional,
     ),
     Mutant(
@@ -713,7 +715,7 @@ MUTANTS: Final = (
         _reworded(
             conditions,
             "passed_on",
-            ("News(failed, skipped)", 'News(failed, "" if failed else skipped)'),
+            ("Ending(failed, skipped)", 'Ending(failed, "" if failed else skipped)'),
             owner=relays,
         ),
         lives=("a join of a failure and a skip",),
@@ -835,7 +837,7 @@ MUTANTS: Final = (
             runs,
             "_completed",
             (
-                "tell_dependents(task, item.task_id, context)\n        return Outcome.REPEATED",
+                "count_down_dependents(task, item.task_id, context)\n        return Outcome.REPEATED",
                 "return Outcome.REPEATED",
             ),
         ),
@@ -904,7 +906,7 @@ MUTANTS: Final = (
         _reworded(
             extension_plan,
             "plan_steps",
-            ("(*_told_apart(layout.rows, graph), *mapping_rows)", "(*reversed(layout.rows), *mapping_rows)"),
+            ("(*_with_revision(layout.rows, graph), *mapping_rows)", "(*reversed(layout.rows), *mapping_rows)"),
             owner=plans,
         ),
         long_extensions,
@@ -1097,7 +1099,7 @@ MUTANTS: Final = (
     Mutant(
         "P14: of two wishes the later one counts",
         "the one that comes later",
-        _reworded(pause, "hold", ('asked < wishes.get(item.holder, "")', "False")),
+        _reworded(pause, "hold", ('asked < requests.get(item.holder, "")', "False")),
         paused,
     ),
     Mutant(

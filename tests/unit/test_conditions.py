@@ -15,12 +15,12 @@ from taskgraph.model.ids import GRAPH, ids_text, row_key
 from taskgraph.model.states import When
 from taskgraph.protocol.conditions import (
     COMPLETED,
-    News,
+    Ending,
+    ending_of,
     failure_of,
-    hear,
     in_words,
+    keep_ending,
     meets,
-    news_of,
     skip_of,
     skip_resolution,
 )
@@ -267,7 +267,7 @@ def test_optional_requirements_of_a_wide_task_have_joins_of_their_own() -> None:
 
 def test_a_failure_is_final_where_dependents_have_been_told() -> None:
     rows, _, _ = ends(rows_of(graph(node("a"), node("b", "a"))), "a", fails=True)
-    for label, why in (("a", "its dependents have been told"), ("b", "only a task that failed")):
+    for label, why in (("a", "its dependents have acted"), ("b", "only a task that failed")):
         (answer,) = decided(rows, ManualRerun(task_id(label), 0)).answers
         assert answer.outcome is Outcome.REFUSED
         assert why in answer.reason or "the graph is finished" in answer.reason
@@ -362,39 +362,39 @@ def cause(state: str) -> str:
     ],
 )
 def test_what_failed_tells_how_it_failed(task: Draft, named: str) -> None:
-    assert failure_of(task) == News(failed=cause(named))
-    assert news_of(task) == News(failed=cause(named))
+    assert failure_of(task) == Ending(failed=cause(named))
+    assert ending_of(task) == Ending(failed=cause(named))
 
 
 def test_what_is_resolved_tells_what_it_knows() -> None:
-    assert news_of(draft("completed")) is COMPLETED
-    assert news_of(draft("completed", failedBy="f")) is COMPLETED, "a task that ran hides what it got over"
-    assert news_of(draft("completed", key="join:J", failedBy="f")) == News(failed="f")
-    assert news_of(draft("completed", key="join:J", skippedBy="s")) == News(skipped="s")
-    assert news_of(draft("completed", key="join:J")) is COMPLETED
-    assert news_of(draft("running")) is None
-    assert news_of(draft("skipped")) == skip_of(draft("skipped")) == News(skipped=cause("skipped"))
+    assert ending_of(draft("completed")) is COMPLETED
+    assert ending_of(draft("completed", failedBy="f")) is COMPLETED, "a task that ran hides what it got over"
+    assert ending_of(draft("completed", key="join:J", failedBy="f")) == Ending(failed="f")
+    assert ending_of(draft("completed", key="join:J", skippedBy="s")) == Ending(skipped="s")
+    assert ending_of(draft("completed", key="join:J")) is COMPLETED
+    assert ending_of(draft("running")) is None
+    assert ending_of(draft("skipped")) == skip_of(draft("skipped")) == Ending(skipped=cause("skipped"))
 
 
 @pytest.mark.parametrize(("name", "other"), [("failed", "skipped"), ("skipped", "failed")])
 def test_of_what_a_requirement_tells_the_first_is_kept(name: str, other: str) -> None:
     row = draft("unscheduled", optional='["later"]')
-    hear(row, "b", News(**{other: "x"}))
+    keep_ending(row, "b", Ending(**{other: "x"}))
     assert (row.text(f"{other}By"), row.text(f"{name}By")) == ("x", "")
-    hear(row, "b", News(**{name: "first"}))
-    hear(row, "c", News(**{name: "second"}))
-    hear(row, "d", COMPLETED)
+    keep_ending(row, "b", Ending(**{name: "first"}))
+    keep_ending(row, "c", Ending(**{name: "second"}))
+    keep_ending(row, "d", COMPLETED)
     assert (row.text(f"{other}By"), row.text(f"{name}By")) == ("x", "first")
     fresh = draft("unscheduled", optional='["later"]')
-    hear(fresh, "later", News("f", "s"))
+    keep_ending(fresh, "later", Ending("f", "s"))
     assert (fresh.text("failedBy"), fresh.text("skippedBy")) == ("", "")
 
 
 def test_whose_fault_a_skip_is() -> None:
     both = {"failedBy": cause("failed"), "skippedBy": cause("cancelled")}
-    assert skip_of(draft("skipped", **both)) == News(skipped=cause("failed"))
-    assert skip_of(draft("skipped", when="all-resolved", **both)) == News(skipped=cause("cancelled"))
-    assert skip_of(draft("skipped", skippedBy=cause("cancelled"))) == News(skipped=cause("cancelled"))
+    assert skip_of(draft("skipped", **both)) == Ending(skipped=cause("failed"))
+    assert skip_of(draft("skipped", when="all-resolved", **both)) == Ending(skipped=cause("cancelled"))
+    assert skip_of(draft("skipped", skippedBy=cause("cancelled"))) == Ending(skipped=cause("cancelled"))
     assert skip_resolution(draft("skipped", **both))["reason"] == "“a” failed"
     assert skip_resolution(draft("skipped", when="any-failed")) == {
         "skipped": True,

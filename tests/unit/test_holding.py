@@ -22,7 +22,7 @@ NIGHT = by_group("night")
 BEFORE, AGAIN = NOW - timedelta(seconds=1), NOW + timedelta(seconds=1)
 SENT = (Dispatch(A, 0, "default"),)
 SENT_AGAIN = (Dispatch(A, 1, "default"),)
-LATER = "somebody has asked for something else since"
+LATER = "something else has been requested since"
 
 
 def text(*holders: str) -> str:

@@ -102,7 +102,7 @@ def test_a_limit_that_is_so_already_wakes_what_waits_and_one_that_is_lowered_doe
     assert (again.answers[0].outcome, again.answers[0].reason) == (Outcome.REPEATED, "it is so already")
     assert Refill() in again.effects
     late = change(rows, 4, asked="2029").answers[0]
-    assert (late.outcome, late.reason) == (Outcome.STALE, "somebody has asked for something else since")
+    assert (late.outcome, late.reason) == (Outcome.STALE, "something else has been requested since")
     assert Refill() not in change(rows, 3).effects
     assert columns(apply(rows, change(rows, 0)), KEY)["max"] == limits.IN_FLIGHT_MAX
 

@@ -9,7 +9,15 @@ from taskgraph.model.columns import Value
 from taskgraph.model.errors import IntegrityError
 from taskgraph.model.ids import GRAPH, fork_reference, join_reference, row_key
 from taskgraph.protocol.context import Context, Dispatch, GraphEnded, GraphRevived
-from taskgraph.protocol.propagation import block, count_down, dispatch, finish, make_pending, tell_dependents, unblock
+from taskgraph.protocol.propagation import (
+    block,
+    count_down,
+    count_down_dependents,
+    dispatch,
+    finish,
+    make_pending,
+    unblock,
+)
 from taskgraph.protocol.rows import NeedRows, View
 from taskgraph.storage.tables import Row
 
@@ -83,7 +91,7 @@ def test_a_dispatch_names_run_and_target() -> None:
 def test_all_dependents_are_asked_for_at_once() -> None:
     made = context(row(ID, dependents=json.dumps([OTHER, JOIN, GRAPH])))
     with pytest.raises(NeedRows) as caught:
-        tell_dependents(made.view.named(ID), ID, made)
+        count_down_dependents(made.view.named(ID), ID, made)
     assert caught.value.keys == {f"task:{OTHER}", JOIN, GRAPH}
     assert made.view.changed() == []
 
@@ -94,7 +102,7 @@ def test_a_fork_speaks_for_its_task() -> None:
         row(FORK, dependents=json.dumps([ID]), state="pending"),
         row(ID, state="unscheduled", requiresLeft=json.dumps([OTHER])),
     )
-    tell_dependents(made.view.named(FORK), FORK, made)
+    count_down_dependents(made.view.named(FORK), FORK, made)
     assert made.view.named(ID).text("state") == "pending"
 
 
@@ -104,7 +112,7 @@ def test_a_join_speaks_for_itself() -> None:
         row(JOIN, dependents=json.dumps([other]), state="pending"),
         row(other, state="unscheduled", requiresLeft=json.dumps([JOIN, ID])),
     )
-    tell_dependents(made.view.named(JOIN), JOIN, made)
+    count_down_dependents(made.view.named(JOIN), JOIN, made)
     assert made.view.named(other).ids("requiresLeft") == [ID]
 
 
@@ -112,7 +120,7 @@ def test_a_dependent_that_does_not_exist_is_an_error() -> None:
     """Nobody decides on an absence: registration implies existence (P2, P9)."""
     made = context(row(ID, dependents=json.dumps([OTHER])), missing=(f"task:{OTHER}",))
     with pytest.raises(IntegrityError, match="missing"):
-        tell_dependents(made.view.named(ID), ID, made)
+        count_down_dependents(made.view.named(ID), ID, made)
     assert made.view.changed() == []
 
 

@@ -8,7 +8,7 @@ import pytest
 from taskgraph.protocol.rerun import FAILED_FOR_GOOD, Refusal, refusal
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
-GOING_ON = "its dependents have been told of the failure, as the graph goes on after failures"
+GOING_ON = "its dependents have acted on the failure, as the graph goes on after failures"
 PASSED = "its deadline 2026-01-01 12:00:00Z has passed, and ends every further run"
 
 

@@ -11,13 +11,13 @@ from taskgraph.model import limits
 from taskgraph.model.errors import InvalidInput, Refused
 from taskgraph.model.ids import row_key
 from taskgraph.model.messages import Rerun
-from taskgraph.protocol.rerun import DEADLINE_EXCEEDED, DEPENDENTS_TOLD, FAILED_FOR_GOOD, refusal
+from taskgraph.protocol.rerun import DEADLINE_EXCEEDED, DEPENDENTS_COUNTED, FAILED_FOR_GOOD, refusal
 from taskgraph.queries.values import TaskStatus
 
 _LOOK_SECONDS: Final = 0.1
 _REST_SECONDS: Final = 5.0  # without any message waiting, after which none is taken to be on its way
 _REMEDIES: Final = {
-    DEPENDENTS_TOLD: " (failurePolicy: continue); submit it again under another id",
+    DEPENDENTS_COUNTED: " (failurePolicy: continue); submit it again under another id",
     DEADLINE_EXCEEDED: "; give it another one, or none, first: taskgraph edit {} --task {} --deadline none",
 }
 
