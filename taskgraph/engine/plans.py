@@ -21,12 +21,13 @@ from taskgraph.model.ids import GRAPH, reference_of, row_key, task_id_of
 from taskgraph.protocol.context import Dispatch, Outcome
 from taskgraph.protocol.decide import Decision, decide, event_key
 from taskgraph.protocol.definitions import gathered, members_of
-from taskgraph.protocol.edit import EDITABLE, EditGraph, RefuseEdit
+from taskgraph.protocol.edit import EditGraph, RefuseEdit
 from taskgraph.protocol.edit_plan.names import Names, RefusedError
 from taskgraph.protocol.edit_plan.plan import EditPlan
 from taskgraph.protocol.edit_plan.snapshot import Snapshot
 from taskgraph.protocol.extension import request_key
 from taskgraph.protocol.extension_plan import ExtensionPlan, plan_steps, refusal_of
+from taskgraph.protocol.propagation import GOING
 from taskgraph.protocol.wiring import KnownGroup
 from taskgraph.queries.groups import group_names, group_rows
 from taskgraph.storage.tables import Change, Delete, Insert, Range, Replace, Row, query_all
@@ -101,7 +102,7 @@ async def plan_edit(
     if not isinstance(revision, int):
         raise IntegrityError(f"row {graph.key}: the revision is {revision!r}")
     state = graph.columns.get("state")
-    if state not in EDITABLE:
+    if state not in GOING:
         return RefuseEdit(request, revision, f"the graph is {state}; only one that runs or is blocked is edited")
     if document.if_revision is not None and document.if_revision != revision:
         reason = f"the revision of the graph is {revision}, not {document.if_revision}: look at it again"

@@ -40,11 +40,11 @@ from taskgraph.model.utf16 import utf16_units
 from taskgraph.protocol import notices
 from taskgraph.protocol.context import Outcome
 from taskgraph.protocol.definitions import SCHEMA, SCHEMA_OF_CONDITIONS, first_deadline, moment, schema_for
-from taskgraph.protocol.edit import EDITABLE
-from taskgraph.protocol.extension import EXTENDABLE, RESUME, is_deferring, not_extendable, request_key
+from taskgraph.protocol.extension import RESUME, is_deferring, not_extendable, request_key
 from taskgraph.protocol.extension_plan import ADD_TASKS, EDIT, request_rows, row_bytes
 from taskgraph.protocol.layout import GraphLayout, name_mapping_rows
 from taskgraph.protocol.lifecycle import Start
+from taskgraph.protocol.propagation import GOING
 from taskgraph.protocol.rows import Draft
 from taskgraph.storage.tables import Change, Insert, Merge, Range, Row, Tables, pages
 
@@ -508,7 +508,7 @@ async def extend(
         asked = head.columns["state"] if head is not None else ""
         if asked == "done":
             return Extension(graph_id, request, "done")
-        if (state := str(graph.columns["state"])) not in EXTENDABLE and asked != "accepted":
+        if (state := str(graph.columns["state"])) not in GOING and asked != "accepted":
             raise Refused(f"graph {graph_id}: {not_extendable(state)}", "not-running")
         if registered := notices.registrations({}, document.tasks.values()):
             await register(handlers.records.tables, graph_id, registered, handlers.clock.now())
@@ -529,7 +529,7 @@ async def edit(handlers: Handlers, graph_id: str, document: EditDocument, *, req
         done = head is not None and head.columns["state"] == "done"
         if done and (once or await still_holds(handlers.records, graph_id, graph, document)):
             return Extension(graph_id, request, "done")
-        if (state := graph.columns["state"]) not in EDITABLE:
+        if (state := graph.columns["state"]) not in GOING:
             raise Refused(f"graph {graph_id} is {state}; only one that runs or is blocked is edited", "not-running")
         state = await _stage(handlers, graph_id, head, request, document.text, digest, len(document.updates), EDIT)
         return Extension(graph_id, request, state)

@@ -22,7 +22,7 @@ from taskgraph.model.ids import GRAPH, reference_of, row_key, value
 from taskgraph.model.messages import Cancel
 from taskgraph.model.states import GraphState, TaskState
 from taskgraph.protocol.conditions import failure_of, goes_on
-from taskgraph.protocol.context import CANCELLED, Asks, Cancelling, Context, GraphEnded, Outcome, Rules, Stop, Verdict
+from taskgraph.protocol.context import CANCELLED, Cancelling, Context, GraphEnded, Item, Outcome, Rules, Stop, Verdict
 from taskgraph.protocol.propagation import block, count_down_dependents, ended_at, fence, leave, resolution_text
 from taskgraph.protocol.rows import Draft
 
@@ -35,7 +35,7 @@ _KEPT: Final = ("exitCode", "logsUrl", "resultUrl")  # of what a worker reports:
 
 
 @dataclass(frozen=True, slots=True)
-class CancelGraph:
+class CancelGraph(Item):
     """Fence the graph off. code: for the resolutions of its tasks. at_once: do not wait for runs."""
 
     reason: str
@@ -44,7 +44,7 @@ class CancelGraph:
 
 
 @value
-class CancelTask:
+class CancelTask(Item):
     """A task is not to run, or not to go on.
 
     reruns: how often the task had been rerun by hand at the time of the request; one that was rerun since is left
@@ -61,13 +61,10 @@ class CancelTask:
 
 
 @dataclass(frozen=True, slots=True)
-class PublishCancelled:
+class PublishCancelled(Item):
     """Nothing of the graph is unresolved. tasks: how many there are, where an extension was cut off; else None."""
 
     tasks: int | None = None
-
-
-CancelItem = CancelGraph | CancelTask | PublishCancelled
 
 
 def cancel_graph(item: CancelGraph, context: Context) -> Verdict:
@@ -218,10 +215,9 @@ def _state_fact(task: Draft, context: Context, reason: str, code: str, *, event:
     context.event(event, **fields)
 
 
-def _asks(message: Cancel) -> list[CancelTask]:
+def items_of(message: Cancel) -> list[CancelTask]:
     reason = message.reason or BY_HAND
     return [CancelTask(task, reason, reruns=reruns, at_once=message.terminate) for task, reruns in message.tasks]
 
 
 RULES: Final[Rules] = {CancelGraph: cancel_graph, CancelTask: cancel_task, PublishCancelled: publish_cancelled}
-ASKS: Final[Asks] = {Cancel: _asks}

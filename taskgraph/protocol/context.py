@@ -21,6 +21,12 @@ FAIL_FAST: Final = FailurePolicy.FAIL_FAST.value
 """Code of a resolution: another task failed for good, and the rest was cancelled (failure policy)."""
 
 
+class Item:
+    """A thing that has happened, or is asked for: `decide.RULES` has a rule for each kind."""
+
+    __slots__ = ()
+
+
 @value
 class Dispatch:
     """Effect: send the message that this run of a task is ready to the queue of its target; repeated freely (D9).
@@ -247,6 +253,3 @@ Rule = Callable[[Any, Context], Verdict]
 
 Rules = Mapping[type, Rule]
 """The rule for each type of item."""
-
-Asks = Mapping[type, Callable[[Any], list[Any]]]
-"""What a message asks of tasks, as items, for each type of message."""

@@ -24,16 +24,16 @@ Two properties hold for every item, and the tests check them:
            finished | cancelled | blocked ── fenced off ──▶ deleting ── nothing is left ──▶ deleted (a tombstone)
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final
+from typing import Any, Final
 
 from taskgraph.model import limits
 from taskgraph.model.columns import Value
 from taskgraph.model.errors import IntegrityError, TaskgraphError
 from taskgraph.model.ids import is_relay, value
-from taskgraph.model.messages import Message
+from taskgraph.model.messages import Cancel, HoldBack, Message, Prioritize, Rerun, TaskCompleted, TaskFailed
 from taskgraph.model.priorities import COLUMN, level_of, rank
 from taskgraph.model.states import TaskState
 from taskgraph.protocol import (
@@ -50,6 +50,7 @@ from taskgraph.protocol import (
     stall,
 )
 from taskgraph.protocol.context import Context, ContextMark, Dispatch, Effect, NoRoom, Outcome, Refill, Rule, Take
+from taskgraph.protocol.context import Item as Item  # for those who call `decide`
 from taskgraph.protocol.definitions import SCHEMA
 from taskgraph.protocol.propagation import is_held
 from taskgraph.protocol.relays import Fire, Skip
@@ -64,20 +65,6 @@ EVENT_CHARS_MAX: Final = 30_000
 _PENDING: Final = TaskState.PENDING.value  # as plain text: comparing with a member takes ten times as long
 _ROW_BYTES: Final = 100  # what a commit adds to each row: its keys, and the id of the operation
 _ESCAPED_BYTES_MAX: Final = 12  # of a character, as a store is sent it: two escaped halves
-
-Item = (
-    runs.RunItem
-    | relays.RelayItem
-    | lifecycle.LifecycleItem
-    | leases.SetRight
-    | cancel.CancelItem
-    | pause.HoldItem
-    | prioritize.PrioritizeTask
-    | set_limit.LimitItem
-    | stall.StallItem
-    | extension.ExtensionItem
-    | edit.EditItem
-)
 
 
 @value
@@ -259,10 +246,17 @@ RULES: Final[dict[type, Rule]] = {  # for each type of item
     **extension.RULES,
     **edit.RULES,
 }
-_ASKS: Final = {**runs.ASKS, **cancel.ASKS, **pause.ASKS, **prioritize.ASKS}
+_ITEMS_OF: Final[Mapping[type, Callable[[Any], Sequence[Item]]]] = {
+    TaskCompleted: runs.completions_of,
+    TaskFailed: runs.failures_of,
+    Rerun: runs.reruns_of,
+    Cancel: cancel.items_of,
+    HoldBack: pause.items_of,
+    Prioritize: prioritize.items_of,
+}
 
 
-def asked(message: Message) -> list[Item]:
-    """A message as items about the tasks that it names; [] for one that takes commits of its own."""
-    asks = _ASKS.get(type(message))
-    return asks(message) if asks is not None else []
+def asked(message: Message) -> Sequence[Item]:
+    """A message as items about the tasks that it names; none for one that takes commits of its own."""
+    items = _ITEMS_OF.get(type(message))
+    return items(message) if items is not None else ()

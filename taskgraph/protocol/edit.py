@@ -1,16 +1,13 @@
-"""Editing a graph while it runs: the rule by which a task that has not started is changed, or taken away.
+"""Editing a graph while it runs: how a task that has not started is changed, or taken away.
 
-What this room is for: an edit is one request row, `staged → done` or `refused`, and one commit with one fact. It was
-planned for one revision of the graph, and holds for no other: whatever adds, takes away or moves an edge raises the
-revision on the graph row, so the edges of the plan are those of the rows. States go on meanwhile, so they are looked at
-again here. What each edit does is laid out by row (`protocol.edit_plan`); what follows from it follows by the rules
-that all others go by: a row that waits for nothing any more is made ready, passed on, skipped or finished. It never
-does I/O and never validates documents.
+An edit is one request row, `staged → done` or `refused`, and one commit. It was planned for one revision of the graph
+(`protocol.edit_plan`), and whatever adds, removes or moves an edge raises the revision, so the edges of the plan are
+those of the rows. States go on meanwhile, so they are checked here.
 
-A worker may hold the definition of a task that is edited: in a message, in its stock, or read a moment ago. So each
-edit writes on the row in which revision it was (`edited`), a claim says of which one its definition is, and a claim of
-another is stale. A task that is added under a label that was taken away has the revision of that (`deletedIn` of the
-graph), so that no word about its predecessor fits it.
+A worker may hold the definition of a task that is edited: in a message, in its stock, or just read. So each edit writes
+its revision on the row (`edited`), a claim names that of its definition, and a claim of another is stale. A task that
+is added under the label of a deleted one has the revision of the deletion (`deletedIn` of the graph), so that no
+message about its predecessor fits it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,13 +18,13 @@ from taskgraph.model import limits
 from taskgraph.model.columns import Value
 from taskgraph.model.facts import EVERY_ROW
 from taskgraph.model.ids import GRAPH, join_reference, row_key
-from taskgraph.model.states import GraphState, TaskState
+from taskgraph.model.states import TaskState
 from taskgraph.protocol.conditions import goes_on
-from taskgraph.protocol.context import Context, Outcome, Rules, Verdict
+from taskgraph.protocol.context import Context, Item, Outcome, Rules, Verdict
 from taskgraph.protocol.definitions import SCHEMA
 from taskgraph.protocol.extension import await_leaves, known_ending, refuse, register, request_key
 from taskgraph.protocol.pause import set_active
-from taskgraph.protocol.propagation import count_down
+from taskgraph.protocol.propagation import GOING, count_down
 from taskgraph.protocol.rerun import FAILED_FOR_GOOD
 from taskgraph.protocol.rows import Draft
 from taskgraph.protocol.wiring import Link, relay_row
@@ -36,24 +33,22 @@ from taskgraph.storage.tables import Insert
 NOTHING: Final = "it changes nothing"
 
 UNCHANGED: Final = "unchanged"
-"""Column of a request: what it asks for was so already, and no revision was made for it."""
+"""Column of a request: all that it asks for was so already, and no revision was made for it."""
 
 EDITED: Final = "edited"
-"""Column of a task: the revision of the graph in which its definition was written, if it was not the submission."""
+"""Column of a task: the revision in which its definition was edited."""
 
 DELETED_IN: Final = "deletedIn"
-"""Column of the graph: the revision in which tasks were taken away last."""
-
-EDITABLE: Final = (GraphState.RUNNING.value, GraphState.BLOCKED.value)
+"""Column of the graph: the revision in which tasks were deleted last."""
 
 
 @dataclass(frozen=True, slots=True)
 class TaskEdit:
-    """What becomes of one task that has not started, or has failed for good.
+    """Changes to one task that has not started, or has failed for good.
 
-    columns, clear: set on its row, and taken off it. requires: references that it names from now on, None for those
-    that it names; optional: those of them that do not matter. active: None for as it is. again: its condition is to be
-    asked anew, as it is another. ended: the run in which it had failed for good, None if it had not started.
+    columns, clear: set on its row, and removed from it. requires: new references, None for no change; optional: those
+    of them that need not succeed. active: None for no change. again: its condition is another, and is evaluated anew.
+    ended: the run in which it had failed for good, None if it had not started.
     """
 
     task_id: str
@@ -67,13 +62,13 @@ class TaskEdit:
 
 
 @dataclass(frozen=True, slots=True)
-class EditGraph:
-    """Change and take away tasks that have not started, all in one commit.
+class EditGraph(Item):
+    """Change and delete tasks that have not started, all in one commit.
 
-    revision: of the graph that this was planned for. delete: keys of rows that go. cut: (row, reference): the row does
-    not tell it any more. lost: (row, name): the row does not wait for that any more. links: who tells whom from now on.
-    leaves: rows that tell nobody any more. inserts: new rows. columns: further columns to set, by row. tasks, edges:
-    how many more there are. told: what the journal says.
+    revision: of the graph that this was planned for. delete: keys of rows. cut: (row, reference): a dependent that the
+    row loses. lost: (row, name): a requirement that the row loses. links: new dependents. leaves: rows without
+    dependents from now on. inserts: new rows. columns: further columns to set, by row. tasks, edges: how many more
+    there are. fact: fields of the event.
     """
 
     request: str
@@ -88,7 +83,7 @@ class EditGraph:
     columns: tuple[tuple[str, Mapping[str, Value]], ...]
     tasks: int
     edges: int
-    told: Mapping[str, Any]
+    fact: Mapping[str, Any]
 
     @property
     def changes_nothing(self) -> bool:
@@ -97,15 +92,12 @@ class EditGraph:
 
 
 @dataclass(frozen=True, slots=True)
-class RefuseEdit:
-    """The graph, or what it holds, forbids the edit. revision: of the graph that was looked at."""
+class RefuseEdit(Item):
+    """The graph, or its rows, forbid the edit. revision: of the graph that was looked at."""
 
     request: str
     revision: int
     reason: str
-
-
-EditItem = EditGraph | RefuseEdit
 
 
 def has_started(task: Draft) -> str:
@@ -132,14 +124,12 @@ def not_editable(task: Draft, graph: Draft) -> str:
     if task.text("state") not in FAILED_FOR_GOOD or task.text("cancel"):
         return has_started(task)
     if goes_on(graph):
-        return (
-            f"“{task.text('label')}” has ended, and its dependents have acted on it, as the graph goes on after failures"
-        )
+        label = task.text("label")
+        return f"“{label}” has ended, and its dependents have acted on it, as the graph goes on after failures"
     return ""
 
 
 def refuse_edit(item: RefuseEdit, context: Context) -> Verdict:
-    """Answer a request with no; nothing else has been written for it."""
     head = context.view.get(request_key(item.request))
     if head.text("state") != "staged":
         return Outcome.REPEATED, item.reason
@@ -149,13 +139,12 @@ def refuse_edit(item: RefuseEdit, context: Context) -> Verdict:
 
 
 def edit_graph(item: EditGraph, context: Context) -> Verdict:
-    """All of an edit, or nothing: gives the outcome and, where it is refused, why."""
     view = context.view
     view.require(_keys(item))
     graph, head = view.get(GRAPH), view.get(request_key(item.request))
     if head.text("state") != "staged":
         return Outcome.REPEATED, ""
-    if graph.text("state") not in EDITABLE:
+    if graph.text("state") not in GOING:
         return refuse(head, context, f"the graph is {graph.text('state')}; only one that runs or is blocked is edited")
     if graph.integer("revision") != item.revision or graph.text("extending"):
         return Outcome.STALE, "the graph has changed since"
@@ -176,7 +165,7 @@ def edit_graph(item: EditGraph, context: Context) -> Verdict:
     _apply(item, graph, context)
     _answer(head, context, item.revision + 1)
     if head.integer("tasks") != len(item.edits):
-        head.set("tasks", len(item.edits))  # of those that were named, these are others now
+        head.set("tasks", len(item.edits))  # fewer may change than were named
     rows = len(view.changed()) + 1
     if rows > limits.COMMIT_CHANGES_MAX:
         view.rollback(mark)
@@ -191,16 +180,15 @@ def _answer(head: Draft, context: Context, revision: int) -> None:
     head.set("answered", context.now)
     head.set("revision", revision)
     if head.value(UNCHANGED):
-        head.set(UNCHANGED, False)  # of the time before
+        head.set(UNCHANGED, False)  # from an earlier attempt
 
 
 def too_many_rows(rows: int) -> str:
-    """Why an edit that writes so many rows is refused."""
     return f"it writes {rows} rows, and one commit takes {limits.COMMIT_CHANGES_MAX}: split it"
 
 
 def _keys(item: EditGraph) -> list[str]:
-    """The rows without which nothing can be said."""
+    """All rows that the edit rests on."""
     references = [each.task_id for each in item.edits]
     references += [each for one in item.edits for each in one.requires or ()]
     references += [holder for holder, _ in item.cut]
@@ -233,7 +221,7 @@ def _apply(item: EditGraph, graph: Draft, context: Context) -> None:
     graph.set("revision", revision)
     if any(key.startswith("task:") for key in item.delete):
         graph.set(DELETED_IN, revision)
-    context.event("graph-edited", about=EVERY_ROW, request=item.request, revision=revision, **item.told)
+    context.event("graph-edited", about=EVERY_ROW, request=item.request, revision=revision, **item.fact)
     for edit in item.edits:
         _go_on(edit, context)
     for below, name in item.lost:
@@ -241,7 +229,7 @@ def _apply(item: EditGraph, graph: Draft, context: Context) -> None:
 
 
 def _rewrite(edit: TaskEdit, revision: int, context: Context) -> None:
-    """What the edit says of one task, before anything follows from it."""
+    """The changes to one task, before anything follows from them."""
     key = row_key(edit.task_id)
     context.view.clear(key, edit.clear)
     task = context.view.get(key)
@@ -251,7 +239,7 @@ def _rewrite(edit: TaskEdit, revision: int, context: Context) -> None:
     if edit.active is not None:
         set_active(task, edit.active, context)
     if edit.requires is not None:
-        # From the beginning: what it has heard may have come from those that it does not require any more.
+        # From the beginning: failures and skips may have come from what it does not require any more.
         task.set_ids("requires", edit.requires)
         task.set_ids("requiresLeft", edit.requires)
         for name in ("failedBy", "skippedBy"):
@@ -266,7 +254,7 @@ def _rewrite(edit: TaskEdit, revision: int, context: Context) -> None:
 def _go_on(edit: TaskEdit, context: Context) -> None:
     """What follows for one task: it waits, or stands ready and is sent again, or is to be skipped.
 
-    One that has failed for good counts from its next rerun on; what it requires is never another.
+    The change to one that has failed for good counts from its next rerun on; its requirements do not change.
     """
     for name in edit.requires or ():
         ending = known_ending(context.view.named(name), context)
@@ -277,7 +265,7 @@ def _go_on(edit: TaskEdit, context: Context) -> None:
 
 
 def _await(item: EditGraph, graph: Draft, context: Context) -> None:
-    """Let the graph wait for what tells nobody any more; what has ended need not be waited for."""
+    """Let the graph wait for rows that have no dependents any more, unless they have ended."""
     view = context.view
     leaves: list[str] = []
     for each in item.leaves:
@@ -288,18 +276,18 @@ def _await(item: EditGraph, graph: Draft, context: Context) -> None:
             row.set_ids("dependents", [*row.ids("dependents"), GRAPH])
     if not leaves:
         return
-    told, top = GRAPH, None
+    above, top = GRAPH, None
     if len(graph.ids("requires")) + len(leaves) > limits.GRAPH_REQUIRES_MAX:
-        told = join_reference(GRAPH, item.request)
-        top = relay_row(told, leaves, [GRAPH], graph.integer("schema") or SCHEMA)
+        above = join_reference(GRAPH, item.request)
+        top = relay_row(above, leaves, [GRAPH], graph.integer("schema") or SCHEMA)
     await_leaves(top, leaves, graph, context)
     for each in leaves:
         row = view.named(each)
-        row.set_ids("dependents", [*row.ids("dependents"), told])
+        row.set_ids("dependents", [*row.ids("dependents"), above])
 
 
 def listed(names: Sequence[str]) -> str:
-    """Some names for a person, the rest by number."""
+    """Up to five names for a person, the rest by number."""
     shown = ", ".join(f"“{name}”" for name in sorted(names)[:5])
     return shown if len(names) <= 5 else f"{shown} and {len(names) - 5} more"
 

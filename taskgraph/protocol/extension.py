@@ -1,12 +1,10 @@
 """Adding tasks to a graph that runs: the rules of each step (P8, P9).
 
-What this room is for: an extension is one request row with a state and a cursor, `staged → accepted → done`, or
-`refused`. A small one is a single commit. A larger one goes: *accept* (the graph row waits for a gathering join from
-now on, so the graph cannot finish before the new tasks), *insert* (dependents before what they require, so nobody who
-completes meets a missing row), *link* (register as dependent of tasks that were there before, and count down at once
-those that are resolved: same commit, both rows under their etags), *finish*. The cursor moves in the same commit as
-each step's rows, so any number of handlers may push the same extension on. It never does I/O and never validates
-documents.
+An extension is one request row with a state and a cursor, `staged → accepted → done`, or `refused`. A small one is a
+single commit. A larger one goes: *accept* (the graph row waits for a gathering join from now on, so the graph cannot
+finish before the new tasks), *insert* (dependents before what they require, so that no completion meets a missing row),
+*link* (register as dependent of older tasks, and count down those that are resolved, in the same commit), *finish*. The
+cursor moves in the commit of each step's rows, so any number of handlers may work on one extension.
 """
 
 import json
@@ -19,35 +17,31 @@ from taskgraph.model.columns import Value
 from taskgraph.model.errors import IntegrityError
 from taskgraph.model.ids import GRAPH, fork_reference, ids_text, reference_of, row_key
 from taskgraph.model.json_strict import compact_json
-from taskgraph.model.states import PAUSED, GraphState, TaskState
+from taskgraph.model.states import PAUSED, TaskState
 from taskgraph.protocol.conditions import COMPLETED, Ending, ending_of, goes_on
-from taskgraph.protocol.context import Context, Outcome, Rules, Verdict
+from taskgraph.protocol.context import Context, Item, Outcome, Rules, Verdict
 from taskgraph.protocol.definitions import SCHEMA
-from taskgraph.protocol.propagation import DEFERRED, count_down, dispatch
+from taskgraph.protocol.propagation import DEFERRED, GOING, count_down, dispatch
 from taskgraph.protocol.rows import Draft
 from taskgraph.protocol.wiring import Link, relay_row
 from taskgraph.storage.tables import Insert
 
-EXTENDABLE: Final = (GraphState.RUNNING.value, GraphState.BLOCKED.value)
-
 WAITS_FOR: Final = "waitsFor"
-"""Column of a request: what it waits for before it is made, "" for nothing."""
+"""Column of a request: what it waits for, "" for nothing."""
 
 RESUME: Final = "resume"
 
 
 def request_key(request: str) -> str:
-    """Row key of a request's head row."""
     return f"request:{request}"
 
 
 @dataclass(frozen=True, slots=True)
-class AcceptExtension:
-    """Take an extension on. whole: rows and links go into this very commit; otherwise later steps bring them.
+class AcceptExtension(Item):
+    """Accept an extension. whole: rows and links go into this very commit; otherwise later steps bring them.
 
-    revision: of the graph that it was planned for; with another one it must be planned again.
-    columns: further columns of the graph row to set (its nameMapping). told: what the journal says of it.
-    held: holders that come with it, of groups that it brings in inactive.
+    revision: of the graph that it was planned for; with another one it must be planned again. columns: of the graph row
+    to set (its nameMapping). fact: fields of the event. held: holders of the groups that it brings in inactive.
     """
 
     request: str
@@ -60,19 +54,19 @@ class AcceptExtension:
     rows: tuple[Insert, ...]
     links: tuple[Link, ...]
     columns: Mapping[str, Value]
-    told: Mapping[str, Any] = field(default_factory=dict)
+    fact: Mapping[str, Any] = field(default_factory=dict)
     held: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class DeferExtension:
+class DeferExtension(Item):
     """The graph is paused: the extension is made when it is resumed, and the graph does not finish before."""
 
     request: str
 
 
 @dataclass(frozen=True, slots=True)
-class RefuseExtension:
+class RefuseExtension(Item):
     """The graph, or what it holds, forbids the extension."""
 
     request: str
@@ -80,8 +74,8 @@ class RefuseExtension:
 
 
 @dataclass(frozen=True, slots=True)
-class InsertRows:
-    """Insert the rows from `cursor` on."""
+class InsertRows(Item):
+    """The rows of the extension from `cursor` on."""
 
     request: str
     cursor: int
@@ -89,7 +83,7 @@ class InsertRows:
 
 
 @dataclass(frozen=True, slots=True)
-class LinkTasks:
+class LinkTasks(Item):
     """Register dependents of existing tasks; `cursor` counts on from the inserted rows."""
 
     request: str
@@ -98,27 +92,23 @@ class LinkTasks:
 
 
 @dataclass(frozen=True, slots=True)
-class FinishExtension:
+class FinishExtension(Item):
     """Every row is in and linked."""
 
     request: str
 
 
-ExtensionItem = AcceptExtension | DeferExtension | RefuseExtension | InsertRows | LinkTasks | FinishExtension
-
-
 def accept_extension(item: AcceptExtension, context: Context) -> Verdict:
     """Guard: from here on the graph waits for the new tasks. Refused unless the graph runs or is blocked.
 
-    A blocked graph waits for more then, and stays blocked by what failed. In a paused one nothing is made (see
-    `defer_extension`).
+    A blocked graph stays blocked. In a paused one nothing is made (see `defer_extension`).
     """
     view = context.view
     view.require((GRAPH, request_key(item.request)))
     graph, head = view.get(GRAPH), view.get(request_key(item.request))
     if head.text("state") != "staged":
         return Outcome.REPEATED, ""
-    if graph.text("state") not in EXTENDABLE:
+    if graph.text("state") not in GOING:
         _refuse(head, context, not_extendable(graph.text("state")))
         return Outcome.REFUSED, ""
     if PAUSED in graph.ids("held"):
@@ -138,29 +128,28 @@ def accept_extension(item: AcceptExtension, context: Context) -> Verdict:
         _insert(item.rows, context)
         for number, link in enumerate(item.links):
             _link(link, f"{item.request}-{number}", context)
-        _done(head, item.tasks, item.told, context)
+        _done(head, item.tasks, item.fact, context)
     else:
         graph.set("extending", item.request)
         head.set("state", "accepted")
         head.set("cursor", 0)
         head.set("tasks", item.tasks)
-        if item.told:
-            head.set("told", compact_json(item.told))
+        if item.fact:
+            head.set("told", compact_json(item.fact))
     return Outcome.APPLIED, ""
 
 
 def not_extendable(state: str) -> str:
-    """Why a graph in this state takes no extension."""
     return f"the graph is {state}; only one that runs or is blocked can be extended"
 
 
 def is_deferring(graph: Draft) -> bool:
-    """Whether an extension of the graph is made later: it is paused, and may go on."""
-    return graph.text("state") in EXTENDABLE and PAUSED in graph.ids("held")
+    """Whether an extension of the graph is made later, as it is paused."""
+    return graph.text("state") in GOING and PAUSED in graph.ids("held")
 
 
 def defer_extension(item: DeferExtension, context: Context) -> Verdict:
-    """Let a paused graph wait for a request: it is made at `resume`, so the graph must not finish before."""
+    """A paused graph must not finish before the extensions that are made at its `resume`."""
     graph, head = context.view.get(GRAPH), context.view.get(request_key(item.request))
     if head.text("state") != "staged":
         return Outcome.REPEATED, ""
@@ -188,7 +177,6 @@ def _not_deferred(head: Draft, graph: Draft) -> bool:
 
 
 def refuse(head: Draft, context: Context, reason: str) -> Verdict:
-    """Write on a request that the answer is no."""
     head.set("state", "refused")
     head.set("reason", reason[: limits.REASON_CHARS_MAX])
     head.set("answered", context.now)
@@ -196,7 +184,7 @@ def refuse(head: Draft, context: Context, reason: str) -> Verdict:
 
 
 def refuse_extension(item: RefuseExtension, context: Context) -> Verdict:
-    """Answer a request with no; nothing else has been written for it. A graph that waited for it alone is finished."""
+    """Nothing else has been written for the request. A graph that waited for it alone is finished."""
     head = context.view.get(request_key(item.request))
     if head.text("state") != "staged":
         return Outcome.REPEATED, item.reason
@@ -210,7 +198,7 @@ def _refuse(head: Draft, context: Context, reason: str) -> Verdict:
 
 
 def await_leaves(top: Insert | None, leaves: Sequence[str], graph: Draft, context: Context) -> None:
-    """Let the graph wait for leaves, or for the join that gathers them. It is not finished before."""
+    """Let the graph wait for leaves, or for the join that gathers them."""
     requires, left = graph.ids("requires"), graph.ids("requiresLeft")
     if top is None:
         leaves = list(leaves)
@@ -220,9 +208,9 @@ def await_leaves(top: Insert | None, leaves: Sequence[str], graph: Draft, contex
         if len(requires) + 1 > limits.GRAPH_REQUIRES_MAX:
             requires = left  # what is fulfilled need not be named any more
         if len(requires) + 1 > limits.GRAPH_REQUIRES_MAX:
-            # The new join takes an old leaf under it, mostly one that is a join, and its place on the graph row: so
-            # their degree stays bounded.
-            old, row = _one_that_tells(GRAPH, left, context)
+            # The new join takes the place of an old leaf on the graph row, mostly of a join, and waits for it: so the
+            # degree stays bounded.
+            old, row = _graph_leaf(left, context)
             row.set_ids("dependents", [reference if each == GRAPH else each for each in row.ids("dependents")])
             below = [*_ids(top, "requires"), old]
             top = Insert(top.key, {**top.columns, "requires": ids_text(below), "requiresLeft": ids_text(below)})
@@ -233,11 +221,11 @@ def await_leaves(top: Insert | None, leaves: Sequence[str], graph: Draft, contex
     graph.set_ids("requiresLeft", [*left, *leaves])
 
 
-def _one_that_tells(reference: str, told_by: Sequence[str], context: Context) -> tuple[str, Draft]:
-    """A row, of a join if there is one, that names this among its own dependents, and not by way of a fork."""
-    for each in sorted(told_by, key=lambda each: not each.startswith("join:")):
+def _graph_leaf(references: Sequence[str], context: Context) -> tuple[str, Draft]:
+    """A row, of a join if there is one, that names the graph among its own dependents, and not by way of a fork."""
+    for each in sorted(references, key=lambda each: not each.startswith("join:")):
         row = context.view.named(each)
-        if reference in row.ids("dependents"):
+        if GRAPH in row.ids("dependents"):
             return each, row
     raise IntegrityError("the graph row names more tasks than it may")
 
@@ -255,7 +243,6 @@ def _step(request: str, cursor: int, context: Context) -> Draft | None:
 
 
 def insert_rows(item: InsertRows, context: Context) -> Verdict:
-    """Insert one chunk, and move the cursor in the same commit."""
     head = _step(item.request, item.cursor, context)
     if head is None:
         return Outcome.STALE, ""
@@ -272,7 +259,6 @@ def _insert(rows: Sequence[Insert], context: Context) -> None:
 
 
 def link_tasks(item: LinkTasks, context: Context) -> Verdict:
-    """Register dependents of tasks that were there before, and move the cursor in the same commit."""
     head = _step(item.request, item.cursor, context)
     if head is None:
         return Outcome.STALE, ""
@@ -292,14 +278,14 @@ def _link(link: Link, stamp: str, context: Context) -> None:
 
 
 def portions(links: Iterable[Link]) -> Iterator[Link]:
-    """The same edges, no more of them in one link than `register` takes at once."""
+    """The same edges, in links of no more of them than `register` takes at once."""
     for link in links:
         for start in range(0, len(link.references), limits.LINK_REFERENCES_MAX):
             yield Link(link.task_id, link.references[start : start + limits.LINK_REFERENCES_MAX])
 
 
 def register(link: Link, stamp: str, context: Context) -> Ending | None:
-    """Name dependents on the row of what they come to require; gives what they are to be told of it at once."""
+    """Name dependents on the row of what they now require; gives how that has ended, if it has (`known_ending`)."""
     task = context.view.named(link.task_id)
     ending = known_ending(task, context)
     have = task.ids("dependents")
@@ -315,27 +301,26 @@ def register(link: Link, stamp: str, context: Context) -> Ending | None:
 
 
 def known_ending(task: Draft, context: Context) -> Ending | None:
-    """What those that come to require a task are told of it at once; None while nothing is."""
+    """How a task has ended, for new dependents; None if it has not, or may be rerun."""
     ending = ending_of(task)
     if ending is None or ending is COMPLETED or goes_on(context.view.get(GRAPH)):
         return ending
-    return None  # it may be rerun
+    return None
 
 
 def finish_extension(item: FinishExtension, context: Context) -> Verdict:
-    """Close the request and let the next extension begin."""
     view = context.view
     view.require((GRAPH, request_key(item.request)))
     head, graph = view.get(request_key(item.request)), view.get(GRAPH)
     if head.text("state") != "accepted":
         return Outcome.REPEATED, ""
     graph.set("extending", "")
-    _done(head, head.integer("tasks"), told_of(head.text("told")), context)
+    _done(head, head.integer("tasks"), _fact_of(head.text("told")), context)
     return Outcome.APPLIED, ""
 
 
-def told_of(text: str) -> Mapping[str, Any]:
-    """What a request says that the journal is to say; nothing where an older version accepted it."""
+def _fact_of(text: str) -> Mapping[str, Any]:
+    """Fields of the event, from the request row; none where an older version accepted the extension."""
     try:
         found = json.loads(text or "{}")
     except ValueError:
@@ -343,10 +328,10 @@ def told_of(text: str) -> Mapping[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _done(head: Draft, tasks: int, told: Mapping[str, Any], context: Context) -> None:
+def _done(head: Draft, tasks: int, fact: Mapping[str, Any], context: Context) -> None:
     head.set("state", "done")
     head.set("answered", context.now)
-    context.event("graph-extended", request=head.key.removeprefix("request:"), tasks=tasks, **told)
+    context.event("graph-extended", request=head.key.removeprefix("request:"), tasks=tasks, **fact)
 
 
 RULES: Final[Rules] = {

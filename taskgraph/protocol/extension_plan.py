@@ -1,7 +1,7 @@
-"""Plan an extension: what forbids it, the rows that it comes to, and its next step (rules: `protocol.extension`).
+"""Plan an extension: what forbids it, its rows, and its next step (rules: `protocol.extension`).
 
 A plan is valid for one revision of the graph. Once the extension is accepted no other can be, so every later plan of
-it, at whatever cursor, lays out the same rows in the same order.
+it, at whatever cursor, has the same rows in the same order.
 """
 
 import json
@@ -24,7 +24,6 @@ from taskgraph.protocol.concurrency import scopes_of
 from taskgraph.protocol.definitions import SCHEMA, first_deadline, schema_for, split_text, spread
 from taskgraph.protocol.edit import DELETED_IN, EDITED, listed
 from taskgraph.protocol.extension import (
-    EXTENDABLE,
     AcceptExtension,
     FinishExtension,
     InsertRows,
@@ -35,6 +34,7 @@ from taskgraph.protocol.extension import (
     request_key,
 )
 from taskgraph.protocol.layout import GRAPH_DIRECT_MAX, Layout, lay_out, name_mapping_rows
+from taskgraph.protocol.propagation import GOING
 from taskgraph.protocol.wiring import KnownGroup, Link
 from taskgraph.storage.checks import sent_bytes
 from taskgraph.storage.tables import Insert, Row
@@ -44,11 +44,8 @@ EDIT: Final = "edit"
 """Kinds of requests, as their rows name them."""
 
 _STEP_ROWS_MAX: Final = 96
-_TOLD_CHARS_MAX: Final = 10_000  # of what the journal says of one extension
-
-_STEP_BYTES_MAX: Final = 2_500_000
-"""Of the rows that a step inserts, unless it is a single one; what else it writes (the head, the graph row, links, the
-journal) takes less than is left of a commit."""
+_STEP_BYTES_MAX: Final = 2_500_000  # of its new rows: the head, the graph row, links and the event fit beside them
+_FACT_CHARS_MAX: Final = 10_000  # of the labels in the event of one extension
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,13 +63,13 @@ class ExtensionPlan:
     refusal: str = ""
     held: tuple[str, ...] = ()
 
-    def _told(self) -> Mapping[str, Any]:
-        """What the journal says of it: the labels of the new tasks, within its bounds."""
+    def _fact(self) -> Mapping[str, Any]:
+        """Fields of the event: the labels of the new tasks, within their bounds."""
         labels = {str(row.columns.get("label", "")) for row in self.layout.rows if row.key.startswith("task:")} - {""}
-        return facts.listed("added", sorted(labels), _TOLD_CHARS_MAX)
+        return facts.listed("added", sorted(labels), _FACT_CHARS_MAX)
 
     def step(self, head: Row) -> AcceptExtension | RefuseExtension | InsertRows | LinkTasks | FinishExtension | None:
-        """The next step, seen from the head row; None when the request has been answered."""
+        """The next step by the head row; None when the request has been answered."""
         state = head.columns.get("state")
         if state == "staged":
             if self.refusal:
@@ -88,7 +85,7 @@ class ExtensionPlan:
                 rows=self.layout.rows if self.whole else (),
                 links=self.links if self.whole else (),
                 columns=self.columns,
-                told=self._told(),
+                fact=self._fact(),
                 held=self.held,
             )
         if state != "accepted":
@@ -105,7 +102,7 @@ class ExtensionPlan:
 
 
 def row_bytes(row: Insert) -> int:
-    """Bytes that a row takes in a commit, a little over: the id of the operation comes with it."""
+    """Bytes that a row takes in a commit, with the id of the operation; a little more than it really takes."""
     return 100 + sent_bytes(row.columns)
 
 
@@ -134,7 +131,7 @@ def _links_chunk(links: tuple[Link, ...], start: int) -> tuple[Link, ...]:
 def request_rows(
     request: str, text: str, digest: str, tasks: int, now: datetime, *, kind: str = ADD_TASKS
 ) -> tuple[list[Insert], Insert]:
-    """Rows that hold a request: its parts, and the head row that goes in last. kind: ADD_TASKS or EDIT."""
+    """Rows of a request: its parts, and the head row that goes in last. kind: ADD_TASKS or EDIT."""
     key = request_key(request)
     pieces = limits.ROW_CHARS_MAX // 2 // limits.PROPERTY_CHARS_MAX
     size = pieces * limits.PROPERTY_CHARS_MAX
@@ -162,8 +159,8 @@ def plan_steps(
 ) -> ExtensionPlan:
     """The steps of an extension.
 
-    existing: of the tasks that the document names, label -> (digest, request that added it, state). have: groups of the
-    graph, and who added them; known: those that new tasks require. refusal: see `refusal_of`.
+    existing: of the tasks that the document names, label -> (digest, request that added it, state). have: group of the
+    graph -> the request that added it; known: those that new tasks require. refusal: see `refusal_of`.
     """
     request = head.key.removeprefix("request:")
     new: dict[str, TaskNode] = {}
@@ -217,7 +214,7 @@ def plan_steps(
 
 
 def _with_revision(rows: tuple[Insert, ...], graph: Row) -> tuple[Insert, ...]:
-    """New tasks of a graph of which some were taken away: no word about one of these fits what comes in its place."""
+    """New tasks of a graph that lost some: no message about a deleted one fits its successor."""
     revision = graph.columns.get(DELETED_IN)
     if not revision:
         return rows
@@ -238,7 +235,7 @@ def refusal_of(
     if head.columns.get("state") != "staged":
         return ""
     state = graph.columns.get("state")
-    if state not in EXTENDABLE:
+    if state not in GOING:
         return not_extendable(str(state))
     if graph.columns.get("failurePolicy") != FailurePolicy.CONTINUE:
         conditional = [n.label for n in document.tasks.values() if n.when != When.ALL_COMPLETED or n.optional]
@@ -283,7 +280,7 @@ def refusal_of(
 def _mapping(
     graph: Row, new: Mapping[str, TaskNode], graph_id: str, request: str
 ) -> tuple[dict[str, Value], list[Insert]]:
-    """The new labels for people: on the graph row while it is small, on rows of their own otherwise."""
+    """The columns of the graph row, or the rows, that map the new labels to taskIds for people."""
     mapping = {label: task_id_of(graph_id, label) for label in new}
     if not mapping:
         return {}, []

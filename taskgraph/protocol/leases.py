@@ -15,7 +15,7 @@ from taskgraph.model.foreign_times import Standing, is_ahead, standing
 from taskgraph.model.ids import row_key
 from taskgraph.model.states import TaskState
 from taskgraph.model.timing import pause_seconds_in
-from taskgraph.protocol.context import Context, Outcome, Rules, Verdict
+from taskgraph.protocol.context import Context, Item, Outcome, Rules, Verdict
 from taskgraph.protocol.rows import Draft
 
 _DOUBTS_MAX: Final = 2  # so often a lease is set right without a renewal; then it is over
@@ -25,7 +25,7 @@ Columns = Callable[[str], Value | None]
 
 
 @dataclass(frozen=True, slots=True)
-class SetRight:
+class SetRight(Item):
     """Correct the times of a task that a wrong clock has written, if there are any on its row (sweep)."""
 
     task_id: str

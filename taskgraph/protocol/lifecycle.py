@@ -7,12 +7,12 @@ from typing import Final
 from taskgraph.model import limits
 from taskgraph.model.ids import GRAPH, WRITERS, fence_key
 from taskgraph.model.states import GRAPH_ENDED, GRAPH_GONE, GraphState
-from taskgraph.protocol.context import Context, GraphEnded, Outcome, Rules, Verdict
+from taskgraph.protocol.context import Context, GraphEnded, Item, Outcome, Rules, Verdict
 from taskgraph.protocol.rows import Draft
 
 
 @dataclass(frozen=True, slots=True)
-class NextDeadline:
+class NextDeadline(Item):
     """No task that waits has a deadline before `then`, by the rows of the graph at this revision (sweep).
 
     seen, waits_again: of the graph row that was read. It holds for no other, and not while an extension brings rows in.
@@ -25,21 +25,21 @@ class NextDeadline:
 
 
 @dataclass(frozen=True, slots=True)
-class Start:
+class Start(Item):
     """All rows of a submission are written: submitting -> running, in one flip (P10)."""
 
     digest: str
 
 
 @dataclass(frozen=True, slots=True)
-class Abandon:
+class Abandon(Item):
     """Fence off a submission that was begun before `before` and not finished (P10): it can never start."""
 
     before: datetime
 
 
 @dataclass(frozen=True, slots=True)
-class BeginDeletion:
+class BeginDeletion(Item):
     """A graph is to be deleted: from here on nothing else is decided about it. Its rows go in later commits.
 
     until: its id is not given again before. forced: a blocked graph too. because: for people.
@@ -48,9 +48,6 @@ class BeginDeletion:
     until: datetime
     forced: bool = False
     because: str = ""
-
-
-LifecycleItem = NextDeadline | Start | Abandon | BeginDeletion
 
 
 def _next_deadline(item: NextDeadline, context: Context) -> Verdict:

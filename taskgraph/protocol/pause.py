@@ -19,7 +19,7 @@ from taskgraph.model.ids import GRAPH, row_key, value
 from taskgraph.model.json_strict import compact_json
 from taskgraph.model.messages import HoldBack
 from taskgraph.model.states import INACTIVE, TASK_UNRESOLVED, TaskState, held_group
-from taskgraph.protocol.context import Asks, Context, Outcome, Rules, Verdict
+from taskgraph.protocol.context import Context, Item, Outcome, Rules, Verdict
 from taskgraph.protocol.propagation import GOING, dispatch
 from taskgraph.protocol.rows import Draft
 
@@ -27,7 +27,7 @@ _LATER: Final = "something else has been requested since"
 
 
 @dataclass(frozen=True, slots=True)
-class Hold:
+class Hold(Item):
     """Pause a graph or a group of it, or let it go on. holder: PAUSED or `by_group`.
 
     asked: RFC 3339 in UTC, so that of two requests the later one counts, in whatever order they arrive; "" for now.
@@ -40,7 +40,7 @@ class Hold:
 
 
 @value
-class Settle:
+class Settle(Item):
     """A task takes over the holders of its graph that concern it. number: of the fence."""
 
     task_id: str
@@ -49,23 +49,20 @@ class Settle:
 
 
 @dataclass(frozen=True, slots=True)
-class PublishHolds:
+class PublishHolds(Item):
     """Every task has been looked at after the fence of this number, and none lacks it."""
 
     number: int
 
 
 @dataclass(frozen=True, slots=True)
-class HoldTask:
+class HoldTask(Item):
     """Make a task inactive, or active again. asked, reason: see Hold."""
 
     task_id: str
     on: bool
     asked: str = ""
     reason: str = ""
-
-
-HoldItem = Hold | Settle | PublishHolds | HoldTask
 
 
 def _requests(row: Draft) -> dict[str, str]:
@@ -203,9 +200,8 @@ def take_along(task: Draft, graph: Draft) -> None:
         task.set("holds", graph.integer("holds"))
 
 
-def _asks(message: HoldBack) -> list[HoldTask]:
+def items_of(message: HoldBack) -> list[HoldTask]:
     return [HoldTask(task, message.on, message.asked, message.reason) for task in message.tasks]
 
 
 RULES: Final[Rules] = {Hold: hold, Settle: settle, PublishHolds: publish_holds, HoldTask: hold_task}
-ASKS: Final[Asks] = {HoldBack: _asks}

@@ -11,7 +11,7 @@ from taskgraph.model.ids import row_key
 from taskgraph.model.messages import Prioritize
 from taskgraph.model.priorities import COLUMN, column, level_of
 from taskgraph.model.states import TASK_UNRESOLVED, TaskState
-from taskgraph.protocol.context import Asks, Context, Outcome, Rules, Verdict
+from taskgraph.protocol.context import Context, Item, Outcome, Rules, Verdict
 from taskgraph.protocol.propagation import dispatch
 
 PRIORITIZED: Final = "prioritized"
@@ -19,7 +19,7 @@ PRIORITIZED: Final = "prioritized"
 
 
 @dataclass(frozen=True, slots=True)
-class PrioritizeTask:
+class PrioritizeTask(Item):
     """asked: see `pause.Hold`."""
 
     task_id: str
@@ -50,9 +50,8 @@ def prioritize_task(item: PrioritizeTask, context: Context) -> Verdict:
     return Outcome.APPLIED if asked > known else Outcome.REPEATED, "" if item.level != was else f"it is {was} already"
 
 
-def _asks(message: Prioritize) -> list[PrioritizeTask]:
+def items_of(message: Prioritize) -> list[PrioritizeTask]:
     return [PrioritizeTask(task, message.level, message.asked, message.reason) for task in message.tasks]
 
 
 RULES: Final[Rules] = {PrioritizeTask: prioritize_task}
-ASKS: Final[Asks] = {Prioritize: _asks}

@@ -8,33 +8,30 @@ from taskgraph.model.json_strict import compact_json
 from taskgraph.model.states import TaskState
 from taskgraph.protocol.cancel import end_of_marked_wait
 from taskgraph.protocol.conditions import SKIP, passed_on, skip_of, skip_resolution
-from taskgraph.protocol.context import Context, Outcome, Rules, Verdict
+from taskgraph.protocol.context import Context, Item, Outcome, Rules, Verdict
 from taskgraph.protocol.edit import DELETED_IN
 from taskgraph.protocol.propagation import count_down_dependents, dispatch
 
 
 @value
-class Fire:
+class Fire(Item):
     """A relay whose requirements are all fulfilled passes that on."""
 
     reference: str
 
 
 @value
-class Skip:
+class Skip(Item):
     """A task whose condition is not met is resolved as skipped, and passes that on."""
 
     task_id: str
 
 
 @dataclass(frozen=True, slots=True)
-class Remind:
+class Remind(Item):
     """A task that stands pending and unclaimed is dispatched again (sweep)."""
 
     task_id: str
-
-
-RelayItem = Fire | Skip | Remind
 
 
 def _fire(item: Fire, context: Context) -> Verdict:

@@ -21,7 +21,7 @@ from taskgraph.model.utf16 import utf16_units
 from taskgraph.protocol import concurrency, rerun
 from taskgraph.protocol.cancel import end_of_marked_run, was_marked_run
 from taskgraph.protocol.conditions import failure_of, goes_on
-from taskgraph.protocol.context import Asks, Context, Outcome, Refill, Rules, Verdict
+from taskgraph.protocol.context import Context, Item, Outcome, Refill, Rules, Verdict
 from taskgraph.protocol.definitions import SCHEMA_OF_CONDITIONS
 from taskgraph.protocol.edit import EDITED
 from taskgraph.protocol.leases import lease, put_off
@@ -54,7 +54,7 @@ _COMPLETED: Final = TaskState.COMPLETED.value
 
 
 @value
-class Completed:
+class Completed(Item):
     """A run succeeded. It counts only with the run and claim of the task's row (P6).
 
     etag, over: see messages.TaskResult; no rule reads them.
@@ -70,7 +70,7 @@ class Completed:
 
 
 @value
-class Failed:
+class Failed(Item):
     """A run failed. exception: it produced no result, so it spends no rerun and is final.
 
     temporary: it is tried again later as long as its budget lasts; retry_after: seconds that it asks for, None for a
@@ -88,7 +88,7 @@ class Failed:
 
 
 @dataclass(frozen=True, slots=True)
-class ManualRerun:
+class ManualRerun(Item):
     """Another run of a task that failed for good, by hand. run: the one it replaces."""
 
     task_id: str
@@ -97,7 +97,7 @@ class ManualRerun:
 
 
 @value
-class Claim:
+class Claim(Item):
     """A worker takes a pending run. claim: fresh id, also the fencing token. ahead: it has no slot for it yet.
 
     edited: the revision of the edit that wrote the definition (see `protocol.edit`); 0 for the submitted one.
@@ -117,7 +117,7 @@ class Claim:
 
 
 @value
-class Renew:
+class Renew(Item):
     """A worker still has its run. The reason in its answer, if any: the run is cancelled, and is to be stopped."""
 
     task_id: str
@@ -128,7 +128,7 @@ class Renew:
 
 
 @dataclass(frozen=True, slots=True)
-class HandBack:
+class HandBack(Item):
     """A worker gives its unfinished run back; spends neither a rerun nor a retry."""
 
     task_id: str
@@ -138,7 +138,7 @@ class HandBack:
 
 
 @dataclass(frozen=True, slots=True)
-class LeaseLost:
+class LeaseLost(Item):
     """The lease of a run has ended without a renewal; spends a retry (D10).
 
     certain: the worker is known to be dead, so the end of the lease is not waited for. alive: the worker itself reports
@@ -153,7 +153,7 @@ class LeaseLost:
 
 
 @dataclass(frozen=True, slots=True)
-class CannotRun:
+class CannotRun(Item):
     """A worker that was offered a run lacks what it takes; written down for `why`."""
 
     task_id: str
@@ -163,13 +163,10 @@ class CannotRun:
 
 
 @dataclass(frozen=True, slots=True)
-class Overdue:
+class Overdue(Item):
     """A task may be past its deadline, or pending for too long: if it is, by its row, it ends here."""
 
     task_id: str
-
-
-RunItem = Completed | Failed | ManualRerun | Claim | Renew | HandBack | LeaseLost | CannotRun | Overdue
 
 
 def _holds(task: Draft, run: int, claim: str) -> bool:
@@ -509,18 +506,18 @@ def _cannot_run(item: CannotRun, context: Context) -> Verdict:
     return Outcome.APPLIED, ""
 
 
-def _completions(message: TaskCompleted) -> list[Completed]:
+def completions_of(message: TaskCompleted) -> list[Completed]:
     return [Completed(r.task, r.run, r.claim, r.ended, r.resolution, r.etag, r.over) for r in message.tasks]
 
 
-def _failures(message: TaskFailed) -> list[Failed]:
+def failures_of(message: TaskFailed) -> list[Failed]:
     return [
         Failed(r.task, r.run, r.claim, r.ended, r.resolution, r.exception, r.temporary, r.retry_after)
         for r in message.tasks
     ]
 
 
-def _rerun(message: Rerun) -> list[ManualRerun]:
+def reruns_of(message: Rerun) -> list[ManualRerun]:
     return [ManualRerun(message.task, message.run, message.reason)]
 
 
@@ -535,4 +532,3 @@ RULES: Final[Rules] = {
     CannotRun: _cannot_run,
     Overdue: _overdue,
 }
-ASKS: Final[Asks] = {TaskCompleted: _completions, TaskFailed: _failures, Rerun: _rerun}

@@ -9,12 +9,12 @@ from typing import Final
 from taskgraph.model import limits
 from taskgraph.model.ids import GRAPH, limit_key, row_key
 from taskgraph.protocol.concurrency import is_over, named_in
-from taskgraph.protocol.context import Context, Outcome, Refill, Rules, Verdict
+from taskgraph.protocol.context import Context, Item, Outcome, Refill, Rules, Verdict
 from taskgraph.protocol.propagation import GOING
 
 
 @dataclass(frozen=True, slots=True)
-class ChangeLimit:
+class ChangeLimit(Item):
     """Let so many tasks of a scope be in flight. most: 0 for the highest possible. asked: see `pause.Hold`."""
 
     scope: str
@@ -24,14 +24,12 @@ class ChangeLimit:
 
 
 @dataclass(frozen=True, slots=True)
-class Recount:
+class Recount(Item):
     """Take runs off the count of a limit that are over by their rows (sweep). members: those that may be."""
 
     scope: str
     members: tuple[str, ...]
 
-
-LimitItem = ChangeLimit | Recount
 
 NOT_LIMITED: Final = "it was submitted without a limit, and only a limit that was submitted can be changed"
 

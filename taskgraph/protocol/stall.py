@@ -13,7 +13,7 @@ from typing import Any, Final
 from taskgraph.model import limits
 from taskgraph.model.ids import GRAPH, row_key
 from taskgraph.model.states import GraphState, TaskState
-from taskgraph.protocol.context import Context, Outcome, Rules, Verdict
+from taskgraph.protocol.context import Context, Item, Outcome, Rules, Verdict
 from taskgraph.protocol.propagation import fence
 
 STALLED: Final = "stalled"
@@ -27,7 +27,7 @@ CANCEL: Final = "cancel"
 
 
 @dataclass(frozen=True, slots=True)
-class Stall:
+class Stall(Item):
     """Nothing of a running graph has moved for a set time: mark it, or cancel it if it says so.
 
     sequence: of the last event row. waiting, run: a task that has stood ready all the while, "" if there is none.
@@ -40,11 +40,9 @@ class Stall:
 
 
 @dataclass(frozen=True, slots=True)
-class Stir:
+class Stir(Item):
     """A graph that was marked as stalled moves again."""
 
-
-StallItem = Stall | Stir
 
 _LIVE: Final = (GraphState.RUNNING, GraphState.BLOCKED, GraphState.CANCELLING)
 

@@ -3,7 +3,7 @@
 `scripts/generate` writes the tables into the page, `scripts/generate --check` says whether they are current, and
 `test_semantics.py` reads the page's tables and holds each cell against what `decide` does with rows made for it.
 
-**Who adds an item to `protocol.decide.Item`** adds a `Case` for each way in which it can meet a row to `CASES` (the
+**Who adds an item to `protocol.decide.RULES`** adds a `Case` for each way in which it can meet a row to `CASES` (the
 first example of the message that asks for it is one by itself), and
 runs `scripts/generate`. The item's sentence is the first line of its docstring. A column that gates something (as
 `due` does) is one more case of the items that look at it: `columns` sets it on the task's row, `graph` on the graph's.
@@ -16,7 +16,6 @@ and graph that cannot meet are asked about all the same, as a message may come a
 
 import dataclasses
 import json
-import typing
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -252,7 +251,7 @@ _UNSTARTED: Final[Columns] = {"run": 0, "rerunsLeft": 2, "rerunsAllowed": 2, "cl
 
 def _edit(*edits: TaskEdit, edges: int = 0, tasks: int = 0, **more: Any) -> EditGraph:
     nothing: dict[str, Any] = dict.fromkeys(("delete", "cut", "lost", "links", "leaves", "inserts", "columns"), ())
-    return EditGraph("r", 0, edits, **{**nothing, **more}, tasks=tasks, edges=edges, told={})
+    return EditGraph("r", 0, edits, **{**nothing, **more}, tasks=tasks, edges=edges, fact={})
 
 
 _REWRITTEN: Final = _edit(TaskEdit(TASK, {"task": '{"payload":{"n":2}}'}))
@@ -692,8 +691,8 @@ STATES: Final[Mapping[str, Sequence[str]]] = {
 
 
 def items() -> list[type]:
-    """Everything that `decide` decides, in the order of `protocol.decide.Item`."""
-    return list(typing.get_args(transitions.Item))
+    """Everything that `decide` decides, in the order of `protocol.decide.RULES`."""
+    return list(transitions.RULES)
 
 
 # --- what happens, in words ------------------------------------------------------------------------------------------
@@ -827,7 +826,8 @@ def cases_of(name: str) -> Sequence[Case]:
     if name in CASES:
         return CASES[name]
     for kind in MESSAGE_TYPES:
-        for item in transitions.asked(parse(json.dumps(schema(f"message-{kind}")["examples"][0]))):
+        items: Sequence[Any] = transitions.asked(parse(json.dumps(schema(f"message-{kind}")["examples"][0])))
+        for item in items:
             if type(item).__name__ == name:
                 return [Case("it is as in the example of its message", dataclasses.replace(item, task_id=TASK))]
     return []

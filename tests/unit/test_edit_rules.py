@@ -68,7 +68,7 @@ def with_request(rows: Rows, **more: Any) -> Rows:
 
 def edit(*edits: TaskEdit, **more: Any) -> EditGraph:
     empty: dict[str, Any] = dict.fromkeys(("delete", "cut", "lost", "links", "leaves", "inserts", "columns"), ())
-    return EditGraph("r", **{"revision": 0, "edits": edits, "tasks": 0, "edges": 0, "told": {}, **empty, **more})
+    return EditGraph("r", **{"revision": 0, "edits": edits, "tasks": 0, "edges": 0, "fact": {}, **empty, **more})
 
 
 def answered(rows: Rows, item: EditGraph | RefuseEdit) -> tuple[Answer, Any]:
@@ -89,7 +89,7 @@ A = TaskEdit(task_id("a"), {"reruns": 1})
 @pytest.mark.parametrize("state", ["running", "blocked"])
 def test_an_edit_that_is_made_says_what_became_of_it(rows: Rows, state: str) -> None:
     rows = changed(rows, GRAPH, state=state, revision=4)
-    answer, head = answered(with_request(rows, unchanged=True, tasks=3), edit(A, revision=4, told={"updated": ["a"]}))
+    answer, head = answered(with_request(rows, unchanged=True, tasks=3), edit(A, revision=4, fact={"updated": ["a"]}))
     assert (answer.outcome, answer.reason) == (Outcome.APPLIED, "")
     assert dict(head) == {
         "state": "done",

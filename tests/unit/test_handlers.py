@@ -253,7 +253,7 @@ async def test_work_messages_are_for_workers(handlers: Handlers) -> None:
 async def test_items_about_nobody_are_refused_and_the_others_go_on(handlers: Handlers, tables: Table) -> None:
     await begin(handlers)
     answers = await handlers.transition("g", [claim("nobody"), claim()])
-    assert {answer.item.task_id: answer.outcome for answer in answers} == {  # type: ignore[union-attr]
+    assert {answer.item.task_id: answer.outcome for answer in answers} == {  # type: ignore[attr-defined]
         "nobody": Outcome.REFUSED,
         A: Outcome.APPLIED,
     }

@@ -174,7 +174,7 @@ class EditPlan:
             columns=tuple(self._writes.columns.items()),
             tasks=-len(self.names.deleted),
             edges=len(self.edges.added) - len(self.edges.removed),
-            told=self._told(),
+            fact=self._told(),
         )
 
     def _told(self) -> dict[str, Any]:
