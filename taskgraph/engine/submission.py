@@ -215,7 +215,7 @@ def _looked_for(layout: GraphLayout) -> frozenset[str]:
     roots = layout.roots[: limits.WINDOW_START]
     keys = {row_key(task_id) for task_id, _ in roots}
     if len(roots) == 1:
-        keys.update(map(row_key, layout.told(roots[0][0])[:2]))  # a message about a single task also says what is next
+        keys.update(map(row_key, layout.dependents(roots[0][0])[:2]))  # a message about one task names what is next
     return frozenset(keys)
 
 

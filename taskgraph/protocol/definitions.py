@@ -19,19 +19,18 @@ from taskgraph.storage.checks import YEAR_MIN
 from taskgraph.storage.tables import Insert, Row
 
 SCHEMA: Final = 1
-"""Major version of the rows (P23): a handler that knows less leaves the message for a newer one."""
+"""Major version of the rows (P23): an older handler leaves the message for a newer one."""
 
 SCHEMA_OF_CONDITIONS: Final = 2
 """The same for the tasks, relays and graph row of a graph that goes on after failures (`conditions`)."""
 
 _SUBS_KEY: Final = '"$subs"'  # in JSON; a text that lacks these has nothing to be replaced
 _RESULT_KEY: Final = '"$result"'
-DEFINITION_COLUMN_CHARS: Final = limits.PROPERTY_CHARS_MAX
 _TIME_MIN: Final = datetime(YEAR_MIN + 1, 1, 1, tzinfo=UTC)
 
 
 def schema_for(policy: object) -> int:
-    """The schema of the rows of a graph with this failure policy."""
+    """Of the rows of a graph with this failure policy."""
     return SCHEMA_OF_CONDITIONS if policy == FailurePolicy.CONTINUE else SCHEMA
 
 
@@ -53,7 +52,7 @@ def split_text(text: str, units_max: int) -> list[str]:
 
 def spread(name: str, text: str) -> dict[str, Value]:
     """A long text over columns name, name2, name3 …; `gathered` puts it together again."""
-    pieces = split_text(text, DEFINITION_COLUMN_CHARS)
+    pieces = split_text(text, limits.PROPERTY_CHARS_MAX)
     return {name if i == 0 else f"{name}{i + 1}": piece for i, piece in enumerate(pieces)}
 
 
@@ -68,14 +67,14 @@ def gathered(columns: Mapping[str, Value], name: str) -> str:
 
 
 DEFINED_COLUMNS: Final = ("target", "routing", ROUTING_KEY, "workersLostMax", "deadline")
-"""What a definition says to others than the worker."""
+"""Columns of a task that come from its definition, for others than the worker."""
 
 TIMING_COLUMNS: Final[tuple[str, ...]] = ("notBefore", "pendingTimeout", "retry")
-"""What a node says of time to decisions: its keys and its columns are named alike."""
+"""Columns of a task, named like the keys of its node, by which decisions respect its times."""
 
 
 def defined_columns(task: Mapping[str, Any], routing: str) -> dict[str, Value]:
-    """What a definition says to others than the worker: its columns on the row of the task. routing: of its graph."""
+    """The `DEFINED_COLUMNS` of a task. routing: of its graph."""
     columns: dict[str, Value] = {"target": target_of(task)}
     own = str(task.get("routing") or "")
     if own:
@@ -89,11 +88,11 @@ def defined_columns(task: Mapping[str, Any], routing: str) -> dict[str, Value]:
     return columns
 
 
-def definition_text(told: Mapping[str, Any], resolve: Callable[[str], str]) -> str:
+def definition_text(task: Mapping[str, Any], resolve: Callable[[str], str]) -> str:
     """A definition as its worker gets it. resolve: label -> taskId."""
-    definition = canonical_json(told)
+    definition = canonical_json(task)
     if _SUBS_KEY in definition or _RESULT_KEY in definition:
-        definition = canonical_json(substitute(told, resolve))
+        definition = canonical_json(substitute(task, resolve))
     return definition
 
 
@@ -103,18 +102,17 @@ def is_short(definition: str) -> bool:
 
 
 def definition_row(own: str, label: str, definition: str) -> Insert:
-    """The row of a long definition."""
     return Insert(f"definition:{own}", {"schema": SCHEMA, "label": label, **spread("task", definition)})
 
 
-def timing_columns(said: Mapping[str, Any]) -> dict[str, Value]:
-    """What a decision asks of what a node says of time; the rest is for the worker."""
+def timing_columns(times: Mapping[str, Any]) -> dict[str, Value]:
+    """The `TIMING_COLUMNS` of a node; the rest of its times is for the worker."""
     columns: dict[str, Value] = {}
-    if "notBefore" in said:
-        columns["notBefore"] = moment(said["notBefore"])
-    if "pendingTimeout" in said:
-        columns["pendingTimeout"] = float(said["pendingTimeout"])
-    if text := timing.retry_text(said.get("retry", {})):
+    if "notBefore" in times:
+        columns["notBefore"] = moment(times["notBefore"])
+    if "pendingTimeout" in times:
+        columns["pendingTimeout"] = float(times["pendingTimeout"])
+    if text := timing.retry_text(times.get("retry", {})):
         columns["retry"] = text
     return columns
 
@@ -125,10 +123,10 @@ def first_deadline(nodes: Iterable[TaskNode]) -> datetime | None:
 
 
 def moment(text: str) -> datetime:
-    """The time that a date-time of RFC 3339 names, as a column of time: in UTC, and within what every store keeps.
+    """The time of an RFC 3339 date-time, in UTC, as every store can keep it. Raises ValueError for another text.
 
-    A leap second, which no clock of ours has, is the last moment before it; what is earlier than a store can say is
-    the first that it can. Raises ValueError for any other text.
+    A leap second, which no clock of ours has, is the last moment before it; what is earlier than a store can hold is
+    the first that it can.
     """
     if text[17:19] == "60":
         text = f"{text[:17]}59.999999{text[19:].lstrip('.0123456789')}"

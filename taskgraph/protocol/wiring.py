@@ -1,10 +1,14 @@
-"""How requirements become edges between rows: directly, or over joins and forks where they are many."""
+"""How requirements become edges between rows: directly, or over joins and forks where they are many.
+
+A requirement list past `limits.REQUIRES_MAX` becomes a tree of joins, a dependents list past `limits.DEPENDENTS_MAX` a
+tree of forks. Both are relays: rows that are never executed and pass a completion on.
+"""
 
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 from taskgraph.documents.groups import DONE, Wiring, is_end, name_of, wire
 from taskgraph.documents.nodes import GroupNode, TaskNode
@@ -18,7 +22,7 @@ UNSCHEDULED: Final = str(TaskState.UNSCHEDULED)
 _COMPLETED: Final = str(TaskState.COMPLETED)
 _THERE: Final = "\x03"  # begins a node that has a row already: its reference follows
 
-NO_GROUPS: Final[Mapping[str, GroupNode]] = {}
+NOTHING: Final[Mapping[str, Any]] = {}  # no groups
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,16 +41,16 @@ class KnownGroup:
     members: tuple[str, ...]
 
 
-NONE_KNOWN: Final[Mapping[str, KnownGroup]] = {}
-
-
 def wire_nodes(
-    graph_id: str, nodes: Mapping[str, TaskNode], groups: Mapping[str, GroupNode], known: Mapping[str, KnownGroup]
+    graph_id: str,
+    nodes: Mapping[str, TaskNode],
+    groups: Mapping[str, GroupNode],
+    known: Mapping[str, KnownGroup] = NOTHING,
 ) -> Wiring:
     """What tasks and ends of groups require.
 
-    Names of groups that are there already are replaced by what stands for these: their join, their only task, or an end
-    that gathers them for this request.
+    A group that is there already is replaced by its join, its only task, or an end that gathers its tasks for this
+    request.
     """
     wiring = wire(nodes, groups)
     if not known:
@@ -78,24 +82,25 @@ def wire_nodes(
 
 
 _Made = list[tuple[str, list[str], str]]
-"""Joins: (reference, its members, what it tells), outermost first."""
+"""Joins: (reference, its members, its dependent), outermost first."""
 
 
 @dataclass(slots=True)
 class Edges:
-    """Who names whom, relays included; from it the rows are made.
+    """Which row names which, relays included; from it the rows are made.
 
-    mapping: label -> taskId. told: reference of a task or shared join -> the references that it tells. requires:
-    reference -> what its row names as required. relays: reference -> (what it requires, what it tells), shared joins
-    among them. joins, forks: reference -> relays that belong to it, outermost (nearest to the dependents) first: the
-    order in which they go in. gathering: the joins below `top`. optional: taskId -> what of its requires does not
-    matter to it. by_key: relays share edges out in the order of the table. pieces: joins that work for one row alone,
-    and know what they tell.
+    mapping: label -> taskId. dependents: of each task or shared join, by reference. by_key: relays share edges out in
+    the order of the table. schema: of the rows. requires: what each row names as required. optional: which of these
+    need not succeed. relays: reference -> (requires, dependents), shared joins among them. joins, forks: of each
+    reference, outermost (nearest to the dependents) first: the order in which they are inserted. gathering: the joins
+    below `top`. links: new dependents of rows outside the set. pieces: joins that work for one row alone, whose
+    dependent is known.
     """
 
     mapping: dict[str, str]
-    told: dict[str, list[str]]
+    dependents: dict[str, list[str]]
     by_key: bool
+    schema: int
     requires: dict[str, Sequence[str]] = field(default_factory=dict)
     optional: dict[str, Sequence[str]] = field(default_factory=dict)
     relays: dict[str, tuple[Sequence[str], Sequence[str]]] = field(default_factory=dict)
@@ -108,13 +113,13 @@ class Edges:
     pieces: set[str] = field(default_factory=set)
 
     def require(self, own: str, wanted: list[str], may: AbstractSet[str], *, end: bool) -> None:
-        """Make a row wait for others, over joins where they are many. may: optional ones. end: of a group."""
+        """Let a row wait for others, over joins where they are many. may: optional ones. end: of a group."""
         self.requires[own] = wanted
         if may:
             self.optional[own] = [each for each in wanted if each in may]
         if len(wanted) <= limits.REQUIRES_MAX:
             for required in wanted:
-                self._tell(required, own)
+                self._add_dependent(required, own)
             return
         if may:
             self.requires[own], self.optional[own], made = _gather_apart(own, wanted, may, by_key=self.by_key)
@@ -127,31 +132,34 @@ class Edges:
         self.joins[own] = self._take_in(made)
         if may:  # a few may be named directly, beside the joins
             for required in self.requires[own]:
-                self._tell(required, own)
+                self._add_dependent(required, own)
 
-    def lead_to_graph(self, leaves: list[str], direct_max: int, stamp: str, schema: int) -> None:
-        """Make the graph wait for its leaves: directly, or over a join at the top of others where they are many."""
+    def lead_to_graph(self, leaves: list[str], direct_max: int, stamp: str) -> None:
+        """Let the graph wait for its leaves: directly, or over a tree of joins where they are many."""
         if len(leaves) <= direct_max:
             self.leaves = tuple(leaves)
             for own in leaves:
-                self.told[own].append(GRAPH)
+                self.dependents[own].append(GRAPH)
             return
         top = join_reference(GRAPH, stamp)
         members, made = _gather(GRAPH, leaves, top, f"{stamp}-", by_key=self.by_key)
         self.gathering = self._take_in(made)
-        self.top = relay_row(top, members, [GRAPH], schema)
+        self.top = relay_row(top, members, [GRAPH], self.schema)
         for member in members:
-            self._tell(member, top)
+            self._add_dependent(member, top)
         self.leaves = (top,)
 
     def fan_out(self, stamp: str) -> None:
         """Put forks between rows and their dependents where these are many."""
-        for own, named in self.told.items():
+        for own, named in self.dependents.items():
             if len(named) > limits.DEPENDENTS_MAX:
-                self.told[own], made = _fan_out(own, named, stamp, by_key=self.by_key)
+                self.dependents[own], made = _fan_out(own, named, stamp, by_key=self.by_key)
                 self.forks[own] = [reference for reference, _ in made]
                 for reference, members in made:
                     self.relays[reference] = ([own], members)
+
+    def relay_row(self, reference: str) -> Insert:
+        return relay_row(reference, *self.relays[reference], self.schema)
 
     def _take_in(self, made: _Made) -> list[str]:
         references = [reference for reference, _, _ in made]
@@ -159,13 +167,13 @@ class Edges:
         for reference, members, above in made:
             self.relays[reference] = (members, [above])
             for member in members:
-                self._tell(member, reference)
+                self._add_dependent(member, reference)
         return references
 
-    def _tell(self, required: str, reference: str) -> None:
-        """Make a reference a dependent of a row of the set, or of one outside; pieces know theirs already."""
-        if required in self.told:
-            self.told[required].append(reference)
+    def _add_dependent(self, required: str, reference: str) -> None:
+        """On a row of the set, or on one outside; pieces have their dependent already."""
+        if required in self.dependents:
+            self.dependents[required].append(reference)
         elif required not in self.pieces:
             self.links.setdefault(required, []).append(reference)
 
@@ -173,18 +181,18 @@ class Edges:
 def lay_edges(
     graph_id: str,
     nodes: Mapping[str, TaskNode],
-    *,
+    wired: Wiring,
     stamp: str,
     direct_leaves_max: int,
-    by_key: bool,
     schema: int,
-    wired: Wiring,
-    request: str,
+    *,
+    by_key: bool = False,
+    request: str = "",
 ) -> Edges:
-    """The edges of all these nodes, and the joins and forks by which they go."""
+    """The edges of all these nodes, and their joins and forks. Parameters: see `layout.lay_out`."""
     mapping = {label: task_id_of(graph_id, label) for label in nodes}
     references = mapping | {end: end_reference(graph_id, end, request) for end in wired.ends}
-    edges = Edges(mapping, {own: [] for own in references.values()}, by_key)
+    edges = Edges(mapping, {own: [] for own in references.values()}, by_key, schema)
 
     def resolve(node: str) -> str:
         return references.get(node) or (node[1:] if node.startswith(_THERE) else task_id_of(graph_id, node))
@@ -193,17 +201,17 @@ def lay_edges(
         if names:
             may = frozenset(map(resolve, wired.optional.get(node, ())))
             edges.require(references[node], [resolve(name) for name in names], may, end=is_end(node))
-    leaves = [own for own in mapping.values() if not edges.told[own]]
-    edges.lead_to_graph(leaves, direct_leaves_max, stamp, schema)
+    leaves = [own for own in mapping.values() if not edges.dependents[own]]
+    edges.lead_to_graph(leaves, direct_leaves_max, stamp)
     edges.fan_out(stamp)
     for end in wired.ends:
         own = references[end]
-        edges.relays[own] = (edges.requires[own], edges.told[own])
+        edges.relays[own] = (edges.requires[own], edges.dependents[own])
     return edges
 
 
 def end_reference(graph_id: str, end: str, request: str) -> str:
-    """The shared join that is an end of a group. request: the request that adds it, "" for the submission."""
+    """The shared join that is an end of a group. request: the one that adds it, "" for the submission."""
     number = "done" if end.startswith(DONE) else "start"
     owner = group_owner(task_id_of(graph_id, name_of(end)))
     return join_reference(owner, f"{request}-{number}" if request else number)
@@ -214,8 +222,8 @@ def _gather_apart(
 ) -> tuple[list[str], list[str], _Made]:
     """Joins over the requirements of a wide task, of which some are optional.
 
-    A join carries what all of its members have to tell, so optional ones have joins of their own. Gives all references,
-    the optional ones, and the joins.
+    A join passes on how all of its members ended, so optional ones have joins of their own. Gives all references, the
+    optional ones, and the joins.
     """
     most = limits.REQUIRES_MAX // 2
     must = [each for each in wanted if each not in optional]
@@ -228,7 +236,7 @@ def _gather_apart(
 def _gather(
     owner: str, members: Sequence[str], above: str, mark: str, *, by_key: bool, most: int | None = None
 ) -> tuple[list[str], _Made]:
-    """A tree of joins over members: the top references, and (join, its members, what it tells), outermost first.
+    """A tree of joins over members: the top references, and the joins.
 
     most: so many top references, if not as many as one row names.
     """
@@ -239,20 +247,20 @@ def _gather(
         current.sort(key=row_key)
     while len(current) > most:
         current = _level(current, limits.REQUIRES_MAX, made, lambda number: join_reference(owner, f"{mark}{number}"))
-    tells = dict.fromkeys(current, above)
+    above_of = dict.fromkeys(current, above)
     for reference, inside in made:
         for member in inside:
             if member.startswith("join:"):
-                tells[member] = reference
-    return current, [(reference, inside, tells[reference]) for reference, inside in reversed(made)]
+                above_of[member] = reference
+    return current, [(reference, inside, above_of[reference]) for reference, inside in reversed(made)]
 
 
 def _fan_out(
-    own: str, told: Sequence[str], stamp: str, *, by_key: bool
+    own: str, dependents: Sequence[str], stamp: str, *, by_key: bool
 ) -> tuple[list[str], list[tuple[str, list[str]]]]:
-    """A tree of forks over dependents: what the row itself tells, and (fork, what it tells), outermost first."""
+    """A tree of forks over dependents: those of the row itself, and (fork, its dependents), outermost first."""
     made: list[tuple[str, list[str]]] = []
-    current = sorted(told, key=row_key) if by_key else list(told)
+    current = sorted(dependents, key=row_key) if by_key else list(dependents)
     while len(current) > limits.DEPENDENTS_MAX:
         current = _level(current, limits.DEPENDENTS_MAX, made, lambda number: fork_reference(own, f"{stamp}-{number}"))
     return current, made
