@@ -484,7 +484,7 @@ class LimitedTasks:
             run, since = columns.get("run"), columns.get("pendingSince")
             if not isinstance(run, int) or is_held(columns.get("held")):
                 continue
-            if not_yet_seconds(columns.get, self.dispatcher.clock.now()) or backlog.is_told(task_id, run, now):
+            if not_yet_seconds(columns.get, self.dispatcher.clock.now()) or backlog.was_sent(task_id, run, now):
                 continue
             target, scopes = _target(row), scopes_of(columns)
             ready = since if isinstance(since, datetime) else None

@@ -109,7 +109,7 @@ def _publish(graph: Draft, context: Context, reason: str) -> None:
 
 
 def cancel_task(item: CancelTask, context: Context) -> Verdict:
-    """Resolve a task that does not run, mark one that does; gives the outcome, and why there is nothing to do."""
+    """Resolve a task that does not run, mark one that does."""
     task = context.view.get(row_key(item.task_id))
     state = task.text("state")
     if 0 <= item.reruns < task.integer("manualReruns"):
@@ -207,12 +207,8 @@ def _resolve(
 
 def _state_fact(task: Draft, context: Context, reason: str, code: str, *, event: str, whole: bool) -> None:
     """Record what becomes of a task; the reason only where the journal does not give it for the whole graph."""
-    fields: dict[str, Any] = {"task": reference_of(task.key), "label": task.text("label"), "run": task.integer("run")}
-    if not whole:
-        fields["reason"] = reason
-        if code != CANCELLED:
-            fields["code"] = code
-    context.event(event, **fields)
+    why: dict[str, Any] = {} if whole else {"reason": reason, "code": code if code != CANCELLED else None}
+    context.event(event, task, run=task.integer("run"), **why)
 
 
 def items_of(message: Cancel) -> list[CancelTask]:

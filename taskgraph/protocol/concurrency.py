@@ -1,21 +1,16 @@
-"""Limits on tasks in flight: who runs under a limit, who may begin, and who is over.
+"""Limits on tasks in flight: which runs count under a limit, and whether another one may begin.
 
-What this room is for: a limit is a row (`limit:graph`, `limit:group-<groupId>`) with the most (`max`) and a list of the
-runs that have been claimed under it (`inFlight`: `<taskId>:<run>`). A task names the limits that it is under in its
-column `limits`; others pay nothing. The rules are over working copies of rows; it never does I/O and asks for nothing
-to be sent.
+A limit is a row (`limit:graph`, `limit:group-<groupId>`) with the most (`max`) and the list of the runs that have been
+claimed under it (`inFlight`: `<taskId>:<run>`). A task names its limits in its column `limits`; others pay nothing.
 
-Why a limit is never exceeded, and never leaks. A run enters the list in the very commit that claims it, and leaves it
-in the very commit that ends it, however it ends: result, failure, lost lease, hand-back, cancellation, deadline. Both
-rows are written there under their etags: of two claimers one meets a conflict and looks again, and a claim that was
-decided by an old list does not come through. So after every commit the list is what runs, and no longer than `max` was
-when its last member came in. It is no counter: each member names a row, which says by its state and its lease whether
-it still runs. A member whose row says that the run is over (a later run, or an end: no row ever goes back from there)
-is taken off by whoever comes by (`protocol.set_limit.Recount`), so that rows edited by hand cannot cost a place for
-good.
+A limit is never exceeded and never leaks. A run enters the list in the very commit that claims it, and leaves it in the
+one that ends it, however it ends. Both write the limit's row under its etag: of two claims one meets a conflict. Each
+member names a row, which says whether the run is over; a member that is over, as after an edit by hand, is removed by
+`protocol.set_limit.Recount`.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 
 from taskgraph.model.columns import Columns, integer, texts, time_of
@@ -26,7 +21,6 @@ from taskgraph.storage.tables import Row
 
 
 def is_limited(task: Draft) -> bool:
-    """Whether a task is under a limit."""
     return task.text("limits") not in ("", "[]")
 
 
@@ -43,7 +37,7 @@ def require(task: Draft, view: View) -> list[str]:
 
 
 def full(task: Draft, view: View) -> str:
-    """Why the task may not begin now, "" if it may: what is said rests on the rows of its limits."""
+    """Why the task may not begin now, "" if it may; rests on the rows of its limits."""
     for key in require(task, view):
         row = view.get(key)
         if not _has_room(row, task):
@@ -52,7 +46,7 @@ def full(task: Draft, view: View) -> str:
 
 
 def seems_full(task: Draft, view: View) -> bool:
-    """The same at a glance, for who may as well leave the task alone: no decision rests on it."""
+    """The same at a glance: no decision rests on it."""
     rows = [view.glimpse(key) for key in require(task, view)]
     return any(row is None or not _has_room(row, task) for row in rows)
 
@@ -63,14 +57,13 @@ def _has_room(row: Draft, task: Draft) -> bool:
 
 
 def full_text(row: Draft) -> str:
-    """A limit that has no room, in words."""
     name = row.text("label")
     whose = f"group “{name}”" if name else "the graph"
     return f"limit of {whose}: {len(row.ids('inFlight'))} of {row.integer('max')} in flight"
 
 
 def enter(task: Draft, view: View, now: datetime) -> None:
-    """The present run of a task begins: it takes a place under each of its limits."""
+    """The present run of a task takes a place under each of its limits."""
     own = member(task)
     for key in require(task, view):
         row = view.get(key)
@@ -81,7 +74,7 @@ def enter(task: Draft, view: View, now: datetime) -> None:
 
 
 def leave(task: Draft, view: View, now: datetime) -> None:
-    """The present run of a task is over: its places are free. What the list lacks, it lacks."""
+    """The present run of a task is over: free its places, where it has them."""
     own = member(task)
     for key in require(task, view):
         row = view.find(key)
@@ -101,34 +94,30 @@ def named_in(text: str) -> tuple[str, int]:
     return (task_id, int(run)) if task_id and run.isdecimal() else ("", -1)
 
 
-# --- for who looks at limits from outside of a decision
+# --- limits outside of a decision
 
 
+@dataclass(slots=True)
 class Limit:
-    """A limit as it was read."""
+    """A limit as it was read. moved: when a run last came or went."""
 
-    __slots__ = ("group", "inside", "most", "moved", "scope")
-
-    def __init__(self, scope: str, group: str, most: int, inside: Sequence[str], moved: datetime | None) -> None:
-        self.scope = scope
-        self.group = group
-        self.most = most
-        self.inside = inside
-        self.moved = moved
+    scope: str
+    group: str
+    most: int
+    inside: Sequence[str]
+    moved: datetime | None
 
     @property
     def name(self) -> str:
-        """Whose it is, for people."""
         return f"group “{self.group}”" if self.group else "the graph"
 
     @property
     def is_full(self) -> bool:
-        """Whether no further run may begin under it."""
         return len(self.inside) >= self.most
 
 
 def limit_of(row: Row) -> Limit:
-    """A row of a limit as a value; what is damaged in it counts as nothing, and is for `doctor` to name."""
+    """A row of a limit as a value; damaged parts count as nothing, and `doctor` reports them."""
     return Limit(
         row.key.removeprefix("limit:"),
         str(row.columns.get("label", "")),
@@ -144,7 +133,7 @@ def full_limit(rows: Iterable[Row | None]) -> Limit | None:
 
 
 def limits_of(rows: Mapping[str, Row | None]) -> dict[str, Limit]:
-    """The limits among some rows, by scope."""
+    """Scope -> limit, of those among some rows."""
     return {
         key.removeprefix("limit:"): limit_of(row)
         for key, row in rows.items()
@@ -153,5 +142,5 @@ def limits_of(rows: Mapping[str, Row | None]) -> dict[str, Limit]:
 
 
 def scopes_of(columns: Columns) -> tuple[str, ...]:
-    """The limits that the row of a task is under, or that a graph has, by its column `limits`."""
+    """The limits of a task, or of a graph, by its column `limits`."""
     return tuple(texts(columns, "limits"))

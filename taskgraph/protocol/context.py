@@ -12,7 +12,7 @@ from taskgraph.model.json_strict import compact_json
 from taskgraph.model.priorities import NORMAL, NORMAL_RANK
 from taskgraph.model.states import FailurePolicy, GraphState
 from taskgraph.model.utf16 import utf16_units
-from taskgraph.protocol.rows import View
+from taskgraph.protocol.rows import Draft, View
 
 CANCELLED: Final = "cancelled"
 """Code of a resolution: it was cancelled by request."""
@@ -181,13 +181,18 @@ class Context:
     scopes: set[str] = field(default_factory=set)
     events_units: int = 1
 
-    def event(self, kind: str, *, about: str = "", **fields: Any) -> None:
-        """Record a fact for people and listeners (D9). about: key of its row, where the fact does not name it."""
-        event = {"event": kind, **fields}
+    def event(self, kind: str, of: Draft | None = None, /, *, about: str = "", **fields: Any) -> None:
+        """Record a fact for people and listeners (D9).
+
+        of: its task, whose id and label it names. about: key of its row, where the fact does not name it.
+        """
+        event: dict[str, Any] = {"event": kind, **fields}
+        if of is not None:
+            event = {"event": kind, "task": of.key.removeprefix("task:"), "label": of.text("label"), **fields}
         if None in event.values():
             event = {name: value for name, value in event.items() if value is not None}
         self.events.append(event)
-        self.subjects.append(about or facts.subject(kind, fields))
+        self.subjects.append(about or facts.subject(kind, event))
 
     def write_events(self) -> None:
         """Write down the facts that the item just decided has stated, now that all its changes are known."""

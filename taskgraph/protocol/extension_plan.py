@@ -5,10 +5,10 @@ it, at whatever cursor, has the same rows in the same order.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from taskgraph.documents.canonical import node_digest
 from taskgraph.documents.checks import too_limited
@@ -38,6 +38,8 @@ from taskgraph.protocol.propagation import GOING
 from taskgraph.protocol.wiring import KnownGroup, Link
 from taskgraph.storage.checks import sent_bytes
 from taskgraph.storage.tables import Insert, Row
+
+T = TypeVar("T")
 
 ADD_TASKS: Final = "add-tasks"
 EDIT: Final = "edit"
@@ -94,10 +96,10 @@ class ExtensionPlan:
         if not isinstance(cursor, int) or cursor < 0:
             raise IntegrityError(f"row {head.key}: the cursor is {cursor!r}")
         if cursor < len(self.layout.rows):
-            return InsertRows(self.request, cursor, _chunk(self.layout.rows, cursor))
-        cursor_links = cursor - len(self.layout.rows)
-        if cursor_links < len(self.links):
-            return LinkTasks(self.request, cursor, _links_chunk(self.links, cursor_links))
+            rows = self.layout.rows[cursor : cursor + _STEP_ROWS_MAX]
+            return InsertRows(self.request, cursor, _portion(rows, row_bytes, _STEP_BYTES_MAX))
+        if links := self.links[cursor - len(self.layout.rows) :]:
+            return LinkTasks(self.request, cursor, _portion(links, _link_rows, _STEP_ROWS_MAX))
         return FinishExtension(self.request)
 
 
@@ -106,26 +108,19 @@ def row_bytes(row: Insert) -> int:
     return 100 + sent_bytes(row.columns)
 
 
-def _chunk(rows: tuple[Insert, ...], start: int) -> tuple[Insert, ...]:
-    chunk: list[Insert] = []
-    size = 0
-    for row in rows[start : start + _STEP_ROWS_MAX]:
-        size += row_bytes(row)
-        if chunk and size > _STEP_BYTES_MAX:
-            break
-        chunk.append(row)
-    return tuple(chunk)
+def _portion(items: Sequence[T], weight: Callable[[T], int], most: int) -> tuple[T, ...]:
+    """As many of these, from the first on, as weigh no more than `most` together; one at least."""
+    total = 0
+    for number, each in enumerate(items):
+        total += weight(each)
+        if number and total > most:
+            return tuple(items[:number])
+    return tuple(items)
 
 
-def _links_chunk(links: tuple[Link, ...], start: int) -> tuple[Link, ...]:
-    chunk: list[Link] = []
-    rows = 0
-    for link in links[start:]:
-        rows += 2 + len(link.references)
-        if chunk and rows > _STEP_ROWS_MAX:
-            break
-        chunk.append(link)
-    return tuple(chunk)
+def _link_rows(link: Link) -> int:
+    """How many rows a link may write: its task, a fork, and every dependent."""
+    return 2 + len(link.references)
 
 
 def request_rows(
@@ -206,7 +201,7 @@ def plan_steps(
 
     if refusal or (not accepted and len(new) <= limits.COMMIT_CHANGES_MAX):
         small = plan(max(0, GRAPH_DIRECT_MAX - named), whole=True)
-        rows = len(small.layout.rows) + 2 + sum(2 + len(link.references) for link in small.links)
+        rows = len(small.layout.rows) + 2 + sum(map(_link_rows, small.links))
         size = sum(row_bytes(row) for row in small.layout.rows)
         if refusal or (rows <= _STEP_ROWS_MAX and size <= _STEP_BYTES_MAX):
             return small

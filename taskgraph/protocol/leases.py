@@ -4,7 +4,6 @@ A lease whose end cannot be true (see `model.foreign_times`) is neither waited f
 length from now. A live worker renews it before that, and a dead one loses the run a length later.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
@@ -14,14 +13,11 @@ from taskgraph.model.columns import Value
 from taskgraph.model.foreign_times import Standing, is_ahead, standing
 from taskgraph.model.ids import row_key
 from taskgraph.model.states import TaskState
-from taskgraph.model.timing import pause_seconds_in
+from taskgraph.model.timing import Columns, pause_seconds_in
 from taskgraph.protocol.context import Context, Item, Outcome, Rules, Verdict
 from taskgraph.protocol.rows import Draft
 
 _DOUBTS_MAX: Final = 2  # so often a lease is set right without a renewal; then it is over
-
-Columns = Callable[[str], Value | None]
-"""Column of a task row -> its value, None where the row has none."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,5 +1,6 @@
 """The start of a graph, its abandonment and deletion, and the next deadline on its row."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
@@ -118,15 +119,13 @@ def undeletable(state: str, *, forced: bool) -> str:
     """Why a graph in this state may not be deleted, with the remedy; "" if it may."""
     if state in GRAPH_ENDED or (forced and state in (GraphState.BLOCKED, GraphState.RESTORING)):
         return ""
-    if state == GraphState.BLOCKED:
-        return "it is blocked, and could go on after a rerun; with --force it is deleted all the same"
-    if state == GraphState.SUBMITTING:
-        return "it is still being submitted; it is cancelled a day after the last was heard of that"
-    if state == GraphState.RESTORING:
-        return "it is being restored; with --force what has been put back is deleted"
-    if state == GraphState.CANCELLING:
-        return "it is being cancelled; wait until it is cancelled"
-    return f"it is {state}, and only a graph that has ended is deleted; cancel it first"
+    return _UNDELETABLE.get(state, f"it is {state}, and only a graph that has ended is deleted; cancel it first")
 
 
+_UNDELETABLE: Final[Mapping[str, str]] = {
+    GraphState.BLOCKED: "it is blocked, and could go on after a rerun; with --force it is deleted all the same",
+    GraphState.SUBMITTING: "it is still being submitted; it is cancelled a day after the last progress of that",
+    GraphState.RESTORING: "it is being restored; with --force what has been put back is deleted",
+    GraphState.CANCELLING: "it is being cancelled; wait until it is cancelled",
+}
 RULES: Final[Rules] = {NextDeadline: _next_deadline, Start: _start, Abandon: _abandon, BeginDeletion: _begin_deletion}

@@ -1,7 +1,6 @@
 """Limited tasks of one graph that stand ready, as far as a process knows: which of them begin when there is room.
 
-All of it are hints: rows are what counts, a claim is decided by them, and the next look at the rows finds what is
-missing or wrong here.
+All of it are hints: a claim is decided by the rows, and the next look at the rows corrects what is missing or wrong.
 """
 
 from collections.abc import Mapping
@@ -12,20 +11,20 @@ from typing import Final
 from taskgraph.protocol.concurrency import Limit
 
 WAITING_MAX: Final = 5_000
-"""Tasks that are remembered; the rest is looked for when these have been told."""
+"""Tasks that are remembered; the rest is looked for when these have been sent."""
 
 SENT_SECONDS: Final = 5.0
-"""For so long a task that was told of is taken to have a place, though nobody has claimed it."""
+"""For so long a task that was sent counts as in flight, though it has not been claimed."""
 
 WHOLE_SECONDS: Final = 10.0
-"""For so long a look at the rows is good where nobody else handles the graph."""
+"""For so long a look at the rows is good while no other process handles the graph."""
 
 _FIRST: Final = datetime.min.replace(tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """One run that stands ready. scopes: of the limits that it is under; rank: those of a lower one go first."""
+    """One run that stands ready. scopes: of its limits; rank: lower ones go first."""
 
     target: str
     scopes: tuple[str, ...]
@@ -35,37 +34,41 @@ class Waiting:
 
 @dataclass(slots=True)
 class Backlog:
-    """The limited tasks of one graph. whole_until: nothing that stands ready before this is missing (monotonic)."""
+    """The limited tasks of one graph.
+
+    sent: (taskId, run) -> when, and its scopes. whole_until: until then (monotonic) no task that stands ready is
+    missing.
+    """
 
     waiting: dict[tuple[str, int], Waiting] = field(default_factory=dict)
     sent: dict[tuple[str, int], tuple[float, tuple[str, ...]]] = field(default_factory=dict)
     whole_until: float = 0.0
 
     def add(self, task_id: str, run: int, waiting: Waiting) -> None:
-        """It stands ready, and nobody has been told, or whoever was told could not begin."""
+        """The run stands ready, and was not sent, or could not begin where it was."""
         self.sent.pop((task_id, run), None)
         if len(self.waiting) < WAITING_MAX:
             self.waiting[task_id, run] = waiting
         else:
             self.whole_until = 0.0
 
-    def is_told(self, task_id: str, run: int, now: float) -> bool:
-        """Whether somebody was told of it just now."""
+    def was_sent(self, task_id: str, run: int, now: float) -> bool:
+        """Whether the run was sent just now."""
         at, _ = self.sent.get((task_id, run), (-SENT_SECONDS, ()))
         return now - at < SENT_SECONDS
 
     def forget(self, task_id: str, run: int) -> None:
-        """It has been claimed, or is over."""
+        """The run has been claimed, or is over."""
         self.waiting.pop((task_id, run), None)
         self.sent.pop((task_id, run), None)
 
     @property
     def scopes(self) -> frozenset[str]:
-        """Of all limits that somebody waits under."""
+        """Of all limits that a task waits under."""
         return frozenset(scope for waiting in self.waiting.values() for scope in waiting.scopes)
 
     def pick(self, limits: Mapping[str, Limit], now: float) -> list[tuple[str, int, str]]:
-        """Take out whom there is room for: the most urgent first, then who has waited longest. (task, run, target)."""
+        """Take out those for which there is room, by rank and by how long they have waited: (task, run, target)."""
         inside = {member for limit in limits.values() for member in limit.inside}
         room = {scope: limit.most - len(limit.inside) for scope, limit in limits.items()}
         for key, (at, scopes) in list(self.sent.items()):

@@ -1,4 +1,4 @@
-"""Notices: which channels hear of which facts of a graph, as values, as columns and as JSON.
+"""Notices: which channels get which facts of a graph, as values, as columns and as JSON.
 
 `notify` in a document names channels (a queue, a webhook, a command) for the ways in which a graph or a task may fare.
 Each distinct channel of a graph has one row, which says up to which fact of the journal it was served; a task row names
@@ -20,10 +20,10 @@ from taskgraph.model.json_strict import canonical_json
 from taskgraph.storage.tables import Insert, Range, prefix
 
 PREFIX: Final = "notice:"
-"""Row keys of channels begin with this."""
+"""Of the row keys of channels."""
 
 COLUMN: Final = "notify"
-"""On a graph row: how many channels it has. On a task row: which of them hear of the task, as JSON."""
+"""On a graph row: how many channels it has. On a task row: which of them get facts of the task, as JSON."""
 
 OPEN: Final = "open"
 DONE: Final = "done"
@@ -35,6 +35,11 @@ TASK_KEYS: Final = ("onSuccess", "onFailure", "onFinished")
 VERSION: Final = 1
 _SCHEMA: Final = 1
 _KEY_DIGITS: Final = 16
+_GRAPH_FACTS: Final[Mapping[str, tuple[str, ...]]] = {
+    "graph-finished": ("onSuccess", "onFinished"),
+    "graph-cancelled": ("onFailure", "onFinished"),
+    "graph-blocked": ("onFailure", "onBlocked"),
+}
 _TASK_FACTS: Final[Mapping[str, tuple[str, ...]]] = {
     "task-completed": ("onSuccess", "onFinished"),
     "task-failed": ("onFailure", "onFinished"),
@@ -48,7 +53,8 @@ _TASK_FACTS: Final[Mapping[str, tuple[str, ...]]] = {
 class Channel:
     """Where notices go. kind: queue, webhook or command. where: its name, its address, or program and arguments.
 
-    secret: name of the secret that a webhook is signed with, "" for the default one, if there is any.
+    secret: name of the secret that signs a webhook, "" for the default one, if there is any. object: the channel as a
+    document names it. key: the same for equal channels.
     """
 
     kind: str
@@ -57,7 +63,6 @@ class Channel:
 
     @property
     def object(self) -> dict[str, Any]:
-        """The channel as a document names it."""
         made: dict[str, Any] = {self.kind: list(self.where) if self.kind == "command" else self.where[0]}
         if self.secret:
             made["secret"] = self.secret
@@ -65,12 +70,11 @@ class Channel:
 
     @property
     def key(self) -> str:
-        """The same for the same channel, whoever names it."""
         return hashlib.sha256(canonical_json(self.object).encode()).hexdigest()[:_KEY_DIGITS]
 
     @property
     def display(self) -> str:
-        """The channel for people: of an address neither the query nor what may be a password."""
+        """For people: an address without its query and what may be a password."""
         if self.kind == "webhook":
             scheme, _, rest = self.where[0].partition("://")
             host, slash, path = rest.partition("/")
@@ -89,7 +93,7 @@ def channel_of(obj: Mapping[str, Any]) -> Channel:
 
 
 def channels(notify: Mapping[str, Any]) -> dict[str, tuple[Channel, ...]]:
-    """What `notify` of a graph or task says: the channels by key (onSuccess …), each once."""
+    """Key of `notify` (onSuccess …) -> its channels, each once."""
     found: dict[str, tuple[Channel, ...]] = {}
     for key, named in notify.items():
         listed = named if isinstance(named, list | tuple) else [named]
@@ -99,7 +103,7 @@ def channels(notify: Mapping[str, Any]) -> dict[str, tuple[Channel, ...]]:
 
 @dataclass(slots=True)
 class Registration:
-    """A channel of a graph. on: which facts of the graph it hears; tasks: whether it hears of tasks."""
+    """A channel of a graph. on: keys of the graph facts that it gets; tasks: whether it gets facts of tasks."""
 
     channel: Channel
     on: list[str] = field(default_factory=list)
@@ -121,12 +125,12 @@ def registrations(notify: Mapping[str, Any], nodes: Iterable[TaskNode]) -> dict[
 
 
 def has_notices(document: GraphDocument) -> bool:
-    """Whether anybody is to be told of a graph, or of a task of it."""
+    """Whether a graph, or a task of it, has channels."""
     return bool(document.notify) or any(node.notify for node in document.tasks.values())
 
 
 def rows_of(registered: Mapping[str, Registration], now: datetime) -> list[Insert]:
-    """A row for each channel, which has been told nothing yet."""
+    """A row for each channel, which has got nothing yet."""
     return [
         Insert(
             PREFIX + key,
@@ -148,38 +152,32 @@ def rows_of(registered: Mapping[str, Registration], now: datetime) -> list[Inser
 
 
 def task_column(notify: Mapping[str, Any]) -> str:
-    """What a task row says about its channels."""
+    """The column of a task row that names its channels."""
     return canonical_json({key: [each.key for each in named] for key, named in sorted(channels(notify).items())})
 
 
 def all_rows(select: Sequence[str] | None = None) -> Range:
-    """The rows of all channels of a graph."""
     return prefix(PREFIX, select=select)
 
 
 def graph_keys(fact: Mapping[str, Any]) -> tuple[str, ...]:
-    """Which of GRAPH_KEYS a fact of the journal speaks to; none for most facts."""
-    match fact.get("event"):
-        case "graph-finished":
-            return ("onFailure" if fact.get("failed") else "onSuccess", "onFinished")
-        case "graph-cancelled":
-            return ("onFailure", "onFinished")
-        case "graph-blocked":
-            return ("onFailure", "onBlocked")
-        case _:
-            return ()
+    """Which of GRAPH_KEYS a fact of the journal is for; none for most facts."""
+    kind = str(fact.get("event"))
+    if kind == "graph-finished" and fact.get("failed"):
+        return ("onFailure", "onFinished")
+    return _GRAPH_FACTS.get(kind, ())
 
 
 def task_keys(fact: Mapping[str, Any]) -> tuple[str, ...]:
-    """Which of TASK_KEYS a fact of the journal speaks to; none for most facts."""
+    """Which of TASK_KEYS a fact of the journal is for; none for most facts."""
     return _TASK_FACTS.get(str(fact.get("event")), ())
 
 
 def wants(fact: Mapping[str, Any], key: str, on: Sequence[str], task: Columns | None) -> bool:
-    """Whether a channel hears of a fact.
+    """Whether a channel gets a fact.
 
-    key, on: of the channel's row. task: columns of the fact's task, None for a fact of the graph. A column of a task
-    row that cannot be read names nobody: the doctor says so.
+    key, on: of the channel's row. task: columns of the fact's task, None for a fact of the graph. A column that cannot
+    be read names no channel: the doctor reports it.
     """
     if any(each in on for each in graph_keys(fact)):
         return True
@@ -204,7 +202,7 @@ class Notice:
 
 
 def notice(graph_id: str, sequence: int, part: int, time: datetime | None, fact: Mapping[str, Any]) -> Notice:
-    """What is sent about a fact. part: its place among the facts of its row, from 0."""
+    """part: place of the fact among those of its row, from 0."""
     own = f"{graph_id}.{sequence}.{part}"
     fields = {name: each for name, each in fact.items() if name != "event"}
     body: dict[str, Any] = {

@@ -161,12 +161,7 @@ def hold_task(item: HoldTask, context: Context) -> Verdict:
         return Outcome.REPEATED if known else Outcome.APPLIED, "it is inactive already" if item.on else "it is active"
     task.set_ids("held", [INACTIVE, *before] if item.on else [each for each in before if each != INACTIVE])
     _note_request(task, requests, INACTIVE, asked)
-    context.event(
-        "task-held" if item.on else "task-released",
-        task=item.task_id,
-        label=task.text("label"),
-        reason=item.reason or None,
-    )
+    context.event("task-held" if item.on else "task-released", task, reason=item.reason or None)
     _let_go(task, before, context)
     return Outcome.APPLIED, ""
 

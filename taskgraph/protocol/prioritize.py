@@ -43,8 +43,7 @@ def prioritize_task(item: PrioritizeTask, context: Context) -> Verdict:
         task.set(PRIORITIZED, asked)
     if item.level != was:
         task.set(COLUMN, column(item.level))
-        label, reason = task.text("label"), item.reason or None
-        context.event("task-prioritized", task=item.task_id, label=label, level=item.level, was=was, reason=reason)
+        context.event("task-prioritized", task, level=item.level, was=was, reason=item.reason or None)
     if state == TaskState.PENDING:
         dispatch(task, context)
     return Outcome.APPLIED if asked > known else Outcome.REPEATED, "" if item.level != was else f"it is {was} already"

@@ -241,7 +241,7 @@ def block(task: Draft, context: Context, reason: str) -> None:
         graph.set("state", str(GraphState.BLOCKED))
         graph.set("blockedBy", task.text("label"))
         graph.set("blocked", context.now)
-        context.event("graph-blocked", task=task.key.removeprefix("task:"), label=task.text("label"), reason=reason)
+        context.event("graph-blocked", task, reason=reason)
 
 
 def fence(graph: Draft, context: Context, reason: str, code: str = CANCELLED, *, at_once: bool = False) -> bool:
@@ -275,12 +275,8 @@ def fence(graph: Draft, context: Context, reason: str, code: str = CANCELLED, *,
         graph.set("code", code)
     if at_once:
         graph.set("terminate", True)
-    context.event(
-        "graph-cancelling",
-        reason=reason,
-        code=code if code != CANCELLED else None,
-        terminate=True if at_once else None,
-    )
+    named = code if code != CANCELLED else None
+    context.event("graph-cancelling", reason=reason, code=named, terminate=True if at_once else None)
     context.effects.append(Cancelling(fenced=True))
     return True
 

@@ -63,13 +63,7 @@ def _skip(item: Skip, context: Context) -> Verdict:
     task.set("resolved", context.now)
     task.set("resolution", compact_json(resolution))
     cause = resolution.get("cause", {})
-    context.event(
-        "task-skipped",
-        task=item.task_id,
-        label=task.text("label"),
-        reason=resolution["reason"],
-        cause=cause.get("taskId"),
-    )
+    context.event("task-skipped", task, reason=resolution["reason"], cause=cause.get("taskId"))
     count_down_dependents(task, item.task_id, context, skip_of(task))
     return Outcome.APPLIED, ""
 

@@ -318,14 +318,8 @@ def _resolve_unsuccessfully(
     task.set("ended", ended_at(ended, context))
     task.set("resolved", context.now)
     task.set("resolution", resolution_text(resolution))
-    context.event(
-        f"task-{state}",
-        task=task.key.removeprefix("task:"),
-        label=task.text("label"),
-        run=task.integer("run"),
-        reason=reason or None,
-        code=resolution.get("code"),
-    )
+    code = resolution.get("code")
+    context.event(f"task-{state}", task, run=task.integer("run"), reason=reason or None, code=code)
     block(task, context, reason)
 
 
@@ -366,15 +360,7 @@ def _next_run(
     task.set("claim", "")
     if task.value("ahead"):
         task.set("ahead", False)
-    context.event(
-        event,
-        task=task.key.removeprefix("task:"),
-        label=task.text("label"),
-        run=run + 1,
-        because=outcome,
-        reason=reason or None,
-        **more,
-    )
+    context.event(event, task, run=run + 1, because=outcome, reason=reason or None, **more)
     if task.text("cancel"):
         task.set("cancel", "")
         task.set("cancelCode", "")

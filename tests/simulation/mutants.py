@@ -253,10 +253,12 @@ def link_first(self: ExtensionPlan, head: Row) -> Any:
     cursor = head.columns.get("cursor", 0)
     if head.columns.get("state") != "accepted" or not isinstance(cursor, int):
         return _step(self, head)
-    if cursor < len(self.links):
-        return LinkTasks(self.request, cursor, extension_plan._links_chunk(self.links, cursor))
-    if cursor < len(self.links) + len(self.layout.rows):
-        return InsertRows(self.request, cursor, extension_plan._chunk(self.layout.rows, cursor - len(self.links)))
+    planned = extension_plan
+    if links := self.links[cursor:]:
+        portion = planned._portion(links, planned._link_rows, planned._STEP_ROWS_MAX)
+        return LinkTasks(self.request, cursor, portion)
+    if rows := self.layout.rows[cursor - len(self.links) :][: planned._STEP_ROWS_MAX]:
+        return InsertRows(self.request, cursor, planned._portion(rows, planned.row_bytes, planned._STEP_BYTES_MAX))
     return _step(self, head)
 
 

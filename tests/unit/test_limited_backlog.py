@@ -44,9 +44,9 @@ def test_what_was_sent_has_its_place_until_it_is_claimed_or_some_seconds_are_ove
     made = backlog(a=waiting(1), b=waiting(2), c=waiting(3))
     assert names(made.pick({"graph": limit(1)}, 100.0)) == "a"
     assert made.pick({"graph": limit(1)}, 101.0) == []
-    assert made.is_told("a", 0, 101.0)
-    assert not made.is_told("a", 1, 101.0)
-    assert not made.is_told("a", 0, 100.0 + SENT_SECONDS)
+    assert made.was_sent("a", 0, 101.0)
+    assert not made.was_sent("a", 1, 101.0)
+    assert not made.was_sent("a", 0, 100.0 + SENT_SECONDS)
     assert names(made.pick({"graph": limit(2, "a:0")}, 101.0)) == "b", "it is counted once: it is inside"
     made.sent["z", 0] = (102.0, ("graph",))
     assert names(made.pick({"graph": limit(1)}, 101.0 + SENT_SECONDS)) == "", "the place of one is free, and z has it"
@@ -81,7 +81,7 @@ def test_what_could_not_begin_waits_again_and_has_no_place() -> None:
     made = backlog(a=waiting(1), b=waiting(2))
     assert names(made.pick({"graph": limit(1)}, 0.0)) == "a"
     made.add("a", 0, waiting(1))
-    assert not made.is_told("a", 0, 0.0)
+    assert not made.was_sent("a", 0, 0.0)
     assert names(made.pick({"graph": limit(1)}, 0.0)) == "a"
     made.forget("a", 0)
     made.forget("b", 0)
