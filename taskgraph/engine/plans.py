@@ -21,11 +21,11 @@ from taskgraph.model.ids import GRAPH, reference_of, row_key, task_id_of
 from taskgraph.protocol.context import Dispatch, Outcome
 from taskgraph.protocol.decide import Decision, decide, event_key
 from taskgraph.protocol.definitions import gathered, members_of
-from taskgraph.protocol.edit import EditGraph, RefuseEdit
+from taskgraph.protocol.edit import EditGraph
 from taskgraph.protocol.edit_plan.names import Names, RefusedError
 from taskgraph.protocol.edit_plan.plan import EditPlan
 from taskgraph.protocol.edit_plan.snapshot import Snapshot
-from taskgraph.protocol.extension import request_key
+from taskgraph.protocol.extension import RefuseRequest, request_key
 from taskgraph.protocol.extension_plan import ExtensionPlan, plan_steps, refusal_of
 from taskgraph.protocol.propagation import GOING
 from taskgraph.protocol.wiring import KnownGroup
@@ -93,7 +93,7 @@ async def _digests(records: Records, graph_id: str, labels: list[str]) -> dict[s
 
 async def plan_edit(
     records: Records, graph_id: str, graph: Row, document: EditDocument, request: str, *, again: bool = False
-) -> EditGraph | RefuseEdit:
+) -> EditGraph | RefuseRequest:
     """What an edit comes to for the graph as it is, or why it is refused.
 
     again: it was made before, so what it takes away may be gone.
@@ -103,16 +103,16 @@ async def plan_edit(
         raise IntegrityError(f"row {graph.key}: the revision is {revision!r}")
     state = graph.columns.get("state")
     if state not in GOING:
-        return RefuseEdit(request, revision, f"the graph is {state}; only one that runs or is blocked is edited")
+        return RefuseRequest(request, f"the graph is {state}; only one that runs or is blocked is edited", revision)
     if document.if_revision is not None and document.if_revision != revision:
         reason = f"the revision of the graph is {revision}, not {document.if_revision}: look at it again"
-        return RefuseEdit(request, revision, reason)
+        return RefuseRequest(request, reason, revision)
     try:
         plan = await _laid_out(records, graph_id, graph, document, request, again=again)
         plan.check_results(await _long_definitions(records, graph_id, plan))
         return plan.item(revision)
     except RefusedError as refused:
-        return RefuseEdit(request, revision, str(refused))
+        return RefuseRequest(request, str(refused), revision)
 
 
 async def still_holds(records: Records, graph_id: str, graph: Row, document: EditDocument) -> bool:
@@ -190,7 +190,7 @@ async def preview_edit(records: Records, graph_id: str, document: EditDocument, 
     if graph is None:
         raise NotFound(f"there is no graph {graph_id}")
     item = await plan_edit(records, graph_id, graph, document, document.request)
-    if isinstance(item, RefuseEdit):
+    if isinstance(item, RefuseRequest):
         return EditPreview(graph_id, item.revision, item.reason)
     head = Row(request_key(item.request), "-", {"state": "staged"})
     rows: dict[str, Row | None] = {}

@@ -13,8 +13,8 @@ from taskgraph.model.errors import IntegrityError, InvalidGraph, NotFound
 from taskgraph.model.ids import GRAPH
 from taskgraph.model.states import GRAPH_ENDED, GRAPH_GONE
 from taskgraph.protocol.context import Outcome
-from taskgraph.protocol.edit import EditGraph, RefuseEdit
-from taskgraph.protocol.extension import DeferExtension, is_deferring, request_key
+from taskgraph.protocol.edit import EditGraph
+from taskgraph.protocol.extension import DeferExtension, RefuseRequest, is_deferring, request_key
 from taskgraph.protocol.extension_plan import EDIT, ExtensionPlan
 from taskgraph.protocol.rows import Draft
 from taskgraph.storage.tables import Range, Row, query_all
@@ -91,8 +91,8 @@ async def _edit(
     await keep_alive()
     (answer,) = await transactor.transition(graph_id, [plan], keep_alive=keep_alive)
     if answer.error is not None and isinstance(plan, EditGraph):
-        # It takes more than one commit, or rests on rows that contradict each other.
-        refusal = RefuseEdit(request, plan.revision, str(answer.error))
+        # It is more than one commit takes, or rests on rows that contradict each other.
+        refusal = RefuseRequest(request, str(answer.error), plan.revision)
         (answer,) = await transactor.transition(graph_id, [refusal], keep_alive=keep_alive)
     if answer.error is not None:
         raise answer.error

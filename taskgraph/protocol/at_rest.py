@@ -1,10 +1,8 @@
 """What a graph may have that stands still, and what of its rows would go on by itself.
 
-What this room is for: one list of what sweeps, handlers, workers and the notifier act upon without being asked, as
-plain rules over rows. An archive is complete if none applies, and nothing is put back to which one does: a file from
-elsewhere is a document, and what it says happens only when a person asks for it. Two things may stand in honest
-archives and are let go instead: deadlines that have still to pass, and notices that were not delivered. It never reads
-a store and never decides about a graph that runs.
+One list of what sweeps, handlers, workers and the notifier act upon unasked, as rules over rows. An archive is complete
+if none applies, and nothing is put back to which one does: a file from elsewhere only does what a person asks for. Two
+things may stand in honest archives and are let go: deadlines to come, and notices that were not delivered.
 """
 
 import json
@@ -31,14 +29,14 @@ from taskgraph.protocol.invariants.snapshot import slim
 from taskgraph.storage.tables import Insert, Row
 
 STATES: Final = frozenset({*GRAPH_ENDED, GraphState.BLOCKED})
-"""In which a graph may stand still."""
+"""States in which a graph may stand still."""
 
 _TARGET: Final = re.compile(limits.TARGET_PATTERN)
 _COUNTS: Final = [each.name for each in ROWS["task"] if each.kind == "count"]
 _UNDER_WAY: Final = frozenset({TaskState.PENDING, TaskState.RUNNING})
 _OPEN: Final = frozenset({"staged", "accepted"})
 _AHEAD: Final = timedelta(days=1)
-"""Clocks of two installations may differ by so much; a graph that was made later than that was never made."""
+"""By which clocks of two installations may differ; a graph of a later time was never made."""
 
 _REASONS_MAX: Final = 5
 _TARGETS_MAX: Final = 20
@@ -88,10 +86,10 @@ def _name(row: Row) -> str:
 class Standing:
     """A graph that a file holds, as it would be put back.
 
-    refusals: why it is not, in sentences; the first few. tasks: how many there are in each state. commands: how many of
-    them a rerun would have run, by target. notices: their channels, in words. let_go: what would go on by
-    itself and is taken out, in sentences. undelivered: keys of channels with notices that were not delivered. created,
-    ended: times of the graph. schedule: the one that it was submitted by.
+    refusals: why it is not, in sentences; the first few. tasks: state -> number. commands: target -> how many of them a
+    rerun would run. notices: their channels, in words. let_go: what would go on by itself and is taken out, in
+    sentences. undelivered: keys of channels with notices that were not delivered. created, ended: times of the graph.
+    schedule: the one that it was submitted by.
     """
 
     refusals: Sequence[str] = ()
@@ -137,15 +135,14 @@ class Examination:
         self._timed = 0
 
     def begin(self, graph_id: str, state: str) -> None:
-        """Which graph it is, and in which state, as the head of the file says."""
+        """graph_id, state: from the head of the file."""
         self._graph_id, self._state = graph_id, state
 
     def add(self, insert: Insert) -> None:
-        """A row as the file holds it."""
         if len(self._refusals) < _REASONS_MAX:
             self._refusals += _strange(self._graph_id, insert)
         if insert.key.startswith("event:"):
-            self._hear(insert)
+            self._collect_facts(insert)
         blocked = self._state == GraphState.BLOCKED
         self._timed += blocked and _timed(insert)
         kept = settled(insert, frozenset(), blocked=blocked)
@@ -155,19 +152,18 @@ class Examination:
         self._rows[row.key] = slim(row)
 
     def add_log(self, task_id: str, run: int) -> None:
-        """A file of a run: of a task that is there, and was run so often."""
+        """A file of a run, whose task must be there and have been run so often."""
         row = self._rows.get(row_key(task_id))
         if row is not None and run > integer(row.columns, "run") and len(self._refusals) < _REASONS_MAX:
             self._refusals.append(f"{_name(row)} has a log of run {run}, and no such run")
 
-    def _hear(self, insert: Insert) -> None:
+    def _collect_facts(self, insert: Insert) -> None:
         sequence = integer(insert.columns, "sequence")
         for part, fact in enumerate(listed(insert.columns, "events")):
             if isinstance(fact, dict) and (notices.graph_keys(fact) or notices.task_keys(fact)):
                 self._facts.append((sequence, part, fact))
 
     def judge(self, now: datetime) -> Standing:
-        """What the file holds, and why it is not put back, if it is not."""
         graph = self._rows.get(GRAPH, Row(GRAPH, "", {}))
         if len(self._refusals) < _REASONS_MAX:
             self._refusals += self._contradictions(graph, now)
@@ -265,7 +261,7 @@ def _strange(graph_id: str, insert: Insert) -> Iterable[str]:
 
 
 def _channel_words(row: Row) -> str:
-    """Who would hear of the graph, for people; a channel that can be read: others are refused."""
+    """For people. A file with a channel that cannot be read is refused."""
     try:
         channel = notices.channel_of(_object(row.columns.get("channel")))
     except IntegrityError:

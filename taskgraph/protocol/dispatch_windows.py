@@ -1,14 +1,11 @@
 """What is ready and has not been sent yet: a window for each queue of workers, shared by graphs in turn.
 
-What this room is for: queues have no order but that of coming, so what stands there already is before everybody else.
-So a process that handles results sends no more than workers take within a few seconds, and remembers the rest, which it
-sends as results come in: of each graph its part. What is remembered is a hint as messages are: the rows stand pending,
-and whoever forgets them, or dies, is mended by the sweep. It holds task ids and nothing else, reads no clock and no
-store, and never sends.
+Queues have no order but that of coming. So a process sends no more than workers take within a few seconds, and
+remembers the rest, which it sends as results come in: of each graph its part. What is remembered is a hint: the rows
+stand pending, and the sweep sends what is forgotten.
 
-How wide a window is, is found out. It grows when a quarter of it comes back within a quarter of a second, and when a
-look at a row says that workers have taken what was sent (they may be many, with long tasks, of which nothing is heard
-for long). It shrinks when half of it takes longer than some seconds while workers still have not taken all of it.
+A window grows when a quarter of it comes back within a quarter of a second, and when a look at a row shows that workers
+have taken what was sent. It shrinks when half of it takes longer than some seconds while workers have not taken all.
 """
 
 import itertools
@@ -26,13 +23,13 @@ _SLOW_SECONDS: Final = 3.0  # half a window takes longer: it is wider than it ne
 _GROWS: Final = 4
 _LOOK_SECONDS: Final = 2.0  # between two looks whether workers have taken what was sent; doubled while they have not
 _LOOK_SECONDS_MAX: Final = 16.0
-_STALE_SECONDS: Final = 120.0  # without a word of a graph
+_STALE_SECONDS: Final = 120.0  # since anything of a graph was sent or came back
 _STEADY_SECONDS: Final = 60.0  # a window that was too narrow does not shrink for so long
 
 
 @dataclass(frozen=True, slots=True)
 class Parcel:
-    """Tasks of one graph to be sent to one queue now: taskId and run of each."""
+    """Tasks of one graph to be sent to one queue now: (taskId, run) of each."""
 
     graph: str
     target: str
@@ -42,7 +39,7 @@ class Parcel:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """A task that was sent and not heard of: where it stands tells whether workers have come so far."""
+    """A task that was sent and has not come back: its row shows whether workers have come so far."""
 
     queue: Queue
     graph: str
@@ -52,7 +49,7 @@ class Sample:
 
 @dataclass(slots=True)
 class _Lane:
-    """What one graph has in one queue, and what it has still to send there: taskId -> run, in order."""
+    """Tasks of one graph for one queue, taskId -> run, in order."""
 
     touched: float = 0.0
     sent: dict[str, int] = field(default_factory=dict)
@@ -77,13 +74,12 @@ class _Window:
         return any(lane.unsent for lane in self.lanes.values())
 
     def lane(self, graph: str, now: float) -> _Lane:
-        """That of a graph. What others have sent and nobody has heard of for long is somebody else's matter."""
+        """That of a graph, made if need be. Others that were idle for long are dropped."""
         lane = self.lanes.get(graph)
         if lane is None:
-            for each in [
-                name for name, old in self.lanes.items() if not old.unsent and now - old.touched > _STALE_SECONDS
-            ]:
-                del self.lanes[each]
+            for name, old in list(self.lanes.items()):
+                if not old.unsent and now - old.touched > _STALE_SECONDS:
+                    del self.lanes[name]
             lane = self.lanes[graph] = _Lane()
         lane.touched = now
         return lane
@@ -95,7 +91,10 @@ class _Window:
 
 
 class Windows:
-    """The windows of one process. start: how wide they are at first; most: and at most."""
+    """The windows of one process. start, most: how wide they are at first, and at most.
+
+    more: graphs of which not all could be remembered: their rows are to be looked at again.
+    """
 
     def __init__(self, *, start: int = limits.WINDOW_START, most: int = limits.WINDOW_MAX) -> None:
         self._start = start
@@ -103,15 +102,12 @@ class Windows:
         self._windows: dict[Queue, _Window] = {}
         self._unsent = 0
         self.more: set[str] = set()
-        """Graphs of which not all could be remembered: their rows are to be looked at again."""
 
     @property
     def waits(self) -> bool:
-        """Whether there is anything to be sent later."""
         return self._unsent > 0 or bool(self.more)
 
     def unsent(self, graph: str) -> int:
-        """How much of a graph is to be sent later."""
         return sum(len(lane.unsent) for lane in self._lanes(graph))
 
     @property
@@ -157,7 +153,7 @@ class Windows:
         return send, put_by
 
     def was_sent(self, graph: str, queue: Queue, tasks: Iterable[tuple[str, int]], now: float) -> None:
-        """Somebody else has sent these."""
+        """Another process has sent these."""
         window = self._windows.setdefault(queue, _Window(self._start, since=now, look=now + _LOOK_SECONDS))
         lane = window.lane(graph, now)
         for task_id, run in tasks:
@@ -165,15 +161,15 @@ class Windows:
             lane.sent[task_id] = run
 
     def landed(self, graph: str, task_ids: Iterable[str], now: float) -> list[Parcel]:
-        """These have been heard of. Gives what is to be sent in their place, of whatever graph."""
+        """These have begun or ended. Gives what is to be sent in their place, of whatever graph."""
         touched: dict[Queue, _Window] = {}
-        heard = list(task_ids)
+        landed = list(task_ids)
         for queue, window in self._windows.items():
             lane = window.lanes.get(graph)
             if lane is None:
                 continue
             lane.touched = now
-            for task_id in heard:
+            for task_id in landed:
                 if lane.sent.pop(task_id, None) is not None:
                     window.landed += 1
                     touched[queue] = window
@@ -207,7 +203,7 @@ class Windows:
                 self._unsent -= len(lane.unsent)
 
     def returned(self, parcel: Parcel) -> None:
-        """It could not be sent: it goes before all else."""
+        """It could not be sent: it goes first next time."""
         window = self._windows.get((parcel.target, parcel.level))
         lane = window.lanes.get(parcel.graph) if window is not None else None
         if lane is not None:
@@ -216,7 +212,7 @@ class Windows:
             lane.unsent = {**back, **lane.unsent}
 
     def to_look_at(self, now: float) -> list[Sample]:
-        """Of each queue for which something waits, and of which it is time to know more: a task in the midst of it."""
+        """A task in the midst of each queue that waits and is due for a look."""
         samples: list[Sample] = []
         for queue, window in self._windows.items():
             if not window.waits or now < window.look:
@@ -230,7 +226,7 @@ class Windows:
         return samples
 
     def looked(self, sample: Sample, *, waits: bool, now: float) -> list[Parcel]:
-        """What the look has told: whether this task still waits for a worker. Gives what is to be sent now."""
+        """Whether the sampled task still waits for a worker. Gives what is to be sent now."""
         window = self._windows.get(sample.queue)
         lane = window.lanes.get(sample.graph) if window is not None else None
         if window is None or lane is None:
@@ -240,8 +236,8 @@ class Windows:
             window.pause = min(window.pause * 2, _LOOK_SECONDS_MAX)
             window.look = now + window.pause
             return []
-        # Workers have come as far as that, whatever has been heard of it: they want more.
-        if lane.sent.get(sample.task_id) == sample.run:  # else it was heard of while the look was under way
+        # Workers have come as far as that: they want more.
+        if lane.sent.get(sample.task_id) == sample.run:  # else it has come back since the look began
             for task_id in list(lane.sent):
                 del lane.sent[task_id]
                 if task_id == sample.task_id:
@@ -252,7 +248,7 @@ class Windows:
         return self._fill(sample.queue, window)
 
     def fill(self) -> list[Parcel]:
-        """What there is room for, in every queue: for whoever comes by after some time."""
+        """What there is room for, in every queue."""
         return [
             parcel for queue, window in self._windows.items() if window.waits for parcel in self._fill(queue, window)
         ]
@@ -263,17 +259,14 @@ class Windows:
                 yield lane
 
     def _take_off(self, graph: str, task_id: str) -> None:
-        """It goes somewhere else, or for another run."""
+        """It goes to another queue, or for another run."""
         for lane in self._lanes(graph):
             lane.sent.pop(task_id, None)
             if lane.unsent.pop(task_id, None) is not None:
                 self._unsent -= 1
 
     def _fill(self, queue: Queue, window: _Window) -> list[Parcel]:
-        """Let every graph send what its part has room for, each in turn.
-
-        Half a part at least at a time: messages with many tasks cost less.
-        """
+        """Let every graph in turn fill its part, by half of it at least: large messages cost less."""
         target, level = queue
         parcels: list[Parcel] = []
         part = window.part()

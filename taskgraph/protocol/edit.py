@@ -91,15 +91,6 @@ class EditGraph(Item):
         return not self.edits and not self.delete
 
 
-@dataclass(frozen=True, slots=True)
-class RefuseEdit(Item):
-    """The graph, or its rows, forbid the edit. revision: of the graph that was looked at."""
-
-    request: str
-    revision: int
-    reason: str
-
-
 def has_started(task: Draft) -> str:
     """Why a task cannot be edited any more, "" if it can."""
     label, state, run = task.text("label"), task.text("state"), task.integer("run")
@@ -127,15 +118,6 @@ def not_editable(task: Draft, graph: Draft) -> str:
         label = task.text("label")
         return f"“{label}” has ended, and its dependents have acted on it, as the graph goes on after failures"
     return ""
-
-
-def refuse_edit(item: RefuseEdit, context: Context) -> Verdict:
-    head = context.view.get(request_key(item.request))
-    if head.text("state") != "staged":
-        return Outcome.REPEATED, item.reason
-    if context.view.get(GRAPH).integer("revision") != item.revision:
-        return Outcome.STALE, item.reason
-    return refuse(head, context, item.reason)
 
 
 def edit_graph(item: EditGraph, context: Context) -> Verdict:
@@ -292,4 +274,4 @@ def listed(names: Sequence[str]) -> str:
     return shown if len(names) <= 5 else f"{shown} and {len(names) - 5} more"
 
 
-RULES: Final[Rules] = {EditGraph: edit_graph, RefuseEdit: refuse_edit}
+RULES: Final[Rules] = {EditGraph: edit_graph}

@@ -66,11 +66,12 @@ class DeferExtension(Item):
 
 
 @dataclass(frozen=True, slots=True)
-class RefuseExtension(Item):
-    """The graph, or what it holds, forbids the extension."""
+class RefuseRequest(Item):
+    """The graph, or what its rows hold, forbids an extension or edit. revision: holds for this alone, -1 for any."""
 
     request: str
     reason: str
+    revision: int = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,11 +184,13 @@ def refuse(head: Draft, context: Context, reason: str) -> Verdict:
     return Outcome.REFUSED, reason
 
 
-def refuse_extension(item: RefuseExtension, context: Context) -> Verdict:
+def refuse_request(item: RefuseRequest, context: Context) -> Verdict:
     """Nothing else has been written for the request. A graph that waited for it alone is finished."""
     head = context.view.get(request_key(item.request))
     if head.text("state") != "staged":
         return Outcome.REPEATED, item.reason
+    if item.revision >= 0 and context.view.get(GRAPH).integer("revision") != item.revision:
+        return Outcome.STALE, item.reason
     return _refuse(head, context, item.reason)
 
 
@@ -337,7 +340,7 @@ def _done(head: Draft, tasks: int, fact: Mapping[str, Any], context: Context) ->
 RULES: Final[Rules] = {
     AcceptExtension: accept_extension,
     DeferExtension: defer_extension,
-    RefuseExtension: refuse_extension,
+    RefuseRequest: refuse_request,
     InsertRows: insert_rows,
     LinkTasks: link_tasks,
     FinishExtension: finish_extension,

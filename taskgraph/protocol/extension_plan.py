@@ -28,7 +28,7 @@ from taskgraph.protocol.extension import (
     FinishExtension,
     InsertRows,
     LinkTasks,
-    RefuseExtension,
+    RefuseRequest,
     not_extendable,
     portions,
     request_key,
@@ -70,12 +70,12 @@ class ExtensionPlan:
         labels = {str(row.columns.get("label", "")) for row in self.layout.rows if row.key.startswith("task:")} - {""}
         return facts.listed("added", sorted(labels), _FACT_CHARS_MAX)
 
-    def step(self, head: Row) -> AcceptExtension | RefuseExtension | InsertRows | LinkTasks | FinishExtension | None:
+    def step(self, head: Row) -> AcceptExtension | RefuseRequest | InsertRows | LinkTasks | FinishExtension | None:
         """The next step by the head row; None when the request has been answered."""
         state = head.columns.get("state")
         if state == "staged":
             if self.refusal:
-                return RefuseExtension(self.request, self.refusal)
+                return RefuseRequest(self.request, self.refusal)
             return AcceptExtension(
                 request=self.request,
                 revision=self.revision,

@@ -34,14 +34,14 @@ from taskgraph.protocol.conditions import meets
 from taskgraph.protocol.context import Cancelling, Dispatch, Effect, GraphEnded, GraphRevived, Refill, Stop
 from taskgraph.protocol.decide import Decision, Item, decide
 from taskgraph.protocol.definitions import schema_for
-from taskgraph.protocol.edit import EditGraph, RefuseEdit, TaskEdit
+from taskgraph.protocol.edit import EditGraph, TaskEdit
 from taskgraph.protocol.extension import (
     AcceptExtension,
     DeferExtension,
     FinishExtension,
     InsertRows,
     LinkTasks,
-    RefuseExtension,
+    RefuseRequest,
 )
 from taskgraph.protocol.layout import lay_out
 from taskgraph.protocol.leases import SetRight
@@ -594,7 +594,16 @@ CASES: Final[Mapping[str, Sequence[Case]]] = {
             Scene(request="staged", graph_columns={"held": '["paused"]'}),
         ),
     ),
-    "RefuseExtension": (Case("always", RefuseExtension("r", "y"), ("request", "graph"), Scene(request="staged")),),
+    "RefuseRequest": (
+        Case("of an extension", RefuseRequest("r", "y"), ("request", "graph"), Scene(request="staged")),
+        Case(
+            "the graph is the one that was looked at",
+            RefuseRequest("r", "y", 0),
+            ("request", "graph"),
+            Scene(request="staged"),
+        ),
+        Case("it has changed since", RefuseRequest("r", "y", 1), ("request",)),
+    ),
     "InsertRows": (
         Case(
             "it goes on where the cursor stands",
@@ -669,15 +678,6 @@ CASES: Final[Mapping[str, Sequence[Case]]] = {
             ("graph",),
             Scene("pending", request="staged", columns=_UNSTARTED, graph_columns={"extending": "x"}),
         ),
-    ),
-    "RefuseEdit": (
-        Case(
-            "the graph is the one that was looked at",
-            RefuseEdit("r", 0, "y"),
-            ("request", "graph"),
-            Scene(request="staged"),
-        ),
-        Case("it has changed since", RefuseEdit("r", 1, "y"), ("request",)),
     ),
 }
 """Name of an item -> its cases."""

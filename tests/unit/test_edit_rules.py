@@ -11,7 +11,8 @@ from taskgraph.model import limits
 from taskgraph.model.ids import GRAPH, ids_text
 from taskgraph.protocol.context import Outcome
 from taskgraph.protocol.decide import Answer
-from taskgraph.protocol.edit import EditGraph, RefuseEdit, TaskEdit, ended_in, has_started, listed, not_editable
+from taskgraph.protocol.edit import EditGraph, TaskEdit, ended_in, has_started, listed, not_editable
+from taskgraph.protocol.extension import RefuseRequest
 from taskgraph.protocol.rows import Draft
 from taskgraph.protocol.wiring import Link
 from taskgraph.storage.tables import Insert, Row
@@ -71,7 +72,7 @@ def edit(*edits: TaskEdit, **more: Any) -> EditGraph:
     return EditGraph("r", **{"revision": 0, "edits": edits, "tasks": 0, "edges": 0, "fact": {}, **empty, **more})
 
 
-def answered(rows: Rows, item: EditGraph | RefuseEdit) -> tuple[Answer, Any]:
+def answered(rows: Rows, item: EditGraph | RefuseRequest) -> tuple[Answer, Any]:
     decision = decided(rows, item)
     (answer,) = decision.answers
     heads = [each for each in decision.changes if each.key == HEAD]
@@ -151,13 +152,13 @@ def test_an_edit_that_was_planned_for_another_graph_is_stale(
 
 def test_an_answer_is_given_once(rows: Rows) -> None:
     done = with_request(rows, state="done")
-    for item in (edit(A), RefuseEdit("r", 0, "no")):
+    for item in (edit(A), RefuseRequest("r", "no", 0)):
         answer, head = answered(done, item)
         assert (answer.outcome, head) == (Outcome.REPEATED, {})
     assert answered(done, edit(A))[0].reason == ""
-    answer, head = answered(rows, RefuseEdit("r", 1, "no"))
+    answer, head = answered(rows, RefuseRequest("r", "no", 1))
     assert (answer.outcome, head) == (Outcome.STALE, {})
-    answer, head = answered(rows, RefuseEdit("r", 0, "n" * (limits.REASON_CHARS_MAX + 1)))
+    answer, head = answered(rows, RefuseRequest("r", "n" * (limits.REASON_CHARS_MAX + 1), 0))
     assert (answer.outcome, head["reason"]) == (Outcome.REFUSED, "n" * limits.REASON_CHARS_MAX)
 
 

@@ -19,7 +19,7 @@ from taskgraph.protocol.extension import (
     FinishExtension,
     InsertRows,
     LinkTasks,
-    RefuseExtension,
+    RefuseRequest,
     request_key,
 )
 from taskgraph.protocol.extension_plan import ExtensionPlan, request_rows, row_bytes
@@ -168,7 +168,7 @@ async def test_refusals(addition: Requires, graph: dict[str, str], words: str) -
     desk = Desk({"a": [], "b": ["a"]}, **graph)
     plan = await desk.plan(document(addition))
     step = plan.step(await desk.head())
-    assert isinstance(step, RefuseExtension)
+    assert isinstance(step, RefuseRequest)
     assert words in step.reason
 
 

@@ -16,7 +16,7 @@ from taskgraph.model import limits
 from taskgraph.model.errors import IntegrityError
 from taskgraph.model.ids import GRAPH, row_key, task_id_of
 from taskgraph.model.json_strict import canonical_json
-from taskgraph.protocol.extension import AcceptExtension, FinishExtension, InsertRows, LinkTasks, RefuseExtension
+from taskgraph.protocol.extension import AcceptExtension, FinishExtension, InsertRows, LinkTasks, RefuseRequest
 from taskgraph.protocol.extension_plan import ExtensionPlan, request_rows, row_bytes
 from taskgraph.protocol.layout import GRAPH_DIRECT_MAX, Layout
 from taskgraph.protocol.wiring import Link
@@ -64,7 +64,7 @@ def test_the_first_step_says_all_that_the_graph_row_has_to_know() -> None:
 
 def test_a_refusal_is_the_only_step_of_a_staged_request() -> None:
     plan = ExtensionPlan("r", 0, Layout((), None, (), (), (), {}), True, (), 0, 0, {}, "no")
-    assert plan.step(head("staged")) == RefuseExtension("r", "no")
+    assert plan.step(head("staged")) == RefuseRequest("r", "no")
     assert plan.step(head("accepted", cursor=0)) == FinishExtension("r"), "what was accepted is not refused later"
     assert plan_of().refusal == ""
 
@@ -251,7 +251,7 @@ async def test_an_extension_is_one_commit_while_its_bytes_fit(count: int, whole:
 
 async def test_a_refused_extension_is_one_step_however_large_it_is() -> None:
     plan = await Desk({"a": []}, state="finished").plan(addition({label: [] for label in labels(300)}))
-    assert isinstance(plan.step(head("staged")), RefuseExtension)
+    assert isinstance(plan.step(head("staged")), RefuseRequest)
 
 
 PORTION = limits.LINK_REFERENCES_MAX

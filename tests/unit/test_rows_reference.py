@@ -13,7 +13,7 @@ from taskgraph.model.errors import IntegrityError
 from taskgraph.protocol import decide as transitions
 from taskgraph.protocol.context import Take
 from taskgraph.protocol.decide import Decision, Item, Need, decide
-from taskgraph.protocol.extension import AcceptExtension, InsertRows, LinkTasks, RefuseExtension, request_key
+from taskgraph.protocol.extension import AcceptExtension, InsertRows, LinkTasks, RefuseRequest, request_key
 from taskgraph.protocol.layout import lay_out
 from taskgraph.protocol.lifecycle import Abandon, Start
 from taskgraph.protocol.relays import Fire, Remind
@@ -234,7 +234,7 @@ def test_steps_of_an_extension_are_decided_alike(changes_max: int, direct: int) 
             here = {**rows, task.key: Row(task.key, task.etag, {**task.columns, "state": state, "claim": "c"})}
             completed = Completed(task_id("a"), 0, "c", "ended", {})
             batches: list[list[Item]] = [[whole, completed], [completed, whole], [steps, *later, completed]]
-            batches.append([RefuseExtension("r", "no"), whole])
+            batches.append([RefuseRequest("r", "no"), whole])
             for items in batches:
                 same(here, items)
 

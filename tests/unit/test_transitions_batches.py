@@ -17,7 +17,7 @@ from taskgraph.protocol.extension import (
     FinishExtension,
     InsertRows,
     LinkTasks,
-    RefuseExtension,
+    RefuseRequest,
     request_key,
 )
 from taskgraph.protocol.layout import lay_out
@@ -376,7 +376,7 @@ def test_the_graph_row_guards_an_extension(graph: dict[str, object], outcome: Ou
 @pytest.mark.parametrize("state", ["accepted", "done", "refused"])
 def test_an_extension_that_was_answered_is_not_answered_again(state: str) -> None:
     rows = extension_rows() | {request_key("r"): head(state)}
-    for item in (accept(), RefuseExtension("r", "no")):
+    for item in (accept(), RefuseRequest("r", "no")):
         decision = decided(rows, item)
         assert (decision.changes, decision.answers[0].outcome) == ((), Outcome.REPEATED)
 

@@ -17,7 +17,7 @@ from taskgraph.model.states import GraphState
 from taskgraph.protocol.cancel import CancelTask
 from taskgraph.protocol.context import Dispatch, GraphEnded, Outcome
 from taskgraph.protocol.decide import EVENT_CHARS_MAX, Answer, Decision, Item, Need, decide
-from taskgraph.protocol.extension import AcceptExtension, FinishExtension, InsertRows, LinkTasks, RefuseExtension
+from taskgraph.protocol.extension import AcceptExtension, FinishExtension, InsertRows, LinkTasks, RefuseRequest
 from taskgraph.protocol.layout import lay_out
 from taskgraph.protocol.lifecycle import Abandon, Start
 from taskgraph.protocol.pause import HoldTask
@@ -717,9 +717,9 @@ def test_a_refused_extension_is_answered_on_its_request() -> None:
         }
     }
     assert only(decision).outcome is Outcome.REFUSED
-    decision = decided(grown(), RefuseExtension("r", "x" * 2_000))
+    decision = decided(grown(), RefuseRequest("r", "x" * 2_000))
     assert written(decision) == {HEAD: {"state": "refused", "reason": "x" * limits.REASON_CHARS_MAX, "answered": NOW}}
-    assert only(decision) == Answer(RefuseExtension("r", "x" * 2_000), Outcome.REFUSED, "x" * 2_000)
+    assert only(decision) == Answer(RefuseRequest("r", "x" * 2_000), Outcome.REFUSED, "x" * 2_000)
 
 
 def test_guard_and_request_are_asked_for_together() -> None:
