@@ -135,7 +135,6 @@ class Examination:
         self._timed = 0
 
     def begin(self, graph_id: str, state: str) -> None:
-        """graph_id, state: from the head of the file."""
         self._graph_id, self._state = graph_id, state
 
     def add(self, insert: Insert) -> None:

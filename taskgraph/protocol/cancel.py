@@ -109,7 +109,6 @@ def _publish(graph: Draft, context: Context, reason: str) -> None:
 
 
 def cancel_task(item: CancelTask, context: Context) -> Verdict:
-    """Resolve a task that does not run, mark one that does."""
     task = context.view.get(row_key(item.task_id))
     state = task.text("state")
     if 0 <= item.reruns < task.integer("manualReruns"):

@@ -63,7 +63,6 @@ def full_text(row: Draft) -> str:
 
 
 def enter(task: Draft, view: View, now: datetime) -> None:
-    """The present run of a task takes a place under each of its limits."""
     own = member(task)
     for key in require(task, view):
         row = view.get(key)
@@ -128,7 +127,6 @@ def limit_of(row: Row) -> Limit:
 
 
 def full_limit(rows: Iterable[Row | None]) -> Limit | None:
-    """The first of some limits that is full, by their rows."""
     return next((limit for row in rows if row is not None and (limit := limit_of(row)).is_full), None)
 
 

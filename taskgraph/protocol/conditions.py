@@ -118,16 +118,15 @@ def skip_resolution(task: Draft) -> dict[str, Any]:
 
 def in_words(cause: dict[str, Any]) -> str:
     """A cause as the end of the sentence "skipped because"."""
-    label = f"“{cause.get('label', '')}”"
-    match cause.get("state"):
-        case TaskState.EXCEPTION:
-            return f"{label} could not be run"
-        case _ if cause.get("state") == CANCELLED:
-            return f"{label} was cancelled"
-        case TaskState.SKIPPED:
-            return f"{label} was skipped, as nothing failed"
-        case _:
-            return f"{label} failed"
+    words = _CAUSES.get(str(cause.get("state")), "failed")
+    return f"“{cause.get('label', '')}” {words}"
+
+
+_CAUSES: Final = {
+    str(TaskState.EXCEPTION): "could not be run",
+    CANCELLED: "was cancelled",
+    str(TaskState.SKIPPED): "was skipped, as nothing failed",
+}
 
 
 def _first_cause(task: Draft) -> str:

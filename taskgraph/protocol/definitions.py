@@ -30,7 +30,6 @@ _TIME_MIN: Final = datetime(YEAR_MIN + 1, 1, 1, tzinfo=UTC)
 
 
 def schema_for(policy: object) -> int:
-    """Of the rows of a graph with this failure policy."""
     return SCHEMA_OF_CONDITIONS if policy == FailurePolicy.CONTINUE else SCHEMA
 
 
@@ -118,7 +117,6 @@ def timing_columns(times: Mapping[str, Any]) -> dict[str, Value]:
 
 
 def first_deadline(nodes: Iterable[TaskNode]) -> datetime | None:
-    """The earliest deadline of some tasks, None if none has one."""
     return min((moment(str(text)) for node in nodes if (text := node.task.get("deadline"))), default=None)
 
 

@@ -196,7 +196,6 @@ class Windows:
         return parcels
 
     def forget(self, graph: str) -> None:
-        """Nothing of this graph is to be sent any more."""
         self.more.discard(graph)
         for window in self._windows.values():
             if (lane := window.lanes.pop(graph, None)) is not None:
@@ -248,7 +247,6 @@ class Windows:
         return self._fill(sample.queue, window)
 
     def fill(self) -> list[Parcel]:
-        """What there is room for, in every queue."""
         return [
             parcel for queue, window in self._windows.items() if window.waits for parcel in self._fill(queue, window)
         ]

@@ -87,7 +87,6 @@ class EditGraph(Item):
 
     @property
     def changes_nothing(self) -> bool:
-        """Whether all that it says is so already."""
         return not self.edits and not self.delete
 
 
@@ -211,7 +210,6 @@ def _apply(item: EditGraph, graph: Draft, context: Context) -> None:
 
 
 def _rewrite(edit: TaskEdit, revision: int, context: Context) -> None:
-    """The changes to one task, before anything follows from them."""
     key = row_key(edit.task_id)
     context.view.clear(key, edit.clear)
     task = context.view.get(key)

@@ -201,7 +201,6 @@ def _refuse(head: Draft, context: Context, reason: str) -> Verdict:
 
 
 def await_leaves(top: Insert | None, leaves: Sequence[str], graph: Draft, context: Context) -> None:
-    """Let the graph wait for leaves, or for the join that gathers them."""
     requires, left = graph.ids("requires"), graph.ids("requiresLeft")
     if top is None:
         leaves = list(leaves)

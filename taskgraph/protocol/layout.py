@@ -199,12 +199,10 @@ class _Tasks:
         self.within = grouping.within(self.groups)
 
     def held(self, label: str) -> list[str]:
-        """Holders of a task from the start."""
         held = [] if self.nodes[label].active else [INACTIVE]
         return held + [by_group(name) for name in self.within.get(label, ()) if not self.groups[name].active]
 
     def scopes(self, label: str) -> list[str]:
-        """Scopes of the limits of a task."""
         own = [limit_scope(self.graph_id)] if self.limited else []
         inside = self.within.get(label, ())
         return own + [limit_scope(self.graph_id, name) for name in inside if self.groups[name].max_in_flight]

@@ -53,12 +53,10 @@ class Backlog:
             self.whole_until = 0.0
 
     def was_sent(self, task_id: str, run: int, now: float) -> bool:
-        """Whether the run was sent just now."""
         at, _ = self.sent.get((task_id, run), (-SENT_SECONDS, ()))
         return now - at < SENT_SECONDS
 
     def forget(self, task_id: str, run: int) -> None:
-        """The run has been claimed, or is over."""
         self.waiting.pop((task_id, run), None)
         self.sent.pop((task_id, run), None)
 

@@ -111,7 +111,6 @@ class Registration:
 
 
 def registrations(notify: Mapping[str, Any], nodes: Iterable[TaskNode]) -> dict[str, Registration]:
-    """The distinct channels of a document, by key."""
     found: dict[str, Registration] = {}
     for key, named in channels(notify).items():
         for each in named:
@@ -125,7 +124,6 @@ def registrations(notify: Mapping[str, Any], nodes: Iterable[TaskNode]) -> dict[
 
 
 def has_notices(document: GraphDocument) -> bool:
-    """Whether a graph, or a task of it, has channels."""
     return bool(document.notify) or any(node.notify for node in document.tasks.values())
 
 
@@ -152,7 +150,6 @@ def rows_of(registered: Mapping[str, Registration], now: datetime) -> list[Inser
 
 
 def task_column(notify: Mapping[str, Any]) -> str:
-    """The column of a task row that names its channels."""
     return canonical_json({key: [each.key for each in named] for key, named in sorted(channels(notify).items())})
 
 

@@ -70,12 +70,20 @@ def _requests(row: Draft) -> dict[str, str]:
     return row.read_json("heldAsked", dict)
 
 
-def _note_request(row: Draft, requests: dict[str, str], holder: str, asked: str) -> bool:
-    """Write down the time of the latest request about a holder; gives whether it was known."""
-    if requests.get(holder) == asked:
-        return True
-    row.set("heldAsked", compact_json({**requests, holder: asked}))
-    return False
+def _answer(row: Draft, holder: str, item: Hold | HoldTask, context: Context, already: str) -> Verdict | None:
+    """The answer to a request that is late, or asks for what is so already; None for one that is to change the row.
+
+    Its time is written all the same: an older request for the opposite may still be on its way.
+    """
+    asked, requests = item.asked or context.now.isoformat(), _requests(row)
+    known = requests.get(holder, "")
+    if asked < known:
+        return Outcome.STALE, _LATER
+    if asked != known:
+        row.set("heldAsked", compact_json({**requests, holder: asked}))
+    if item.on != (holder in row.ids("held")):
+        return None
+    return Outcome.REPEATED if asked == known else Outcome.APPLIED, already
 
 
 def hold(item: Hold, context: Context) -> Verdict:
@@ -83,17 +91,11 @@ def hold(item: Hold, context: Context) -> Verdict:
     state = graph.text("state")
     if state not in GOING:
         return Outcome.REFUSED, f"the graph is {state}"
-    asked = item.asked or context.now.isoformat()
-    requests = _requests(graph)
-    if asked < requests.get(item.holder, ""):
-        return Outcome.STALE, _LATER
+    already = "it is paused already" if item.on else "it is not paused"
+    if answer := _answer(graph, item.holder, item, context, already):
+        return answer
     held = graph.ids("held")
-    if item.on == (item.holder in held):
-        # Written all the same: an older request for the opposite may still be on its way.
-        known = _note_request(graph, requests, item.holder, asked)
-        return Outcome.REPEATED if known else Outcome.APPLIED, "it is paused already" if item.on else "it is not paused"
     graph.set_ids("held", [*held, item.holder] if item.on else [each for each in held if each != item.holder])
-    _note_request(graph, requests, item.holder, asked)
     graph.set("holds", graph.integer("holds") + 1)
     graph.set("settling", True)
     pausing = [each for each in graph.ids("pausing") if each != item.holder]
@@ -150,28 +152,23 @@ def hold_task(item: HoldTask, context: Context) -> Verdict:
     state = task.text("state")
     if state not in TASK_UNRESOLVED:
         return Outcome.STALE, f"the task is {state}"
-    asked = item.asked or context.now.isoformat()
-    requests = _requests(task)
-    if asked < requests.get(INACTIVE, ""):
-        return Outcome.STALE, _LATER
+    already = "it is inactive already" if item.on else "it is active"
+    if answer := _answer(task, INACTIVE, item, context, already):
+        if answer[0] is not Outcome.STALE:
+            dispatch(task, context)  # the process that made it active may have died before it was sent
+        return answer
     before = task.ids("held")
-    if item.on == (INACTIVE in before):
-        dispatch(task, context)  # the process that made it active may have died before it was sent
-        known = _note_request(task, requests, INACTIVE, asked)
-        return Outcome.REPEATED if known else Outcome.APPLIED, "it is inactive already" if item.on else "it is active"
     task.set_ids("held", [INACTIVE, *before] if item.on else [each for each in before if each != INACTIVE])
-    _note_request(task, requests, INACTIVE, asked)
     context.event("task-held" if item.on else "task-released", task, reason=item.reason or None)
     _let_go(task, before, context)
     return Outcome.APPLIED, ""
 
 
 def set_active(task: Draft, on: bool, context: Context) -> None:
-    """Make a task active, or inactive, as a part of an edit."""
-    before = task.ids("held")
-    requests = _requests(task)
+    before, requests = task.ids("held"), _requests(task)
     # Later than any request before, by whatever clock: that may arrive once more.
-    _note_request(task, requests, INACTIVE, asked_after(context.now, [requests.get(INACTIVE, "")]))
+    asked = asked_after(context.now, [requests.get(INACTIVE, "")])
+    task.set("heldAsked", compact_json({**requests, INACTIVE: asked}))
     if on == (INACTIVE in before):
         task.set_ids("held", [each for each in before if each != INACTIVE] if on else [INACTIVE, *before])
         if on and len(before) == 1 and task.text("state") == TaskState.PENDING:

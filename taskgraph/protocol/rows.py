@@ -316,7 +316,6 @@ class View:
                 self.drafts[key] = replaced
 
     def changed(self) -> list[Draft]:
-        """The rows that would be written."""
         return [draft for draft in self.drafts.values() if _differs(draft)]
 
     def changes(self, operation: str) -> list[Change]:

@@ -266,7 +266,6 @@ def over(schedule: Schedule, graph_ids: frozenset[str]) -> Schedule:
 
 
 def done(schedule: Schedule, now: datetime) -> Schedule:
-    """The graph of the fire that has begun is submitted."""
     if schedule.firing is None:
         raise IntegrityError(f"schedule {schedule.name}: no fire has begun")
     run = Run(graph_id_of(schedule.name, schedule.firing), schedule.firing, now)
@@ -371,7 +370,6 @@ def schedule_of(columns: Columns) -> Schedule:
 
 
 def _written(value: Any) -> Value:
-    """A part of a schedule as its column holds it."""
     if isinstance(value, tuple):
         listed = [_run_object(each) if isinstance(each, Run) else _time_text(each) for each in value]
         return json.dumps(listed, ensure_ascii=False, separators=(",", ":"))

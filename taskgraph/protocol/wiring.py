@@ -150,7 +150,6 @@ class Edges:
         self.leaves = (top,)
 
     def fan_out(self, stamp: str) -> None:
-        """Put forks between rows and their dependents where these are many."""
         for own, named in self.dependents.items():
             if len(named) > limits.DEPENDENTS_MAX:
                 self.dependents[own], made = _fan_out(own, named, stamp, by_key=self.by_key)

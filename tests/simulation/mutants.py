@@ -1101,7 +1101,7 @@ MUTANTS: Final = (
     Mutant(
         "P14: of two wishes the later one counts",
         "the one that comes later",
-        _reworded(pause, "hold", ('asked < requests.get(item.holder, "")', "False")),
+        _reworded(pause, "_answer", ("asked < known", "False")),
         paused,
     ),
     Mutant(
