@@ -41,7 +41,9 @@ def full(task: Draft, view: View) -> str:
     for key in require(task, view):
         row = view.get(key)
         if not _has_room(row, task):
-            return full_text(row)
+            name = row.text("label")
+            whose = f"group “{name}”" if name else "the graph"
+            return f"limit of {whose}: {len(row.ids('inFlight'))} of {row.integer('max')} in flight"
     return ""
 
 
@@ -54,12 +56,6 @@ def seems_full(task: Draft, view: View) -> bool:
 def _has_room(row: Draft, task: Draft) -> bool:
     inside = row.ids("inFlight")
     return len(inside) < row.integer("max") or member(task) in inside
-
-
-def full_text(row: Draft) -> str:
-    name = row.text("label")
-    whose = f"group “{name}”" if name else "the graph"
-    return f"limit of {whose}: {len(row.ids('inFlight'))} of {row.integer('max')} in flight"
 
 
 def enter(task: Draft, view: View, now: datetime) -> None:

@@ -152,7 +152,8 @@ def edit_graph(item: EditGraph, context: Context) -> Verdict:
         view.rollback(mark)
         context.rollback(context_mark)
         context.follow.clear()
-        return refuse(head, context, too_many_rows(rows))
+        reason = f"it writes {rows} rows, and one commit takes {limits.COMMIT_CHANGES_MAX}: split it"
+        return refuse(head, context, reason)
     return Outcome.APPLIED, ""
 
 
@@ -162,10 +163,6 @@ def _answer(head: Draft, context: Context, revision: int) -> None:
     head.set("revision", revision)
     if head.value(UNCHANGED):
         head.set(UNCHANGED, False)  # from an earlier attempt
-
-
-def too_many_rows(rows: int) -> str:
-    return f"it writes {rows} rows, and one commit takes {limits.COMMIT_CHANGES_MAX}: split it"
 
 
 def _keys(item: EditGraph) -> list[str]:

@@ -214,7 +214,7 @@ def await_leaves(top: Insert | None, leaves: Sequence[str], graph: Draft, contex
             # degree stays bounded.
             old, row = _graph_leaf(left, context)
             row.set_ids("dependents", [reference if each == GRAPH else each for each in row.ids("dependents")])
-            below = [*_ids(top, "requires"), old]
+            below = [*Draft(top.key, top.columns, None).ids("requires"), old]
             top = Insert(top.key, {**top.columns, "requires": ids_text(below), "requiresLeft": ids_text(below)})
             requires = [each for each in requires if each != old]
             left = [each for each in left if each != old]
@@ -230,10 +230,6 @@ def _graph_leaf(references: Sequence[str], context: Context) -> tuple[str, Draft
         if GRAPH in row.ids("dependents"):
             return each, row
     raise IntegrityError("the graph row names more tasks than it may")
-
-
-def _ids(row: Insert, name: str) -> list[str]:
-    return Draft(row.key, row.columns, None).ids(name)
 
 
 def _step(request: str, cursor: int, context: Context) -> Draft | None:

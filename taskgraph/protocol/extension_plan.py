@@ -20,19 +20,11 @@ from taskgraph.model.errors import IntegrityError
 from taskgraph.model.ids import WHOLE_GRAPH, ids_text, limit_scope, task_id_of
 from taskgraph.model.states import FailurePolicy, TaskState, When, by_group
 from taskgraph.model.utf16 import utf16_units
+from taskgraph.protocol import extension
 from taskgraph.protocol.concurrency import scopes_of
+from taskgraph.protocol.context import Item
 from taskgraph.protocol.definitions import SCHEMA, first_deadline, schema_for, split_text, spread
 from taskgraph.protocol.edit import DELETED_IN, EDITED, listed
-from taskgraph.protocol.extension import (
-    AcceptExtension,
-    FinishExtension,
-    InsertRows,
-    LinkTasks,
-    RefuseRequest,
-    not_extendable,
-    portions,
-    request_key,
-)
 from taskgraph.protocol.layout import GRAPH_DIRECT_MAX, Layout, lay_out, name_mapping_rows
 from taskgraph.protocol.propagation import GOING
 from taskgraph.protocol.wiring import KnownGroup, Link
@@ -70,13 +62,13 @@ class ExtensionPlan:
         labels = {str(row.columns.get("label", "")) for row in self.layout.rows if row.key.startswith("task:")} - {""}
         return facts.listed("added", sorted(labels), _FACT_CHARS_MAX)
 
-    def step(self, head: Row) -> AcceptExtension | RefuseRequest | InsertRows | LinkTasks | FinishExtension | None:
+    def step(self, head: Row) -> Item | None:
         """The next step by the head row; None when the request has been answered."""
         state = head.columns.get("state")
         if state == "staged":
             if self.refusal:
-                return RefuseRequest(self.request, self.refusal)
-            return AcceptExtension(
+                return extension.RefuseRequest(self.request, self.refusal)
+            return extension.AcceptExtension(
                 request=self.request,
                 revision=self.revision,
                 tasks=self.tasks,
@@ -97,10 +89,10 @@ class ExtensionPlan:
             raise IntegrityError(f"row {head.key}: the cursor is {cursor!r}")
         if cursor < len(self.layout.rows):
             rows = self.layout.rows[cursor : cursor + _STEP_ROWS_MAX]
-            return InsertRows(self.request, cursor, _portion(rows, row_bytes, _STEP_BYTES_MAX))
+            return extension.InsertRows(self.request, cursor, _portion(rows, row_bytes, _STEP_BYTES_MAX))
         if links := self.links[cursor - len(self.layout.rows) :]:
-            return LinkTasks(self.request, cursor, _portion(links, _link_rows, _STEP_ROWS_MAX))
-        return FinishExtension(self.request)
+            return extension.LinkTasks(self.request, cursor, _portion(links, _link_rows, _STEP_ROWS_MAX))
+        return extension.FinishExtension(self.request)
 
 
 def row_bytes(row: Insert) -> int:
@@ -127,7 +119,7 @@ def request_rows(
     request: str, text: str, digest: str, tasks: int, now: datetime, *, kind: str = ADD_TASKS
 ) -> tuple[list[Insert], Insert]:
     """Rows of a request: its parts, and the head row that goes in last. kind: ADD_TASKS or EDIT."""
-    key = request_key(request)
+    key = extension.request_key(request)
     pieces = limits.ROW_CHARS_MAX // 2 // limits.PROPERTY_CHARS_MAX
     size = pieces * limits.PROPERTY_CHARS_MAX
     parts = [
@@ -193,7 +185,7 @@ def plan_steps(
             routing=str(graph.columns.get(facts.ROUTING, "")),
         )
         layout = replace(layout, rows=(*_with_revision(layout.rows, graph), *mapping_rows))
-        links = tuple(portions(layout.links))
+        links = tuple(extension.portions(layout.links))
         revision = graph.columns.get("revision", 0)
         if not isinstance(revision, int):
             raise IntegrityError(f"row {graph.key}: the revision is {revision!r}")
@@ -231,7 +223,7 @@ def refusal_of(
         return ""
     state = graph.columns.get("state")
     if state not in GOING:
-        return not_extendable(str(state))
+        return extension.not_extendable(str(state))
     if graph.columns.get("failurePolicy") != FailurePolicy.CONTINUE:
         conditional = [n.label for n in document.tasks.values() if n.when != When.ALL_COMPLETED or n.optional]
         if conditional:

@@ -38,16 +38,14 @@ _MEMBERS_OF_ROW: Final = 12_000  # taskIds, of 25 characters each in JSON
 class Layout:
     """Rows to insert, dependents before what they require, so that a completion finds all rows that it counts down.
 
-    leaves: references that the graph waits for (one join when asked for, or when there are many). roots: (taskId,
-    target) of tasks that stand pending from the start and are not held back. top: the row of the join that gathers all
-    leaves, apart from `rows`, or None if the leaves are named directly. links: edges from tasks outside the set.
-    mapping: label -> taskId. edges: requirements, as they are kept.
+    leaves: references that the graph waits for (one join when asked for, or when there are many). top: the row of the
+    join that gathers all leaves, apart from `rows`, or None if the leaves are named directly. links: edges from tasks
+    outside the set. mapping: label -> taskId. edges: requirements, as they are kept.
     """
 
     rows: tuple[Insert, ...]
     top: Insert | None
     leaves: tuple[str, ...]
-    roots: tuple[tuple[str, str], ...]
     links: tuple[Link, ...]
     mapping: Mapping[str, str]
     edges: int = 0
@@ -86,19 +84,16 @@ def lay_out(
     rows = [edges.relay_row(reference) for reference in edges.gathering]
     rows += tasks.group_rows(wired.ends)
     rows += tasks.limit_rows(0)
-    roots: list[tuple[str, str]] = []
     for label in order:
         own = end_reference(graph_id, label, request) if is_end(label) else edges.mapping[label]
         rows.extend(map(edges.relay_row, edges.forks.get(own, ())))
         if is_end(label):
             rows.append(edges.relay_row(own))
         else:
-            if not edges.requires.get(own) and not tasks.held(label):
-                roots.append((own, target_of(nodes[label].task)))
             rows.extend(tasks.rows(label, node_digest(nodes[label])))
         rows.extend(map(edges.relay_row, edges.joins.get(own, ())))
     links = tuple(Link(own, tuple(dependents)) for own, dependents in sorted(edges.links.items()))
-    return Layout(tuple(rows), edges.top, edges.leaves, tuple(roots), links, edges.mapping, wired.edges)
+    return Layout(tuple(rows), edges.top, edges.leaves, links, edges.mapping, wired.edges)
 
 
 class GraphLayout:

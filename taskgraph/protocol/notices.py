@@ -35,6 +35,7 @@ TASK_KEYS: Final = ("onSuccess", "onFailure", "onFinished")
 VERSION: Final = 1
 _SCHEMA: Final = 1
 _KEY_DIGITS: Final = 16
+_NOTICE_KEYS: Final = ("event", "version", "id", "type", "graph", "sequence")  # which no field of a fact replaces
 _GRAPH_FACTS: Final[Mapping[str, tuple[str, ...]]] = {
     "graph-finished": ("onSuccess", "onFinished"),
     "graph-cancelled": ("onFailure", "onFinished"),
@@ -201,7 +202,6 @@ class Notice:
 def notice(graph_id: str, sequence: int, part: int, time: datetime | None, fact: Mapping[str, Any]) -> Notice:
     """part: place of the fact among those of its row, from 0."""
     own = f"{graph_id}.{sequence}.{part}"
-    fields = {name: each for name, each in fact.items() if name != "event"}
     body: dict[str, Any] = {
         "version": VERSION,
         "id": own,
@@ -209,6 +209,6 @@ def notice(graph_id: str, sequence: int, part: int, time: datetime | None, fact:
         "graph": graph_id,
         "sequence": sequence,
         "time": time.isoformat().replace("+00:00", "Z") if time is not None else None,
-        **{name: each for name, each in fields.items() if name not in ("version", "id", "type", "graph", "sequence")},
+        **{name: each for name, each in fact.items() if name not in _NOTICE_KEYS},
     }
     return Notice(own, canonical_json(body))

@@ -33,7 +33,7 @@ def head(state: str = "accepted", **more: Any) -> Row:
 
 
 def plan_of(rows: Sequence[Insert] = (), links: Sequence[Link] = (), *, whole: bool = False) -> ExtensionPlan:
-    layout = Layout(tuple(rows), None, ("leaf",), (), tuple(links), {})
+    layout = Layout(tuple(rows), None, ("leaf",), tuple(links), {})
     return ExtensionPlan("r", 3, layout, whole, tuple(links), 5, 7, {"nameMapping": "{}"})
 
 
@@ -63,7 +63,7 @@ def test_the_first_step_says_all_that_the_graph_row_has_to_know() -> None:
 
 
 def test_a_refusal_is_the_only_step_of_a_staged_request() -> None:
-    plan = ExtensionPlan("r", 0, Layout((), None, (), (), (), {}), True, (), 0, 0, {}, "no")
+    plan = ExtensionPlan("r", 0, Layout((), None, (), (), {}), True, (), 0, 0, {}, "no")
     assert plan.step(head("staged")) == RefuseRequest("r", "no")
     assert plan.step(head("accepted", cursor=0)) == FinishExtension("r"), "what was accepted is not refused later"
     assert plan_of().refusal == ""
@@ -209,7 +209,7 @@ async def test_rows_of_a_plan_say_what_they_belong_to_and_since_when() -> None:
     by_key = {row.key: row.columns for row in plan.layout.rows}
     x = by_key[row_key(task_id_of("g", "x"))]
     assert (x["request"], x["state"], x["pendingSince"]) == ("r", "pending", NOW + timedelta(seconds=9))
-    assert (plan.layout.leaves, plan.layout.roots) == ((task_id_of("g", "y"),), ((task_id_of("g", "x"), "default"),))
+    assert plan.layout.leaves == (task_id_of("g", "y"),)
     assert plan.layout.mapping == {label: task_id_of("g", label) for label in "xy"}
 
 
