@@ -20,7 +20,7 @@ from taskgraph.model.timing import clock_text
 from taskgraph.protocol.context import Outcome
 from taskgraph.protocol.decide import event_key
 from taskgraph.protocol.leases import lease
-from taskgraph.protocol.stall import Stall, Stir
+from taskgraph.protocol.lifecycle import Stall, Stir
 from taskgraph.queries.rows import object_of
 from taskgraph.queries.workers import Crew, workers
 from taskgraph.storage.tables import Range, Row, query_all

@@ -47,7 +47,6 @@ from taskgraph.protocol import (
     relays,
     runs,
     set_limit,
-    stall,
 )
 from taskgraph.protocol.context import Context, ContextMark, Dispatch, Effect, NoRoom, Outcome, Refill, Rule, Take
 from taskgraph.protocol.context import Item as Item  # for those who call `decide`
@@ -242,7 +241,6 @@ RULES: Final[dict[type, Rule]] = {  # for each type of item
     **pause.RULES,
     **prioritize.RULES,
     **set_limit.RULES,
-    **stall.RULES,
     **extension.RULES,
     **edit.RULES,
 }

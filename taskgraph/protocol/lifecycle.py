@@ -1,4 +1,4 @@
-"""The start of a graph, its abandonment and deletion, and the next deadline on its row."""
+"""The start of a graph, its abandonment and deletion, its next deadline, and its mark when it stands still."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -6,9 +6,10 @@ from datetime import datetime
 from typing import Final
 
 from taskgraph.model import limits
-from taskgraph.model.ids import GRAPH, WRITERS, fence_key
-from taskgraph.model.states import GRAPH_ENDED, GRAPH_GONE, GraphState
+from taskgraph.model.ids import GRAPH, WRITERS, fence_key, row_key
+from taskgraph.model.states import GRAPH_ENDED, GRAPH_GONE, GraphState, TaskState
 from taskgraph.protocol.context import Context, GraphEnded, Item, Outcome, Rules, Verdict
+from taskgraph.protocol.propagation import GOING, fence
 from taskgraph.protocol.rows import Draft
 
 
@@ -49,6 +50,26 @@ class BeginDeletion(Item):
     until: datetime
     forced: bool = False
     because: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Stall(Item):
+    """Nothing of a running graph has moved for a set time: mark it, or cancel it if it says so.
+
+    The journal guards it: `sequence` is that of the last event row, and the mark is the next fact, so if there is
+    another by then, its row exists and nothing is written. Claims write no facts; so `waiting` and `run` name a task
+    that has stood ready all the while ("" for none), which is checked again.
+    """
+
+    sequence: int
+    because: str
+    waiting: str = ""
+    run: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Stir(Item):
+    """A graph that was marked as stalled moves again."""
 
 
 def _next_deadline(item: NextDeadline, context: Context) -> Verdict:
@@ -128,4 +149,47 @@ _UNDELETABLE: Final[Mapping[str, str]] = {
     GraphState.RESTORING: "it is being restored; with --force what has been put back is deleted",
     GraphState.CANCELLING: "it is being cancelled; wait until it is cancelled",
 }
-RULES: Final[Rules] = {NextDeadline: _next_deadline, Start: _start, Abandon: _abandon, BeginDeletion: _begin_deletion}
+
+
+def _stall(item: Stall, context: Context) -> Verdict:
+    graph = context.view.get(GRAPH)
+    if graph.text("state") != GraphState.RUNNING:
+        return Outcome.STALE, f"the graph is {graph.text('state')}"
+    if graph.text("stalledBecause"):
+        return Outcome.REPEATED, "it is marked already"
+    if context.sequence > item.sequence + 1:
+        return Outcome.STALE, "it has moved"
+    if item.waiting:
+        task = context.view.get(row_key(item.waiting))
+        if task.text("state") != TaskState.PENDING or task.integer("run") != item.run:
+            return Outcome.STALE, "it has moved"
+    because = item.because[: limits.REASON_CHARS_MAX] or "nothing of it moves"
+    graph.set("stalled", context.now)
+    graph.set("stalledBecause", because)
+    graph.set("stalledAt", context.sequence)
+    context.event("graph-stalled", reason=because)
+    if graph.text("onStalled") == "cancel":
+        fence(graph, context, f"it has stalled: {because}"[: limits.REASON_CHARS_MAX], "stalled")
+    return Outcome.APPLIED, ""
+
+
+def _stir(_: Stir, context: Context) -> Verdict:
+    """Remove the mark. A graph that has ended keeps it: nothing comes after the end."""
+    graph = context.view.get(GRAPH)
+    if graph.text("state") not in (*GOING, GraphState.CANCELLING):
+        return Outcome.STALE, ""
+    if not graph.text("stalledBecause"):
+        return Outcome.REPEATED, ""
+    graph.set("stalledBecause", "")
+    context.event("graph-unstalled")
+    return Outcome.APPLIED, ""
+
+
+RULES: Final[Rules] = {
+    NextDeadline: _next_deadline,
+    Start: _start,
+    Abandon: _abandon,
+    BeginDeletion: _begin_deletion,
+    Stall: _stall,
+    Stir: _stir,
+}

@@ -47,6 +47,9 @@ from taskgraph.storage.tables import Row
 LATER: Final = "later"
 """The reason in the answer to a temporary failure."""
 
+POISON: Final = "poison"
+"""Code of a task that several workers did not survive."""
+
 # As plain texts: comparing one with a member of an enumeration takes ten times as long.
 _PENDING: Final = TaskState.PENDING.value
 _RUNNING: Final = TaskState.RUNNING.value
@@ -482,6 +485,24 @@ def _lease_lost(item: LeaseLost, context: Context) -> Verdict:
     spent = f"{reason}, and all retries are spent"
     _resolve_unsuccessfully(task, context, TaskState.EXCEPTION, ended, spent, {"failed": True, "reason": spent})
     return Outcome.APPLIED, ""
+
+
+def workers_lost(runs: Sequence[Any], worker: str) -> list[str]:
+    """Workers that were lost with a run of this task that they had begun, since the task last had a result; each once.
+
+    runs: earlier runs, as the row lists them. worker: the one that is lost now.
+    """
+    lost = [worker]
+    for record in reversed(runs):
+        if not isinstance(record, Mapping):
+            continue
+        outcome = record.get("outcome")
+        if outcome == "lost":
+            if record.get("begun") is True:
+                lost.append(str(record.get("worker", "")))
+        elif outcome != "handed-back":
+            break
+    return list(dict.fromkeys(reversed(lost)))
 
 
 def _cannot_run(item: CannotRun, context: Context) -> Verdict:

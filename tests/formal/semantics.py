@@ -45,7 +45,7 @@ from taskgraph.protocol.extension import (
 )
 from taskgraph.protocol.layout import lay_out
 from taskgraph.protocol.leases import SetRight
-from taskgraph.protocol.lifecycle import Abandon, BeginDeletion, NextDeadline, Start
+from taskgraph.protocol.lifecycle import Abandon, BeginDeletion, NextDeadline, Stall, Start, Stir
 from taskgraph.protocol.pause import Hold, HoldTask, PublishHolds, Settle
 from taskgraph.protocol.relays import Fire, Remind, Skip
 from taskgraph.protocol.runs import (
@@ -60,7 +60,6 @@ from taskgraph.protocol.runs import (
     Renew,
 )
 from taskgraph.protocol.set_limit import ChangeLimit, Recount
-from taskgraph.protocol.stall import Stall, Stir
 from taskgraph.protocol.wiring import Link
 from taskgraph.storage.tables import Delete, Insert, Merge, Replace, Row
 

@@ -46,7 +46,6 @@ MODULES: Final = (
     "protocol.edit",
     "protocol.concurrency",
     "protocol.set_limit",
-    "protocol.stall",
     "engine.plans",
     "protocol.edit_plan.snapshot",
     "protocol.edit_plan.names",

@@ -10,8 +10,8 @@ from taskgraph.model import limits
 from taskgraph.model.ids import GRAPH
 from taskgraph.protocol.context import Cancelling, Outcome
 from taskgraph.protocol.decide import Decision, decide
-from taskgraph.protocol.runs import Claim, Failed, HandBack, LeaseLost, ManualRerun, Renew
-from taskgraph.protocol.stall import Stall, Stir, workers_lost
+from taskgraph.protocol.lifecycle import Stall, Stir
+from taskgraph.protocol.runs import Claim, Failed, HandBack, LeaseLost, ManualRerun, Renew, workers_lost
 from tests.unit import transition_rows
 from tests.unit.transition_rows import (
     NOW,
