@@ -41,7 +41,6 @@ from taskgraph.protocol.propagation import (
     wait_for_room,
 )
 from taskgraph.protocol.rows import Draft
-from taskgraph.protocol.stall import POISON, workers_lost
 from taskgraph.storage.tables import Row
 
 LATER: Final = "later"
