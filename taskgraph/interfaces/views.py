@@ -1,9 +1,7 @@
-"""Answers as JSON: each answer that a person or a program can get becomes JSON values in one function here.
+"""Answers as JSON: the shapes of `--json`, one function for each.
 
-What this room is for: the shapes of `--json`, one function for each. A shape only grows: keys are added, and none is
-renamed or taken away. Functions take values of the rooms below and give objects, arrays, texts, numbers, true, false
-and null alone; a value that is none of these is an error and no text. What a request of an operation answers stands
-beside that request (`answer`). This room never asks a store, and never formats for a terminal.
+A shape only grows: keys are added, and none is renamed or taken away. The answers to requests stand beside these
+requests (`answer` in `operations`). No function here asks a store, or formats for a terminal.
 """
 
 import dataclasses
@@ -19,7 +17,7 @@ if TYPE_CHECKING:
     from taskgraph.engine.archive_file import Archived
     from taskgraph.engine.delete import Deleted
     from taskgraph.engine.doctor import Examined
-    from taskgraph.engine.plans import EditPreview, RowChange
+    from taskgraph.engine.plans import EditPreview
     from taskgraph.engine.poison import PoisonMessage
     from taskgraph.engine.restore import Plan, Restored
     from taskgraph.engine.schedules import ScheduleDetail
@@ -71,14 +69,23 @@ def plain(value: object) -> Any:
             raise TypeError(f"{type(value).__name__} is no JSON value")
 
 
-def fields_of(value: object, *without: str) -> Json:
-    """The fields of a dataclass but these, with camelCase keys; what its mappings hold stays as it is."""
+def attributes(value: object, *names: str) -> Json:
+    """These attributes, with camelCase keys; what their mappings hold stays as it is."""
     made: Json = {}
-    for each in dataclasses.fields(value):  # type: ignore[arg-type]
-        if each.name not in without:
-            first, *more = each.name.split("_")
-            made[first + "".join(word.title() for word in more)] = plain(getattr(value, each.name))
+    for name in names:
+        first, *more = name.split("_")
+        made[first + "".join(part.title() for part in more)] = plain(getattr(value, name))
     return made
+
+
+def fields_of(value: object, *without: str) -> Json:
+    """The fields of a dataclass but these, as `attributes` gives them."""
+    names = [each.name for each in dataclasses.fields(value)]  # type: ignore[arg-type]
+    return attributes(value, *(name for name in names if name not in without))
+
+
+def _all_of(found: Iterable[object]) -> list[Json]:
+    return [fields_of(each) for each in found]
 
 
 # --- documents, and what is wrong ------------------------------------------------------------------------------
@@ -90,7 +97,7 @@ def error(found: TaskgraphError, code: str, exit_code: int) -> Json:
     match found:
         case InvalidGraph():
             made["source"] = found.source
-            made["problems"] = _problems(found)
+            made["problems"] = _all_of(found.problems)
         case NotFound():
             made["near"] = list(found.near)
         case StorageUnavailable():
@@ -100,44 +107,22 @@ def error(found: TaskgraphError, code: str, exit_code: int) -> Json:
     return {"error": made}
 
 
-def _problems(found: InvalidGraph) -> list[Json]:
-    return [
-        {"pointer": each.pointer, "code": each.code, "message": each.message, "remedy": each.remedy, "line": each.line}
-        for each in found.problems
-    ]
-
-
 def invalid_file(found: InvalidGraph) -> Json:
-    """A file that holds no graph."""
-    return {
-        "source": found.source,
-        "valid": False,
-        "tasks": None,
-        "edges": None,
-        "problems": _problems(found),
-        "warnings": [],
-    }
+    problems = _all_of(found.problems)
+    return {"source": found.source, "valid": False, "tasks": None, "edges": None, "problems": problems, "warnings": []}
 
 
 def valid_file(document: "GraphDocument", warnings: InvalidGraph) -> Json:
-    """A file that holds a graph. warnings: what is legal in it and looks like a mistake."""
-    return {
-        "source": warnings.source,
-        "valid": True,
-        "tasks": len(document.tasks),
-        "edges": document.edges,
-        "problems": [],
-        "warnings": _problems(warnings),
-    }
+    """warnings: what is legal in the file and looks like a mistake."""
+    sizes = {"tasks": len(document.tasks), "edges": document.edges}
+    return {"source": warnings.source, "valid": True, **sizes, "problems": [], "warnings": _all_of(warnings.problems)}
 
 
 def validated(files: Sequence[Json]) -> Json:
-    """Files that were looked at."""
     return {"valid": all(each["valid"] for each in files), "files": list(files)}
 
 
 def functions(found: Iterable[Json]) -> Json:
-    """The functions of an app."""
     return {"functions": list(found)}
 
 
@@ -145,8 +130,7 @@ def functions(found: Iterable[Json]) -> Json:
 
 
 def graphs(found: Iterable["GraphListed"]) -> Json:
-    """The list of graphs."""
-    return {"graphs": [fields_of(each) for each in found]}
+    return {"graphs": _all_of(found)}
 
 
 def _is_known(found: "GraphStatus", state: TaskState) -> bool:
@@ -169,70 +153,45 @@ def graph_status(found: "GraphStatus") -> Json:
 
 
 def group_status(found: "GroupStatus") -> Json:
-    """A group with its tasks."""
     counts = {str(each): found.counts.get(each, 0) for each in TaskState}
     tasks = [task_status(each) for each in found.listed]
     return {**fields_of(found, "counts", "listed"), "counts": counts, "listed": tasks}
 
 
 def task_status(task: "TaskStatus") -> Json:
-    """A task."""
     return {**fields_of(task), "active": task.active}
 
 
 def tasks(graph_id: str, found: "Listing", shown: Sequence["TaskStatus"]) -> Json:
-    """Tasks of a graph. shown: those of the listing that are named."""
-    return {
-        "graphId": graph_id,
-        "total": found.total,
-        "params": plain(found.params),
-        "tasks": [task_status(each) for each in shown],
-    }
+    """shown: those of the listing that are named."""
+    return {"graphId": graph_id, **attributes(found, "total", "params"), "tasks": list(map(task_status, shown))}
 
 
 def task(graph_id: str, found: "TaskDetail") -> Json:
-    """A task with its edges and its definition."""
-    return {
-        "graphId": graph_id,
-        **task_status(found.status),
-        "requires": list(found.requires),
-        "optional": list(found.optional),
-        "requiresLeft": list(found.requires_left),
-        "dependents": list(found.dependents),
-        "requiresCount": found.requires_count,
-        "requiresLeftCount": found.requires_left_count,
-        "dependentsCount": found.dependents_count,
-        "definition": plain(found.definition),
-    }
+    edges = attributes(found, "requires", "optional", "requires_left", "dependents")
+    counts = attributes(found, "requires_count", "requires_left_count", "dependents_count")
+    definition = plain(found.definition)
+    return {"graphId": graph_id, **task_status(found.status), **edges, **counts, "definition": definition}
 
 
 def explanation(graph_id: str, label: str, found: "Explanation") -> Json:
-    """Why a task does not run. label: the task that was asked about, if nothing was found of it."""
+    """label: of the task that was asked about, if nothing was found of it."""
     asked = found.reasons[0].label if found.reasons else label
-    reasons = [fields_of(one) for one in found.reasons]
-    return {"graphId": graph_id, "label": asked, "reasons": reasons, "omitted": found.omitted}
+    return {"graphId": graph_id, "label": asked, "reasons": _all_of(found.reasons), "omitted": found.omitted}
 
 
 def log(graph_id: str, label: str, task_id: str, run: int, text: str) -> Json:
-    """What a run printed."""
     return {"graphId": graph_id, "label": label, "taskId": task_id, "run": run, "log": text}
 
 
 def result(graph_id: str, label: str, task_id: str, run: int, value: object) -> Json:
-    """What a run gave."""
     return {"graphId": graph_id, "label": label, "taskId": task_id, "run": run, "result": plain(value)}
 
 
 def event(one: "Event") -> Json:
     """A fact of a journal."""
-    return {
-        "sequence": one.sequence,
-        "cursor": one.cursor,
-        "time": iso(one.time),
-        "event": one.kind,
-        **plain(one.fields),
-        "changed": list(one.changed),
-    }
+    place = attributes(one, "sequence", "cursor", "time")
+    return {**place, "event": one.kind, **plain(one.fields), "changed": list(one.changed)}
 
 
 def row(graph_id: str, one: "Row") -> Json:
@@ -241,8 +200,7 @@ def row(graph_id: str, one: "Row") -> Json:
 
 
 def channels(graph_id: str, found: Iterable["ChannelStatus"]) -> Json:
-    """Who hears of a graph."""
-    return {"graphId": graph_id, "channels": [fields_of(each) for each in found]}
+    return {"graphId": graph_id, "channels": _all_of(found)}
 
 
 def limits(graph_id: str, found: Iterable["LimitStatus"]) -> Json:
@@ -255,15 +213,8 @@ def limits(graph_id: str, found: Iterable["LimitStatus"]) -> Json:
 
 
 def progress(graph_id: str, state: str, tasks: int, counts: Mapping[str, int], held: Iterable[str]) -> Json:
-    """How far a graph is."""
-    return {
-        "type": "progress",
-        "graphId": graph_id,
-        "state": state,
-        "tasks": tasks,
-        "counts": dict(counts),
-        "held": list(held),
-    }
+    counted = {"tasks": tasks, "counts": dict(counts)}
+    return {"type": "progress", "graphId": graph_id, "state": state, **counted, "held": list(held)}
 
 
 def line(kind: str, said: Mapping[str, Any]) -> Json:
@@ -272,7 +223,6 @@ def line(kind: str, said: Mapping[str, Any]) -> Json:
 
 
 def at_time(said: Mapping[str, Any], now: datetime) -> Json:
-    """What was so at a time."""
     return {**said, "time": iso(now)}
 
 
@@ -283,14 +233,8 @@ def failure_line(one: "Event") -> Json:
 
 def failure(label: str, task_id: str, run: int, state: str, reason: str, log: Sequence[str] | None) -> Json:
     """A task that failed for good. log: the end of what its run printed, where that was looked up."""
-    return {
-        "label": label,
-        "taskId": task_id,
-        "run": run,
-        "state": state,
-        "reason": reason,
-        "log": log if log is None else list(log),
-    }
+    lines = None if log is None else list(log)
+    return {"label": label, "taskId": task_id, "run": run, "state": state, "reason": reason, "log": lines}
 
 
 def ended(
@@ -323,30 +267,22 @@ def ended(
 
 
 def snapshot(found: "Snapshot") -> Json:
-    """A look at the whole installation."""
     return {
         "time": iso(found.time),
         "live": found.live,
-        "graphs": [fields_of(each) for each in found.graphs],
-        "workers": [worker(each) for each in found.workers],
-        "queues": [fields_of(each) for each in found.queues],
+        "graphs": _all_of(found.graphs),
+        **workers(found.workers),
+        "queues": _all_of(found.queues),
         "requests": found.requests,
         "seconds": round(found.seconds, 3),
     }
 
 
-def worker(one: "WorkerStatus") -> Json:
-    """A worker."""
-    return {**fields_of(one), "seenSeconds": round(one.seen_seconds, 1)}
-
-
 def workers(found: Iterable["WorkerStatus"]) -> Json:
-    """The workers that are registered."""
-    return {"workers": [worker(each) for each in found]}
+    return {"workers": [{**fields_of(each), "seenSeconds": round(each.seen_seconds, 1)} for each in found]}
 
 
 def target_limits(found: Iterable["TargetLimit"]) -> Json:
-    """The targets that are limited."""
     return {
         "targets": [
             {
@@ -354,9 +290,7 @@ def target_limits(found: Iterable["TargetLimit"]) -> Json:
                 "max": each.most,
                 "since": iso(each.since),
                 "reason": each.reason or None,
-                "permits": [
-                    {"number": one.number, "worker": one.worker, "until": iso(one.until)} for one in each.permits
-                ],
+                "permits": [attributes(one, "number", "worker", "until") for one in each.permits],
             }
             for each in found
         ]
@@ -364,27 +298,19 @@ def target_limits(found: Iterable["TargetLimit"]) -> Json:
 
 
 def poison_messages(found: Iterable["PoisonMessage"]) -> Json:
-    """Messages that were set aside."""
-    return {"messages": [fields_of(each) for each in found]}
+    return {"messages": _all_of(found)}
 
 
 def replayed(found: Iterable["PoisonMessage"]) -> Json:
-    """Messages that were put back."""
     return {"replayed": [each.key for each in found]}
 
 
 def grant(found: "Grant") -> Json:
-    """A grant, the signature included: it is what was asked for."""
+    """The signature is included: it is what was asked for."""
     return {
-        "graphId": found.graph_id,
-        "url": found.url,
-        "token": found.token,
-        "endpoint": found.endpoint,
-        "table": found.table,
-        "partition": found.partition,
+        **attributes(found, "graph_id", "url", "token", "endpoint", "table", "partition"),
         "permissions": "read",
-        "starts": iso(found.starts),
-        "expires": iso(found.expires),
+        **attributes(found, "starts", "expires"),
         "protocols": found.protocols.split(","),
         "addresses": found.addresses or None,
     }
@@ -393,13 +319,10 @@ def grant(found: "Grant") -> Json:
 def examined(found: "Examined") -> Json:
     """What the doctor says of a graph."""
     return {
-        "graphId": found.graph_id,
-        "state": found.state,
-        "sound": found.sound,
-        "findings": [_finding(each) for each in found.findings],
-        "repaired": [_finding(each) for each in found.repaired],
+        **attributes(found, "graph_id", "state", "sound"),
+        **_findings(found),
         "unsettled": found.unsettled,
-        "why": [{"text": cause.text, "remedy": cause.remedy} for cause in found.causes],
+        "why": _all_of(found.causes),
         "rows": found.rows,
     }
 
@@ -407,46 +330,29 @@ def examined(found: "Examined") -> Json:
 def all_examined(found: Sequence["Examined"], missing: Sequence[str], store: "ExaminedStore") -> Json:
     """What the doctor says of the store and every live graph. missing: graphs of the index that have no rows (yet)."""
     sound = all(one.sound for one in found)
-    own = {"findings": list(map(_finding, store.findings)), "repaired": list(map(_finding, store.repaired))}
-    return {"sound": sound, "store": own, "graphs": [examined(one) for one in found], "missing": list(missing)}
+    graphs = list(map(examined, found))
+    return {"sound": sound, "store": _findings(store), "graphs": graphs, "missing": list(missing)}
 
 
-def _finding(one: "Finding") -> Json:
-    return {
-        "code": one.code,
-        "key": one.key,
-        "label": one.label,
-        "severity": str(one.severity),
-        "text": one.text,
-        "effect": one.effect,
-        "remedy": one.remedy,
-        "repairable": one.repairable,
-        "refusal": one.refusal,
-    }
+def _findings(found: "Examined | ExaminedStore") -> Json:
+    def shown(one: "Finding") -> Json:
+        what = attributes(one, "code", "key", "label", "severity", "text", "effect", "remedy")
+        return {**what, **attributes(one, "repairable", "refusal")}
+
+    return {"findings": list(map(shown, found.findings)), "repaired": list(map(shown, found.repaired))}
 
 
 # --- what was asked for ----------------------------------------------------------------------------------------
 
 
 def submitted(found: "Submission") -> Json:
-    """A graph that was submitted."""
-    return {
-        "graphId": found.graph_id,
-        "outcome": str(found.outcome),
-        "tasks": found.tasks,
-        "edges": found.edges,
-    }
+    return fields_of(found)
 
 
 def extended(graph_id: str, request: str, state: str, number: int, waits_for: str) -> Json:
     """An extension by so many tasks. waits_for: "resume" for one of a paused graph, "" for nothing."""
-    return {
-        "graphId": graph_id,
-        "request": request,
-        "state": state,
-        "tasks": number,
-        "waitsFor": waits_for or None,
-    }
+    asked = {"graphId": graph_id, "request": request, "state": state}
+    return {**asked, "tasks": number, "waitsFor": waits_for or None}
 
 
 def rerun(graph_id: str, wanted: Sequence["TaskStatus"], group: str | None) -> Json:
@@ -454,11 +360,9 @@ def rerun(graph_id: str, wanted: Sequence["TaskStatus"], group: str | None) -> J
     asked = [
         {"label": each.label, "taskId": each.task_id, "replacesRun": each.run, "run": each.run + 1} for each in wanted
     ]
-    return (
-        {"graphId": graph_id, "group": group, "tasks": asked}
-        if group is not None
-        else {"graphId": graph_id, **asked[0]}
-    )
+    if group is None:
+        return {"graphId": graph_id, **asked[0]}
+    return {"graphId": graph_id, "group": group, "tasks": asked}
 
 
 def edited(graph_id: str, request: str, state: str, revision: object, *, unchanged: bool) -> Json:
@@ -468,21 +372,22 @@ def edited(graph_id: str, request: str, state: str, revision: object, *, unchang
 
 def edit_preview(graph_id: str, found: "EditPreview") -> Json:
     """What an edit would do."""
+    rows = [
+        {
+            **attributes(each, "key", "label", "change"),
+            "columns": {
+                name: {"before": row_value(before), "after": row_value(after)}
+                for name, (before, after) in each.columns.items()
+            },
+        }
+        for each in found.rows
+    ]
     return {
         "graphId": graph_id,
-        "revision": found.revision,
-        "refusal": found.refusal,
-        "rows": [_row_change(each) for each in found.rows],
-        "facts": plain(found.facts),
-        "ready": list(found.ready),
+        **attributes(found, "revision", "refusal"),
+        "rows": rows,
+        **attributes(found, "facts", "ready"),
     }
-
-
-def _row_change(one: "RowChange") -> Json:
-    columns = {
-        name: {"before": row_value(before), "after": row_value(after)} for name, (before, after) in one.columns.items()
-    }
-    return {"key": one.key, "label": one.label, "change": one.change, "columns": columns}
 
 
 def row_value(value: Any) -> Any:
@@ -509,14 +414,8 @@ def drained(name: str, state: str, *, draining: str, exits: bool) -> Json:
 
 
 def deleted(done: "Deleted") -> Json:
-    """What became of a graph that was to be deleted."""
-    return {
-        "graphId": done.graph_id,
-        "rows": done.rows,
-        "logs": done.logs,
-        "already": done.again,
-        "idFreeAfter": iso(done.until),
-    }
+    taken = attributes(done, "graph_id", "rows", "logs")
+    return {**taken, "already": done.again, "idFreeAfter": iso(done.until)}
 
 
 def deletions(done: Iterable["Deleted"], failed: Iterable[tuple[str, Json]]) -> Json:
@@ -533,60 +432,31 @@ def deletable(found: Iterable[tuple[str, str, datetime]]) -> Json:
 
 
 def archived(done: "Archived", file: str, size: int) -> Json:
-    """An archive that was written."""
-    return {
-        "graphId": done.graph_id,
-        "state": done.state,
-        "rows": done.rows,
-        "logs": done.logs,
-        "complete": done.complete,
-        "sha256": done.digest,
-        "signature": _signature(done),
-        "file": file,
-        "bytes": size,
-    }
+    return {**_contents(done), "file": file, "bytes": size}
 
 
-def _signature(done: "Archived") -> Json | None:
-    return dict(done.signature.object) if done.signature is not None else None
+def _contents(done: "Archived") -> Json:
+    signature = dict(done.signature.object) if done.signature is not None else None
+    graph = attributes(done, "graph_id", "state", "rows", "logs", "complete")
+    return {**graph, "sha256": done.digest, "signature": signature}
 
 
 def restore_plan(plan: "Plan") -> Json:
-    """What a file would put back."""
     contents, standing = plan.contents, plan.standing
     return {
-        "graphId": contents.graph_id,
-        "state": contents.state,
-        "rows": contents.rows,
-        "logs": contents.logs,
-        "complete": contents.complete,
-        "sha256": contents.digest,
-        "signature": _signature(contents),
+        **_contents(contents),
         "trusted": plan.trusted or None,
-        "name": standing.name,
-        "created": iso(standing.created),
-        "ended": iso(standing.ended),
+        **attributes(standing, "name", "created", "ended"),
         "schedule": standing.schedule or None,
-        "tasks": dict(standing.tasks),
-        "groups": standing.groups,
+        **attributes(standing, "tasks", "groups"),
         "logBytes": contents.log_bytes,
-        "notices": list(standing.notices),
-        "commands": dict(standing.commands),
-        "letGo": list(standing.let_go),
-        "refusals": list(standing.refusals),
+        **attributes(standing, "notices", "commands", "let_go", "refusals"),
     }
 
 
 def restored(done: "Restored", plan: "Plan") -> Json:
-    """A graph that was put back."""
-    return {
-        "graphId": done.graph_id,
-        "state": done.state,
-        "rows": done.rows,
-        "logs": done.logs,
-        "already": done.again,
-        "plan": restore_plan(plan),
-    }
+    put_back = attributes(done, "graph_id", "state", "rows", "logs")
+    return {**put_back, "already": done.again, "plan": restore_plan(plan)}
 
 
 def key_made(file: str, public: str, key: str) -> Json:
@@ -598,66 +468,46 @@ def key_made(file: str, public: str, key: str) -> Json:
 
 
 def schedule(one: "Schedule") -> Json:
-    """A schedule."""
     recurrence = one.recurrence
     return {
-        "name": one.name,
-        "active": one.active,
+        **attributes(one, "name", "active"),
         "cron": recurrence.cron or None,
         "timezone": recurrence.timezone or None,
         "every": recurrence.every or None,
-        "anchor": iso(recurrence.anchor),
-        "at": iso(recurrence.at),
-        "catchUp": str(one.catch_up),
-        "overlap": str(one.overlap),
-        "keep": one.keep,
-        "next": iso(one.next),
-        "waiting": [iso(each) for each in one.waiting],
-        "firing": iso(one.firing),
-        "lastFired": iso(one.last_fired),
-        "fired": one.fired,
-        "skipped": one.skipped,
+        **attributes(recurrence, "anchor", "at"),
+        **attributes(one, "catch_up", "overlap", "keep", "next", "waiting", "firing", "last_fired", "fired", "skipped"),
         "error": one.error or None,
-        "errors": one.errors,
-        "tryAfter": iso(one.try_after),
-        "tasks": one.tasks,
-        "created": iso(one.created),
-        "updated": iso(one.updated),
+        **attributes(one, "errors", "try_after", "tasks", "created", "updated"),
     }
 
 
 def schedules(found: Iterable["Schedule"]) -> Json:
-    """The list of schedules."""
     return {"schedules": [schedule(each) for each in found]}
 
 
 def schedule_changed(one: "Schedule", outcome: str) -> Json:
-    """A schedule, and what became of it."""
     return {**schedule(one), "outcome": outcome}
 
 
 def schedules_changed(found: Iterable["Schedule"], outcome: str) -> Json:
-    """Schedules that were changed at once."""
     return {"schedules": [schedule_changed(each, outcome) for each in found]}
 
 
 def schedule_detail(found: "ScheduleDetail") -> Json:
-    """A schedule with its fires and troubles."""
     return {
         **schedule(found.schedule),
-        "upcoming": [iso(each) for each in found.upcoming],
+        "upcoming": plain(found.upcoming),
         "runs": [
             {
                 "graphId": each.run.graph_id,
                 "for": iso(each.run.due),
-                "fired": iso(each.run.fired),
-                "manual": each.run.manual,
+                **attributes(each.run, "fired", "manual"),
                 "state": each.state,
             }
             for each in found.runs
         ],
         "overdueSeconds": found.overdue_seconds,
-        "troubles": [{"text": each.text, "remedy": each.remedy} for each in found.troubles],
+        "troubles": _all_of(found.troubles),
     }
 
 
