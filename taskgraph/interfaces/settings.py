@@ -1,7 +1,6 @@
-"""Where the store is: one option or environment variable, read once, into one frozen value (D18).
+"""Where the store is: one option or environment variable, read once, into one frozen `StoreSettings` (D18).
 
-People write `sqlite:///path`, a connection string, https endpoints, or the Functions host's own variables; a
-`StoreSettings` comes of it, whose `display` never shows a key.
+Its `display` never shows a key.
 """
 
 import re
@@ -31,7 +30,7 @@ DEFAULT_PREFIX: Final = "taskgraph"
 
 _ONE_QUEUE: Final = "one"
 _PER_OPERATION: Final = "per-operation"
-_DAYS: Final = re.compile(r"[0-9]{1,6}(?:\.[0-9]{1,6})?")
+_NUMBER: Final = re.compile(r"[0-9]{1,6}(?:\.[0-9]{1,6})?")
 _PREFIX: Final = re.compile(r"^[a-z][a-z0-9]{2,15}$")
 _CONNECTION_STRING: Final = re.compile(r"(?i)(^|;)\s*(AccountName|TableEndpoint|UseDevelopmentStorage)\s*=")
 _ACCOUNT_URL: Final = re.compile(
@@ -40,14 +39,26 @@ _ACCOUNT_URL: Final = re.compile(
 
 
 @dataclass(frozen=True, slots=True)
-class StoreSettings:
+class Naming:
+    """What is set beside the store.
+
+    prefix: name of the table, and beginning of the queues' names. queues_per_operation: each kind of event has a queue
+    of its own; all users of a store must agree on that. stalled_seconds: a graph of which nothing has moved for so long
+    is marked. row_cache_mb: memory for rows that handlers know, so that they are not read again; None for the default.
+    """
+
+    prefix: str = DEFAULT_PREFIX
+    queues_per_operation: bool = False
+    stalled_seconds: float = limits.STALLED_SECONDS
+    row_cache_mb: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StoreSettings(Naming):
     """Where graphs live. Exactly one of path, connection_string, table_endpoint, handed_in is set.
 
-    prefix: name of the table, and beginning of the queues' names. synchronous: of SQLite, `normal` or `full`.
-    client_id: of a user-assigned identity. managed_identity: sign in as the machine, and try nothing else.
-    queues_per_operation: each kind of event has a queue of its own; all users of a store must agree on that.
-    stalled_seconds: a graph of which nothing has moved for so long is marked. row_cache_mb: memory for rows that
-    handlers know, so that they are not read again; None for what is usual. handed_in: a store that is open already.
+    synchronous: of SQLite, `normal` or `full`. client_id: of a user-assigned identity. managed_identity: sign in as the
+    machine, and try nothing else. handed_in: a store that is open already.
     """
 
     path: Path | None = None
@@ -58,20 +69,15 @@ class StoreSettings:
     blob_endpoint: str = ""
     client_id: str = ""
     managed_identity: bool = False
-    prefix: str = DEFAULT_PREFIX
-    queues_per_operation: bool = False
-    stalled_seconds: float = limits.STALLED_SECONDS
-    row_cache_mb: float | None = None
     handed_in: Store | None = None
 
     @property
     def kept_rows_max(self) -> int | None:
-        """So many rows the row cache holds; None for what is usual."""
+        """How many rows the row cache holds; None for the default."""
         return None if self.row_cache_mb is None else int(self.row_cache_mb * 1_000_000 / limits.KEPT_ROW_BYTES)
 
     @property
     def embedded(self) -> bool:
-        """Whether the store is a file on this machine."""
         return self.path is not None
 
     @property
@@ -89,16 +95,6 @@ class StoreSettings:
             return "the local storage emulator"
         account, suffix = lowered.get("accountname", ""), lowered.get("endpointsuffix", "core.windows.net")
         return lowered.get("tableendpoint") or f"https://{account}.table.{suffix}"
-
-
-@dataclass(frozen=True, slots=True)
-class Naming:
-    """What is set beside the store."""
-
-    prefix: str
-    queues_per_operation: bool
-    stalled_seconds: float = limits.STALLED_SECONDS
-    row_cache_mb: float | None = None
 
 
 def read_settings(store: str | None, environ: Mapping[str, str], *, cwd: Path) -> StoreSettings:
@@ -158,7 +154,7 @@ def _row_cache_mb(environ: Mapping[str, str]) -> float | None:
     if not text:
         return None
     least, most = limits.ROW_CACHE_MB_MIN, limits.ROW_CACHE_MB_MAX
-    if not _DAYS.fullmatch(text) or not least <= float(text) <= most:
+    if not _NUMBER.fullmatch(text) or not least <= float(text) <= most:
         raise InvalidSettings(f"{ROW_CACHE_VARIABLE}={text!r}: megabytes, {least:,} to {most:,}")
     return float(text)
 
@@ -169,8 +165,8 @@ def _stalled_seconds(environ: Mapping[str, str]) -> float:
         found = float(text) if text else limits.STALLED_SECONDS
     except ValueError:
         found = -1.0
-    if not limits.STALLED_SECONDS_MIN <= found <= limits.STALLED_SECONDS_MAX:
-        least, most = limits.STALLED_SECONDS_MIN, limits.STALLED_SECONDS_MAX
+    least, most = limits.STALLED_SECONDS_MIN, limits.STALLED_SECONDS_MAX
+    if not least <= found <= most:
         raise InvalidSettings(f"{STALLED_VARIABLE}={text!r}: seconds, {least:,.0f} to {most:,.0f}")
     return found
 
@@ -251,6 +247,6 @@ def read_keep_days(environ: Mapping[str, str]) -> float | None:
     text = environ.get(KEEP_DAYS_VARIABLE, "").strip()
     if not text:
         return None
-    if not _DAYS.fullmatch(text):
+    if not _NUMBER.fullmatch(text):
         raise InvalidSettings(f"{KEEP_DAYS_VARIABLE}={text!r}: write a number of days, such as 30 or 0.5")
     return float(text)
