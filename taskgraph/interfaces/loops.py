@@ -1,13 +1,10 @@
-"""Long-running loops: serve, work, and run one graph to its end; all that one process does side by side.
-
-It never decides anything about tasks and never formats for a terminal.
-"""
+"""Long-running loops: serve, work, and run one graph to its end; all that one process does side by side."""
 
 import asyncio
 import contextlib
 import gc
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from datetime import timedelta
 from typing import Any, Final
@@ -63,8 +60,22 @@ Watcher = Callable[[GraphState], Awaitable[None]]
 """Called with the state of the graph now and then, while it runs."""
 
 
+@contextlib.contextmanager
+def _warned(failed: str) -> Iterator[None]:
+    """Log a StorageError, with what it prevented, instead of raising it: the next round tries again."""
+    try:
+        yield
+    except StorageError as error:
+        log.warning("%s: %s", failed, error)
+
+
+def _jittered(app: App, seconds: float) -> float:
+    """About so long, so that copies do not keep step."""
+    return seconds * (0.75 + app.clock.jitter() / 2)
+
+
 async def sweep_forever(app: App, stop: asyncio.Event, *, period_seconds: float = limits.SWEEP_SECONDS) -> None:
-    """Sweep now, and then every so often (with jitter, so that copies do not keep step).
+    """Sweep now, and then every so often.
 
     Half as often while there is no live graph. Nothing of a graph that comes meanwhile is to be said again before
     limits.REDISPATCH_SECONDS, so that it is found no later than a graph that was there all along; and when something of
@@ -72,29 +83,23 @@ async def sweep_forever(app: App, stop: asyncio.Event, *, period_seconds: float 
     """
     while not stop.is_set():
         pause = period_seconds
-        try:
+        with _warned("the sweep could not finish"):
             swept = await sweep(app.handlers, period_seconds=period_seconds, logs=app.logs)
             if swept.graphs == 0:
                 pause *= 2
             if swept.did_something:
                 log.info("sweep: %s", swept)
-        except StorageError as error:
-            log.warning("the sweep could not finish: %s", error)
-        await wait_any((stop,), pause * (0.75 + app.clock.jitter() / 2))
+        await wait_any((stop,), _jittered(app, pause))
 
 
 async def bury_forever(app: App, stop: asyncio.Event) -> None:
-    """Give up the runs of workers of this machine that died without a word: now, and every few seconds.
+    """Give up the runs of workers of this machine that were killed: now, and every few seconds.
 
     A round looks at lock files alone; rows are read when one shows that its worker is gone.
     """
-    if app.locks is None:
-        return
-    while not stop.is_set():
-        try:
+    while app.locks is not None and not stop.is_set():
+        with _warned("runs of workers that are gone could not be given up"):
             await bury(app, app.locks)
-        except StorageError as error:
-            log.warning("runs of workers that are gone could not be given up: %s", error)
         await wait_any((stop,), _DEAD_SECONDS)
 
 
@@ -102,7 +107,7 @@ async def bury(app: App, locks: WorkerLocks) -> int:
     """Give up all runs of workers whose process is certainly gone; gives how many."""
     dead = frozenset(filter(locks.is_dead, locks.found()))
     if not dead or await app.handlers.dispatcher.events_waiting():
-        return 0  # the last word of a dead worker may be among them
+        return 0  # the last message of a dead worker may be among them
     live = await query_all(app.tables, LIVE, Range())
     given_up = sum([await _give_up_runs(app, row.key, dead) for row in live])
     for name in dead:
@@ -132,7 +137,7 @@ async def tidy_forever(app: App, stop: asyncio.Event) -> None:
         folders = await asyncio.to_thread(remove_leftovers, app.clock.now())
         if sockets or folders:
             log.info("removed what processes that are gone have left: %d sockets, %d folders", sockets, folders)
-        await wait_any((stop,), limits.KEEP_SECONDS * (0.75 + app.clock.jitter() / 2))
+        await wait_any((stop,), _jittered(app, limits.KEEP_SECONDS))
 
 
 async def end_what_is_over(app: App, stop: asyncio.Event, *, period_seconds: float = limits.SWEEP_SECONDS) -> None:
@@ -161,15 +166,13 @@ async def keep_house_forever(
     """Take away what is over by time, now and every so often; at once again while there is more of it."""
     while not stop.is_set():
         pause = period_seconds
-        try:
+        with _warned("the house could not be kept"):
             kept = await keep_house(app.handlers, app.logs, keep_days=keep_days)
             if kept.more:
                 pause = _MORE_SECONDS
             if kept.did_something:
                 log.info("kept house: %s", kept)
-        except StorageError as error:
-            log.warning("the house could not be kept: %s", error)
-        await wait_any((stop,), pause * (0.75 + app.clock.jitter() / 2))
+        await wait_any((stop,), _jittered(app, pause))
 
 
 async def notify_forever(
@@ -177,9 +180,9 @@ async def notify_forever(
 ) -> None:
     """Deliver the notices of all graphs.
 
-    A graph with notices still to deliver is looked at soon after a commit of this process about it, and else
-    after pauses that double while there is nothing new. Without any such graph the index is asked every few seconds
-    while this process commits anything, and otherwise as seldom as the sweep asks for live ones.
+    A graph with notices still to deliver is looked at soon after a commit of this process about it, and else after
+    pauses that double while there is nothing new. Without any such graph the index is read every few seconds while this
+    process commits anything, and otherwise as seldom as the sweep reads that of live ones.
     """
     news = asyncio.Event()
     changed: set[str] = set()
@@ -196,11 +199,9 @@ async def notify_forever(
             while not stop.is_set():
                 pause = period_seconds * 2
                 asked = app.clock.monotonic()
-                try:
+                with _warned("notices could not be delivered"):
                     if await _notify_once(notifier, looks, changed):
                         pause = min(pause, looks.seconds_left())
-                except StorageError as error:
-                    log.warning("notices could not be delivered: %s", error)
                 if not changed:
                     news.clear()
                 await wait_any((stop, news), pause)
@@ -212,7 +213,7 @@ async def notify_forever(
 
 
 async def _notify_once(notifier: Notifier, looks: "Looks", changed: set[str]) -> bool:
-    """Deliver for every graph that is due; whether there is any graph to come back to."""
+    """Deliver for every graph that is due; gives whether there is any graph to come back to."""
     listed = await notifier.waiting()
     fresh = set(changed)
     changed.clear()
@@ -247,13 +248,11 @@ class Looks:
         return not self._next.keys().isdisjoint(graph_ids)
 
     def after(self, graph_id: str, *, moved: bool) -> None:
-        """It has been looked at."""
         before = self._next.get(graph_id, (0.0, 0.0))[1]
         pause = _NOTICE_SECONDS_MIN if moved or not before else min(before * 2, _NOTICE_SECONDS_MAX)
         self._next[graph_id] = (self._clock.monotonic() + pause, pause)
 
     def forget_all_but(self, graph_ids: AbstractSet[str]) -> None:
-        """Graphs that are over are not looked at any more."""
         for graph_id in self._next.keys() - graph_ids:
             del self._next[graph_id]
 
@@ -281,15 +280,14 @@ async def keep_schedules(
 ) -> None:
     """Look at the schedules now, and then as soon as one is due, or every so often (with jitter, as the sweep does).
 
-    Between two looks nothing is asked. A change of a schedule wakes it at once; where that
-    does not reach, on another machine, the next look finds it. While a fire waits for something else than time, for a
-    graph that is not over, it looks more often.
+    A change of a schedule on this machine wakes it at once; one on another machine is found by the next look. While a
+    fire waits for a graph that is not over, it looks more often.
     """
     schedules = app.schedules()
     while not stop.is_set():
         ticket = app.wakeup.ticket(app.handlers.names.schedules)
-        pause = period_seconds * (0.75 + app.clock.jitter() / 2)
-        try:
+        pause = _jittered(app, period_seconds)
+        with _warned("the schedules could not be looked at"):
             looked = await schedules.look()
             if looked.waiting:
                 pause = min(pause, _WAITING_SECONDS)
@@ -300,8 +298,6 @@ async def keep_schedules(
                 log.info("schedules: %s", looked)
             for failure in looked.failed:
                 log.warning("%s", failure)
-        except StorageError as error:
-            log.warning("the schedules could not be looked at: %s", error)
         await ticket.wait(stop, max(min(pause, ticket.seconds_max), _SPREAD_SECONDS))
 
 
@@ -311,9 +307,7 @@ async def keep_to_the_file(app: App, stop: asyncio.Event) -> None:
     A file that was removed or replaced takes all that is written, and is gone when the last process closes it. Raises
     StorageUnavailable.
     """
-    if app.taken_away is None:
-        return
-    while not stop.is_set():
+    while app.taken_away is not None and not stop.is_set():
         if became := app.taken_away():
             path = str(app.settings.path)
             raise StorageUnavailable(
@@ -331,7 +325,7 @@ def _warn_of_readers(app: App) -> None:
 
 @contextlib.asynccontextmanager
 async def running(*loops: Coroutine[Any, Any, None], stop: asyncio.Event) -> AsyncIterator[None]:
-    """Run loops beside the body; on leaving, stop them and wait for them. The first error of one is raised."""
+    """Run loops beside the body; on leaving, stop them and wait for them. Raises the first error of one."""
     tasks = [asyncio.create_task(loop) for loop in loops]
 
     def stop_all(task: asyncio.Task[None]) -> None:
@@ -352,10 +346,7 @@ async def running(*loops: Coroutine[Any, Any, None], stop: asyncio.Event) -> Asy
 
 @contextlib.contextmanager
 def collecting_seldom() -> Iterator[None]:
-    """Look for garbage in cycles seldom: rows are kept by the thousand, and looked through each time for nothing.
-
-    What exists when this begins is not looked through at all until it ends. It took a quarter of a wide graph's time.
-    """
+    """Look for garbage in cycles seldom, and never among what exists now: it took a quarter of a wide graph's time."""
     before = gc.get_threshold()
     gc.freeze()
     gc.set_threshold(max(before[0], _ALLOCATIONS), *before[1:])
@@ -443,11 +434,6 @@ async def _listed(app: App, worker: Worker, stop: asyncio.Event, *, after_second
     keeping.result()
 
 
-def keeping(app: App, graph_id: str, targets: Collection[str]) -> contextlib.AbstractContextManager[object]:
-    """Meanwhile tasks of a graph that is submitted here are kept for `run_graph`, and offered to no other process."""
-    return app.handlers.dispatcher.keeping(graph_id, targets)
-
-
 async def run_graph(
     app: App,
     graph_id: str,
@@ -463,9 +449,9 @@ async def run_graph(
 
     Ended means finished or cancelled, or blocked with nothing pending, running or still to be handled. Events of other
     graphs are handled too: they share a queue. The workers take tasks of this graph alone, which this process offers to
-    no other, or with `every` those of all graphs. fresh: this process has just submitted the graph, `keeping` its tasks
-    unless `every`, and so has just sent all that stands ready. outlets: how notices leave, meanwhile; None where none
-    are to leave.
+    no other, or with `every` those of all graphs. fresh: this process has just submitted the graph, unless `every`
+    within `Dispatcher.keeping`, and so has just sent all that stands ready. outlets: how notices leave, meanwhile; None
+    where none are to leave.
     """
     consumer = app.consumer(lease_seconds=RUN_HANDLER_LEASE_SECONDS)
     consumer.own.add(graph_id)
@@ -499,7 +485,7 @@ async def _until_ended(
     watcher: Watcher | None,
     alone: Sequence[Worker],
 ) -> GraphState:
-    """alone: workers that hear of no task which another process has made ready: they look for some while idle."""
+    """alone: workers that get no message for a task which another process has made ready: while idle they look."""
     ended = asyncio.Event()
 
     def note(ended_id: str) -> None:
