@@ -103,7 +103,7 @@ DELETE_EXAMPLES = examples(
 
 
 async def _delete(app: "App", session: Session, ids: Sequence[str], *, force: bool, file: Path | None = None) -> int:
-    from taskgraph.interfaces.operations import archive, delete
+    from taskgraph.interfaces.operations import archive
 
     done: list[Deleted] = []
     failed: list[tuple[str, TaskgraphError]] = []
@@ -117,7 +117,7 @@ async def _delete(app: "App", session: Session, ids: Sequence[str], *, force: bo
                 with counting(session.output, app.clock, f"archiving {graph_id}", rows_text) as tell:
                     await archive.write_before_deletion(app, graph_id, file, force=force, progress=tell)
             with counting(session.output, app.clock, f"deleting {graph_id}", told) as tell:
-                done.append(await delete.delete(app, graph_id, force=force, reason="taskgraph delete", progress=tell))
+                done.append(await archive.delete(app, graph_id, force=force, reason="taskgraph delete", progress=tell))
         except (NotFound, Refused, Conflict) as error:
             failed.append((graph_id, error))
         if len(ids) == 1 and failed:
@@ -142,7 +142,7 @@ def _tell(session: Session, done: "Sequence[Deleted]", failed: Sequence[tuple[st
 
 
 async def _by_age(app: "App", session: Session, days: float, states: Sequence[str], *, dry_run: bool) -> int:
-    from taskgraph.interfaces.operations.delete import deletable
+    from taskgraph.interfaces.operations.archive import deletable
 
     output = session.output
     before = app.clock.now() - timedelta(days=days)

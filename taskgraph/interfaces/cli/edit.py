@@ -183,14 +183,14 @@ async def _ask(
     wait: bool,
     timeout_seconds: float,
 ) -> int:
-    from taskgraph.interfaces.operations import edit, requests
+    from taskgraph.interfaces.operations import requests
     from taskgraph.interfaces.operations.waiting import ends
 
     output = session.output
-    staged = await edit.ask(app, graph_id, document, request=request)
+    staged = await requests.edit(app, graph_id, document, request=request)
     before = staged.state == "done"
     until = ends(app.clock, timeout_seconds if wait else 0)
-    head = await edit.settled(app, staged, until=until)
+    head = await requests.settled(app, staged, "edit", until=until)
     if wait and head.get("state") not in requests.ANSWERED:
         raise failures.TimedOut(
             f"edit {staged.request} is {head.get('state')} after {timeout_seconds:g} s, and is answered once "
@@ -225,10 +225,10 @@ def _in_words(document: "EditDocument", head: Mapping[str, Any]) -> str:
 
 
 async def _plan(app: "App", session: Session, graph_id: str, document: "EditDocument") -> int:
-    from taskgraph.interfaces.operations import edit
+    from taskgraph.interfaces.operations.requests import preview_edit
 
     output = session.output
-    found = await edit.preview(app, graph_id, document)
+    found = await preview_edit(app, graph_id, document)
     if output.json:
         output.document(views.edit_preview(graph_id, found))
     elif not found.refusal:

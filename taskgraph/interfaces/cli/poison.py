@@ -32,9 +32,7 @@ def poison_list(
     """List messages that could not be handled and were set aside."""
 
     async def listed(app: "App") -> "Sequence[PoisonMessage]":
-        from taskgraph.interfaces.operations import poison
-
-        return await poison.listed(app, after=after)
+        return [each for each in await app.poison.list() if each.key > after]
 
     everything = session.open(listed)
     found = everything[:limit]
@@ -74,9 +72,8 @@ def poison_replay(
         raise InvalidInput("name the KEY of one message, or say --all")
 
     async def replay(app: "App") -> "list[PoisonMessage]":
-        from taskgraph.interfaces.operations import poison
-
-        return await poison.replay(app, key)
+        keys = [each.key for each in await app.poison.list()] if key is None else [key]
+        return [await app.poison.replay(each) for each in keys]
 
     found = session.open(replay)
     output = session.output

@@ -133,18 +133,10 @@ def create(
     document = _graph(session, file, param, strict)
 
     async def created(app: "App") -> "tuple[Schedule, str]":
-        from taskgraph.interfaces.operations import schedules
+        from taskgraph.interfaces.operations.schedules import checked_rules
 
-        return await schedules.create(
-            app,
-            name,
-            document,
-            times,
-            catch_up=catch_up or "last",
-            overlap=overlap or "skip",
-            keep=limits.SCHEDULE_FIRES_MAX if keep is None else keep,
-            active=not inactive,
-        )
+        rules = checked_rules(catch_up or None, overlap or None, keep)
+        return await app.schedules().create(name, document, times.over(), active=not inactive, **rules)
 
     schedule, outcome = session.open(created, measured=True)
     _print_changed(session, schedule, str(outcome))
@@ -188,11 +180,10 @@ def update(
     document = None if file is None else _graph(session, file, param, strict)
 
     async def updated(app: "App") -> "Schedule":
-        from taskgraph.interfaces.operations import schedules
+        from taskgraph.interfaces.operations.schedules import checked_rules
 
-        return await schedules.update(
-            app, name, document=document, times=times, catch_up=catch_up, overlap=overlap, keep=keep
-        )
+        rules = checked_rules(catch_up, overlap, keep)
+        return await app.schedules().update(name, document=document, times=times, **rules)
 
     _print_changed(session, session.open(updated, measured=True), "updated")
 

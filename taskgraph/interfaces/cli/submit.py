@@ -43,7 +43,7 @@ async def submit_document(
 ) -> "Submission":
     """Submit with its progress on a terminal; interrupted, say how to go on."""
     from taskgraph.engine.submission import Submitted
-    from taskgraph.interfaces.operations.submit import submit
+    from taskgraph.interfaces.operations.requests import submit
 
     try:
         with submitting(session.output, app.clock) as progress:
@@ -201,14 +201,14 @@ async def _extend(
     wait: bool | None,
     timeout_seconds: float,
 ) -> int:
-    from taskgraph.interfaces.operations import extend, requests
+    from taskgraph.interfaces.operations import requests
     from taskgraph.interfaces.operations.waiting import ends
 
     output = session.output
-    asked = await extend.ask(app, graph_id, document, request=request or None)
+    asked = await requests.extend(app, graph_id, document, request=request or None)
     if wait is not False:
         until = ends(app.clock, timeout_seconds)
-        asked = await extend.settled(app, asked, until=until, deferred=wait is None)
+        asked = await requests.extended(app, asked, until=until, deferred=wait is None)
         if asked.state not in requests.ANSWERED and (wait or not asked.waits_for):
             raise failures.TimedOut(
                 f"request {asked.request} is {asked.state} after {timeout_seconds:g} s, and goes on by itself once "

@@ -31,20 +31,7 @@ from taskgraph.interfaces.client.graph import GraphLike, document_of, explained,
 from taskgraph.interfaces.client.running import check_callables
 from taskgraph.interfaces.client.schedules import ScheduleCalls
 from taskgraph.interfaces.loops import Watcher
-from taskgraph.interfaces.operations import (
-    archive,
-    cancel,
-    delete,
-    extend,
-    limit,
-    notify,
-    pause,
-    prioritize,
-    requests,
-    rerun,
-    submit,
-)
-from taskgraph.interfaces.operations import edit as edits
+from taskgraph.interfaces.operations import archive, cancel, limit, notify, pause, prioritize, requests, rerun
 from taskgraph.interfaces.operations.waiting import ends
 from taskgraph.interfaces.settings import StoreSettings, read_settings
 from taskgraph.model.clock import Clock, SystemClock
@@ -150,7 +137,7 @@ class Client(_Opening):
         for the id, Refused when another graph was submitted under it.
         """
         document = document_of(graph, given=Given(params or {}))
-        return await submit.submit(self.app, graph_id, document)
+        return await requests.submit(self.app, graph_id, document)
 
     async def extend(
         self,
@@ -174,7 +161,7 @@ class Client(_Opening):
             graph = document_of(graph, "extension", given)
         elif params:
             graph = document_of(graph, "extension", Given(params))
-        return await extend.ask(self.app, graph_id, graph, request=request)
+        return await requests.extend(self.app, graph_id, graph, request=request)
 
     async def edit(
         self,
@@ -192,7 +179,7 @@ class Client(_Opening):
         """
         requests.check_ids(graph_id, request)
         document = await _edit_of(self.app, graph_id, edit, params)
-        return await edits.ask(self.app, graph_id, document, request=request)
+        return await requests.edit(self.app, graph_id, document, request=request)
 
     async def plan_edit(
         self, graph_id: str, edit: Mapping[str, Any] | EditDocument, *, params: Mapping[str, Any] | None = None
@@ -200,7 +187,7 @@ class Client(_Opening):
         """What an edit would do now, row by row, or why it would be refused; nothing is written."""
         check_graph_id(graph_id)
         document = await _edit_of(self.app, graph_id, edit, params)
-        return await edits.preview(self.app, graph_id, document)
+        return await requests.preview_edit(self.app, graph_id, document)
 
     async def request(self, graph_id: str, request: str) -> Mapping[str, Value]:
         """What became of an extension or edit: `state` (staged, accepted, done, refused), and `reason` if refused."""
@@ -301,7 +288,7 @@ class Client(_Opening):
         force: a blocked graph too. reason: kept with its tombstone, for 30 days, during which its id is not given
         again. Raises NotFound for a graph that never was, Refused for one that has not ended.
         """
-        return await delete.delete(self.app, graph_id, force=force, reason=reason)
+        return await archive.delete(self.app, graph_id, force=force, reason=reason)
 
     async def archive(
         self, graph_id: str, path: str | Path, *, logs: bool = False, overwrite: bool = False

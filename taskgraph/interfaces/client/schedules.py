@@ -9,7 +9,7 @@ from taskgraph.documents.recurrence import Times
 from taskgraph.engine.schedules import ScheduleDetail, Schedules, Written
 from taskgraph.engine.submission import Submission
 from taskgraph.interfaces.client.graph import GraphLike, document_of
-from taskgraph.interfaces.operations import schedules
+from taskgraph.interfaces.operations.schedules import checked_rules
 from taskgraph.model import limits
 from taskgraph.model.errors import InvalidInput
 from taskgraph.protocol.schedule_rules import CatchUp, Overlap, Schedule
@@ -50,20 +50,14 @@ class ScheduleCalls:
         active: bool = True,
         params: Mapping[str, Any] | None = None,
     ) -> tuple[Schedule, Written]:
-        """Create a schedule; the same one again changes nothing. Somebody must serve the store for it to fire.
+        """Create a schedule; the same one again changes nothing. It fires only while a process serves the store.
 
         Raises InvalidInput, InvalidGraph, TooLarge, and Refused if there is another schedule of this name.
         """
-        return await schedules.create(
-            self._client.app,
-            name,
-            document_of(graph, given=Given(params or {})),
-            _times(cron, timezone, every, anchor, at),
-            catch_up=catch_up,
-            overlap=overlap,
-            keep=keep,
-            active=active,
-        )
+        document = document_of(graph, given=Given(params or {}))
+        times = _times(cron, timezone, every, anchor, at).over()
+        rules = checked_rules(catch_up, overlap, keep)
+        return await self._schedules.create(name, document, times, active=active, **rules)
 
     async def update(
         self,
@@ -86,15 +80,10 @@ class ScheduleCalls:
         """
         if graph is None and params:
             raise InvalidInput("params go with a graph: the one that a schedule has was given its values with it")
-        return await schedules.update(
-            self._client.app,
-            name,
-            document=None if graph is None else document_of(graph, given=Given(params or {})),
-            times=_times(cron, timezone, every, anchor, at),
-            catch_up=catch_up,
-            overlap=overlap,
-            keep=keep,
-        )
+        document = None if graph is None else document_of(graph, given=Given(params or {}))
+        times = _times(cron, timezone, every, anchor, at)
+        rules = checked_rules(catch_up, overlap, keep)
+        return await self._schedules.update(name, document=document, times=times, **rules)
 
     async def list(self) -> Sequence[Schedule]:
         """All schedules by name."""

@@ -1,18 +1,22 @@
-"""Write a graph into a file from which it can be put back, and put it back."""
+"""Archive graphs, put them back, and delete graphs that have ended."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from datetime import datetime
 from pathlib import Path
 from typing import BinaryIO
 
 from taskgraph.engine import archive as archives
+from taskgraph.engine import delete as deletion
 from taskgraph.engine import restore as restoring
 from taskgraph.engine.archive_file import Archived, Bounds, open_archive
+from taskgraph.engine.delete import Deleted
+from taskgraph.engine.housekeeping import ended_before
 from taskgraph.engine.progress import Progress, no_progress
 from taskgraph.engine.restore import Plan, Restored
 from taskgraph.engine.signing import read_trust
 from taskgraph.interfaces.app import App
-from taskgraph.model.errors import Refused
+from taskgraph.model.errors import NotFound, Refused
 from taskgraph.model.ids import GRAPH
 from taskgraph.model.states import GRAPH_GONE
 from taskgraph.protocol.lifecycle import undeletable
@@ -127,3 +131,25 @@ async def restore(
         planned=planned,
         progress=progress,
     )
+
+
+async def delete(
+    app: App,
+    graph_id: str,
+    *,
+    force: bool = False,
+    reason: str = "",
+    progress: deletion.Progress = deletion.no_progress,
+) -> Deleted:
+    """Take a graph away, with its logs, or go on with that (see `engine.delete.delete`)."""
+    check_graph_id(graph_id)
+    try:
+        return await deletion.delete(app.handlers, app.logs, graph_id, force=force, because=reason, progress=progress)
+    except NotFound:
+        await app.queries.graph_row(graph_id)  # names the nearest ids
+        raise
+
+
+async def deletable(app: App, before: datetime, states: Collection[str]) -> list[tuple[str, str, datetime]]:
+    """Graphs that ended before a time: id, state, since when. The newest first."""
+    return [each async for each in ended_before(app.handlers, before, states)]

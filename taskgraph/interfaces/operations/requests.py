@@ -1,10 +1,15 @@
-"""Extensions and edits, as requests that handlers answer: the values of their parameters, and waiting for answers."""
+"""Submit a graph, extend or edit one that runs or is blocked, and wait until handlers have answered."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Final
 
+from taskgraph.documents.edit_document import EditDocument
+from taskgraph.documents.nodes import GraphDocument
 from taskgraph.documents.read import Given
-from taskgraph.engine.submission import Extension
+from taskgraph.engine import plans, submission
+from taskgraph.engine.plans import EditPreview
+from taskgraph.engine.submission import Extension, Submission
 from taskgraph.interfaces.app import App
 from taskgraph.interfaces.operations.waiting import poll
 from taskgraph.model.columns import Value
@@ -14,6 +19,18 @@ from taskgraph.queries.lookup import check_graph_id
 
 ANSWERED: Final = ("done", "refused")
 """States of a request that handlers have answered."""
+
+
+async def submit(
+    app: App, graph_id: str | None, document: GraphDocument, *, progress: submission.Progress = submission.no_progress
+) -> Submission:
+    """Write a graph that was validated, and start it; under a fresh id if it has none yet.
+
+    Raises InvalidInput for what can be no id, and Refused if another graph was submitted under it.
+    """
+    graph_id = app.clock.new_id() if graph_id is None else graph_id
+    check_graph_id(graph_id, new=True)
+    return await submission.submit(app.handlers, graph_id, document, progress=progress)
 
 
 def check_ids(graph_id: str, request: str | None) -> None:
@@ -28,13 +45,39 @@ async def given(app: App, graph_id: str, params: Mapping[str, Any], *, named: bo
     return Given(params, await app.queries.params(graph_id) if params or named else {})
 
 
+async def extend(app: App, graph_id: str, document: GraphDocument, *, request: str | None = None) -> Extension:
+    """Ask for the tasks of a document to be added. Raises InvalidInput, NotFound, Refused (see `submission.extend`)."""
+    check_ids(graph_id, request)
+    return await submission.extend(app.handlers, graph_id, document, request=request)
+
+
+async def extended(app: App, asked: Extension, *, until: float | None = None, deferred: bool = False) -> Extension:
+    """Wait until the tasks are added; gives the request as it is then, or when `until` comes first (see `settled`)."""
+    if asked.state == "done":
+        return asked
+    head = await settled(app, asked, "extension", until=until, deferred=deferred)
+    return replace(asked, state=str(head.get("state", "")), waits_for=str(head.get(WAITS_FOR, "")))
+
+
+async def edit(app: App, graph_id: str, document: EditDocument, *, request: str | None = None) -> Extension:
+    """Ask for an edit to be made. Raises InvalidInput, NotFound, Refused (see `submission.edit`)."""
+    check_ids(graph_id, request)
+    return await submission.edit(app.handlers, graph_id, document, request=request)
+
+
+async def preview_edit(app: App, graph_id: str, document: EditDocument) -> EditPreview:
+    """What an edit would do now, row by row, or why it would be refused; nothing is written."""
+    check_graph_id(graph_id)
+    return await plans.preview_edit(app.handlers.records, graph_id, document, now=app.clock.now())
+
+
 async def settled(
     app: App, asked: Extension, what: str, *, until: float | None = None, deferred: bool = False
 ) -> Mapping[str, Value]:
-    """Wait until a request is done; gives what became of it, or what it is when `until` comes first.
+    """Wait until a request is done; gives its row's columns then, or when `until` comes first.
 
-    deferred: that it is made when its graph is resumed is an answer, too. Raises Refused if it was refused, as what
-    it is: an extension, an edit.
+    deferred: do not wait for a request that is made when its graph is resumed. Raises Refused if it was refused;
+    `what`: what it is, an extension or an edit.
     """
     head = await poll(
         lambda: app.queries.request(asked.graph_id, asked.request),

@@ -1,63 +1,24 @@
-"""Create or change a schedule. The rest needs no check before it: doors call `App.schedules` for it."""
+"""Check the words by which a schedule is created or changed. The rest needs no check: doors call `App.schedules`."""
 
-from typing import TypeVar
+from typing import Any, TypeVar
 
-from taskgraph.documents.nodes import GraphDocument
-from taskgraph.documents.recurrence import Times
-from taskgraph.engine.schedules import Written
-from taskgraph.interfaces.app import App
-from taskgraph.model import limits
 from taskgraph.model.errors import InvalidInput
-from taskgraph.protocol.schedule_rules import CatchUp, Overlap, Schedule
+from taskgraph.protocol.schedule_rules import CatchUp, Overlap
 
 E = TypeVar("E", CatchUp, Overlap)
 
 
-async def create(
-    app: App,
-    name: str,
-    document: GraphDocument,
-    times: Times,
-    *,
-    catch_up: str = CatchUp.LAST,
-    overlap: str = Overlap.SKIP,
-    keep: int = limits.SCHEDULE_FIRES_MAX,
-    active: bool = True,
-) -> tuple[Schedule, Written]:
-    """Create a schedule; the same one again changes nothing (see `Schedules.create`)."""
-    return await app.schedules().create(
-        name,
-        document,
-        times.over(),
-        catch_up=_one_of(CatchUp, "catch-up", catch_up),
-        overlap=_one_of(Overlap, "overlap", overlap),
-        keep=keep,
-        active=active,
-    )
+def checked_rules(catch_up: str | None, overlap: str | None, keep: int | None) -> dict[str, Any]:
+    """What is not None of these, as `Schedules.create` and `update` take it. Raises InvalidInput for another word."""
+    given = {
+        "catch_up": None if catch_up is None else _one_of(CatchUp, "catch-up", catch_up),
+        "overlap": None if overlap is None else _one_of(Overlap, "overlap", overlap),
+        "keep": keep,
+    }
+    return {name: value for name, value in given.items() if value is not None}
 
 
-async def update(
-    app: App,
-    name: str,
-    *,
-    document: GraphDocument | None,
-    times: Times,
-    catch_up: str | None,
-    overlap: str | None,
-    keep: int | None,
-) -> Schedule:
-    """Change what is given, and nothing else (see `Schedules.update`)."""
-    return await app.schedules().update(
-        name,
-        document=document,
-        times=times,
-        catch_up=None if catch_up is None else _one_of(CatchUp, "catch-up", catch_up),
-        overlap=None if overlap is None else _one_of(Overlap, "overlap", overlap),
-        keep=keep,
-    )
-
-
-def _one_of(kind: type[E], what: str, word: str) -> E:
-    if word not in list(kind):
-        raise InvalidInput(f"{what} {word!r}: one of {', '.join(kind)}")
-    return kind(word)
+def _one_of(kind: type[E], what: str, given: str) -> E:
+    if given not in list(kind):
+        raise InvalidInput(f"{what} {given!r}: one of {', '.join(kind)}")
+    return kind(given)
