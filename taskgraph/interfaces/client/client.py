@@ -1,8 +1,7 @@
 """The clients: submit graphs, look at them, run them in this process; `SyncClient` for programs without an event loop.
 
-Graphs in the making (`graph`, `tasks`) give the same documents that files hold, judged by the same checks. `Client`
-never moves a task by rules of its own: it submits, puts messages on queues and asks questions (D16), and `Client.run`
-starts the loops that `taskgraph run` starts.
+`Client` moves no task by itself: it submits, sends messages and asks questions (D16), and `Client.run` starts the loops
+that `taskgraph run` starts.
 """
 
 import asyncio
@@ -10,7 +9,7 @@ import contextlib
 import functools
 import json
 import os
-from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Coroutine, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Concatenate, Final, Generic, ParamSpec, Self, TypeVar, overload
@@ -28,16 +27,16 @@ from taskgraph.engine.submission import Extension, Submission, Submitted
 from taskgraph.interfaces import loops
 from taskgraph.interfaces.app import App, open_app
 from taskgraph.interfaces.client.graph import GraphLike, document_of, explained, has_params, patterns
-from taskgraph.interfaces.client.running import check_callables
 from taskgraph.interfaces.client.schedules import ScheduleCalls
 from taskgraph.interfaces.loops import Watcher
 from taskgraph.interfaces.operations import archive, cancel, limit, notify, pause, prioritize, requests, rerun
+from taskgraph.interfaces.operations.checks import CannotRun, check_all_can_run
 from taskgraph.interfaces.operations.waiting import ends
 from taskgraph.interfaces.settings import StoreSettings, read_settings
 from taskgraph.model.clock import Clock, SystemClock
 from taskgraph.model.columns import Value
 from taskgraph.model.errors import NotFound
-from taskgraph.model.placement import target_of
+from taskgraph.model.placement import Offer, target_of
 from taskgraph.model.secrecy import read_handed
 from taskgraph.model.states import GRAPH_ENDED, GraphState
 from taskgraph.protocol.notices import has_notices
@@ -55,7 +54,7 @@ from taskgraph.queries.values import (
     TaskStatus,
 )
 from taskgraph.storage.store import Store
-from taskgraph.worker.executors import built_in
+from taskgraph.worker.executors import Executors, built_in
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -97,7 +96,7 @@ class _Opening:
 
     @property
     def app(self) -> App:
-        """The parts behind this face, for what it does not offer. Raises RuntimeError while the client is closed."""
+        """The parts behind the client, for what it does not offer. Raises RuntimeError while the client is closed."""
         if self._app is None:
             raise RuntimeError("this client is not open: use `async with Client(…) as client`")
         return self._app
@@ -129,7 +128,7 @@ class Client(_Opening):
     async def submit(
         self, graph: GraphLike, graph_id: str | None = None, *, params: Mapping[str, Any] | None = None
     ) -> Submission:
-        """Validate a graph, write it, start it. Somebody else (or `run`) handles and works on it.
+        """Validate a graph, write it, start it. Other processes (or `run`) handle and work on it.
 
         graph_id: 1 to 64 letters, digits, `-` and `_`, no `-` first; a fresh one if None. params: values of its
         parameters, JSON values by name; they are kept on the graph's row, and are no place for secrets. The same
@@ -152,7 +151,7 @@ class Client(_Opening):
         Of a paused graph they are added when it is resumed: the answer says `waits_for="resume"`.
 
         request: id of this request; derived from the content if None, so that asking twice adds once. The answer says
-        that the request is put down; `request` tells what became of it. params: values of parameters; what is not given
+        that the request is written; `request` gives what became of it. params: values of parameters; what is not given
         is as the graph has it. Raises InvalidGraph, Refused.
         """
         requests.check_ids(graph_id, request)
@@ -173,9 +172,8 @@ class Client(_Opening):
     ) -> Extension:
         """Ask for tasks that have not started to be changed or taken away: all of it in one step, or none.
 
-        edit: `{"update": {label: {key: value}}, "delete": [label], "deleteGroups": [name], "ifRevision": n}`. request:
-        as for `extend`. The answer says that the request is put down; `request` tells what became of it, and why it was
-        refused. params: values of parameters; what is not given is as the graph has it. Raises InvalidGraph, Refused.
+        edit: `{"update": {label: {key: value}}, "delete": [label], "deleteGroups": [name], "ifRevision": n}`. request,
+        params: as for `extend`. Raises InvalidGraph, Refused.
         """
         requests.check_ids(graph_id, request)
         document = await _edit_of(self.app, graph_id, edit, params)
@@ -212,7 +210,7 @@ class Client(_Opening):
         """A graph, with its tasks counted by state; or one group of it, with its tasks.
 
         Of a graph of more than limits.COUNTED_TASKS_MAX (2,000) tasks what has completed, failed and is left is exact,
-        and the rest is told only as far as a bounded number of reads tells it: then `exact` is false.
+        and the rest is counted by a bounded number of reads only: then `exact` is false.
         """
         if group is not None:
             return await self.app.queries.group(graph_id, group)
@@ -259,7 +257,7 @@ class Client(_Opening):
         async for event in client.follow("nightly", where={"event": "task-failed"}):
             print(event.fields["label"], event.cursor)
 
-        Whoever was interrupted goes on with `since=` the `cursor` of the last event that it has dealt with: none is
+        To go on after an interruption, give the `cursor` of the last event that was dealt with as `since`: no event is
         left out, and none comes twice. where: as for `events`.
         """
         async with contextlib.aclosing(self.app.queries.follow(graph_id, since=since, where=patterns(where))) as events:
@@ -267,7 +265,7 @@ class Client(_Opening):
                 yield each
 
     async def notices(self, graph_id: str, *, retry: bool = False) -> list[ChannelStatus]:
-        """Who is told of a graph, and how far. retry: try those at once that wait, or were given up."""
+        """The channels that notices of a graph go to. retry: try those at once that wait, or were given up."""
         found, _ = await notify.channels(self.app, graph_id, retry=retry)
         return found
 
@@ -410,18 +408,18 @@ class Client(_Opening):
     ) -> GraphState:
         """Wait until a graph is finished or cancelled, or is blocked with nothing moving; gives its state.
 
-        watcher: told the state now and then. Raises TimeoutError when it takes longer than timeout_seconds.
+        watcher: called with the state now and then. Raises TimeoutError when it takes longer than timeout_seconds.
         """
         app = self.app
         until = ends(app.clock, timeout_seconds)
-        heard = await rerun.taken_up(app, graph_id, self._rerun.get(graph_id, {}), until=until)
-        if heard:
+        taken_up = await rerun.taken_up(app, graph_id, self._rerun.get(graph_id, {}), until=until)
+        if taken_up:
             self._rerun.pop(graph_id, None)
-        if heard and (asked := self._cancel.get(graph_id)) is not None:
-            heard = await cancel.taken_up(app, asked, until=until)
-            if heard:
+        if taken_up and (asked := self._cancel.get(graph_id)) is not None:
+            taken_up = await cancel.taken_up(app, asked, until=until)
+            if taken_up:
                 del self._cancel[graph_id]
-        state = await loops.wait_for_end(app, graph_id, until=until, watcher=watcher) if heard else None
+        state = await loops.wait_for_end(app, graph_id, until=until, watcher=watcher) if taken_up else None
         if state is None:
             raise TimeoutError(f"graph {graph_id} has not ended within {timeout_seconds:g} s")
         return state
@@ -473,7 +471,7 @@ class Client(_Opening):
             targets = sorted({target_of(node.task) for node in document.tasks.values()})
         handed = read_handed(os.environ)
         executors = built_in(app.clock, callables=callables, handed=handed)
-        check_callables(document, executors, targets)
+        _check_callables(document, executors, targets)
         worker = app.worker(executors, targets=targets, slots=slots, with_store=handed.store)
         outlets = read_outlets(os.environ, commands=True) if has_notices(document) else None
         with contextlib.ExitStack() as stack:
@@ -490,6 +488,22 @@ class Client(_Opening):
         if late.is_set() and state not in GRAPH_ENDED and await app.queries.busy(graph_id):
             raise TimeoutError(f"graph {graph_id} has not ended within {timeout_seconds:g} s")
         return await self.status(graph_id)
+
+
+def _check_callables(document: GraphDocument, executors: Executors, targets: Collection[str]) -> None:
+    """Raise InvalidGraph with every task that a worker of this process, for these targets, could not run."""
+    offer = Offer()
+
+    def why_not(task: Mapping[str, Any]) -> CannotRun | None:
+        if (reason := executors.why_not(task)) is not None:
+            return CannotRun(reason, "Pass what it calls in `callables`, or name an executor of this process.")
+        if (reason := offer.why_not(task)) is not None:
+            return CannotRun(reason, "Submit the graph, and start a worker that has what it asks for.")
+        if (target := target_of(task)) not in targets:
+            return CannotRun(f"it goes to the target {target}", "Name it in `targets`, too.", "target")
+        return None
+
+    check_all_can_run(document, "graph", why_not)
 
 
 async def _edit_of(
@@ -543,7 +557,7 @@ def _patience(seconds: float | None) -> Iterator[tuple[asyncio.Event, asyncio.Ev
 
 
 class _Face(Generic[C]):
-    """Calls that are run to their end. calls: whose; run: on which loop."""
+    """The base of synchronous twins. calls: the object whose methods they call; run: runs a call to its end."""
 
     def __init__(self, calls: C, run: Run) -> None:
         self._calls: C = calls
@@ -551,7 +565,6 @@ class _Face(Generic[C]):
 
 
 def _sync(method: Callable[Concatenate[C, P], Coroutine[Any, Any, R]]) -> Callable[Concatenate[_Face[C], P], R]:
-    """The method, run to its end."""
 
     @functools.wraps(method)
     def call(self: _Face[C], /, *args: P.args, **kwargs: P.kwargs) -> R:

@@ -50,7 +50,7 @@ class Graph:
     tasks run at a time. priority: of all tasks that name none ("highest", "high", "normal", "low", "lowest").
     stalled_after: it counts as stalled after so many seconds in which nothing moves; on_stalled: "report" or "cancel".
     params: declarations by name, such as {"goal": {"type": "string", "default": "all"}}; {"$param": "goal"} anywhere in
-    a task becomes the value that is given when the graph is submitted. notify: who is told how it fares, such as
+    a task becomes the value that is given when the graph is submitted. notify: where notices of it go, such as
     {"onFinished": {"queue": "builds"}}. As an extension of a graph that runs it has only tasks, groups of these, and
     parameters; the tasks may require labels and groups of that graph.
     """
@@ -219,29 +219,20 @@ class Graph:
 
     def to_dict(self) -> dict[str, Any]:
         """The document as JSON values; what has its default value is left out. Nothing is checked."""
-        made: dict[str, Any] = {}
-        if self.routing:
-            made["routing"] = self.routing
-        if self.metadata:
-            made["metadata"] = dict(self.metadata)
-        if self.tags:
-            made["tags"] = dict(self.tags)
-        if self.deadline:
-            made["deadline"] = self.deadline
-        if self.max_in_flight is not None:
-            made["maxInFlight"] = self.max_in_flight
-        if self.params:
-            made["params"] = copy.deepcopy(self.params)
-        if self.notify:
-            made["notify"] = copy.deepcopy(self.notify)
-        if self.failure_policy != FailurePolicy.BLOCK:
-            made["failurePolicy"] = str(self.failure_policy)
-        if self.priority:
-            made["priority"] = str(self.priority)
-        if self.stalled_after is not None:
-            made["stalledAfter"] = self.stalled_after
-        if self.on_stalled:
-            made["onStalled"] = str(self.on_stalled)
+        given = {
+            "routing": self.routing,
+            "metadata": self.metadata,
+            "tags": self.tags,
+            "deadline": self.deadline,
+            "maxInFlight": self.max_in_flight,
+            "params": self.params,
+            "notify": self.notify,
+            "failurePolicy": "" if self.failure_policy == FailurePolicy.BLOCK else str(self.failure_policy),
+            "priority": self.priority and str(self.priority),
+            "stalledAfter": self.stalled_after,
+            "onStalled": self.on_stalled and str(self.on_stalled),
+        }
+        made: dict[str, Any] = {key: copy.deepcopy(each) for key, each in given.items() if each not in (None, "", {})}
         made["tasks"] = {label: task.to_dict() for label, task in self._tasks.items()}
         if groups := self.groups:
             made["groups"] = {name: group.to_dict() for name, group in groups.items()}

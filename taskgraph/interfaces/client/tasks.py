@@ -5,7 +5,7 @@ import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, Final, Self
 
 from taskgraph.model.errors import InvalidInput
 from taskgraph.model.states import When
@@ -22,7 +22,6 @@ class Requires(tuple[str, ...]):
     _dependent: "Task | Group"
 
     def __new__(cls, dependent: "Task | Group", names: Iterable[str]) -> "Requires":
-        """The list of these names, which knows whose it is."""
         made = super().__new__(cls, names)
         made._dependent = dependent
         return made
@@ -32,7 +31,55 @@ class Requires(tuple[str, ...]):
         return [(self._dependent, each) for each in required]
 
 
-class Task:
+class _Dependent:
+    """What a task and a group have in common: they require others, and others require them."""
+
+    __slots__ = ("_groups", "_requires")
+
+    def __init__(self) -> None:
+        self._requires: dict[str, bool] = {}  # name -> whether it is optional, which it never is for all of a group
+        self._groups: dict[str, Group] = {}
+
+    @property
+    def requires(self) -> Requires:
+        """Labels and names of groups that it requires, in the order in which they were named.
+
+        Called with tasks and groups: pairs for `Graph.add`, by which it requires these.
+        """
+        return Requires(self, self._requires)  # type: ignore[arg-type]
+
+    @property
+    def groups(self) -> "Mapping[str, Group]":
+        """The groups in it and among what it requires, by name, as far as they were not named by a text."""
+        return MappingProxyType(self._groups)
+
+    def after(self, *required: "Task | Group | str | Iterable[Task | Group | str]") -> None:
+        """Require further tasks and groups. One that is required already changes nothing."""
+        self._require(required, optional=False)
+
+    def _require(
+        self, required: "Iterable[Task | Group | str | Iterable[Task | Group | str]]", *, optional: bool
+    ) -> None:
+        for each in required:
+            for one in (each,) if isinstance(each, Task | Group | str) else each:
+                self._requires.setdefault(_label(one), optional)
+                if isinstance(one, Group):
+                    self._groups[one.name] = one
+
+    def __rshift__(self, other: "_Right") -> "_Right":
+        """`a >> b` and `a >> [b, c]`: b (and c) require a. Gives the right side, so that chains can be written."""
+        others = [other] if isinstance(other, Task | Group) else list(other)
+        for each in others:
+            each.after(self)  # type: ignore[arg-type]
+        return other if isinstance(other, Task | Group) else others
+
+    def __rrshift__(self, other: "str | Iterable[Task | Group | str]") -> Self:
+        """`[a, b] >> c`: c requires a and b."""
+        self.after(other)
+        return self
+
+
+class Task(_Dependent):
     """One task of a graph in the making.
 
     requires: tasks, groups, or names of such, that must complete before this one. optional: further ones, that are
@@ -40,31 +87,20 @@ class Task:
     (the default), "all-resolved", "any-failed", "always"; like optional, for graphs with failure_policy="continue".
     reruns: how often it may run again because it failed itself. command, env, cwd, timeout (seconds): of the executor
     `command`. call, arguments: of the executor `python`. payload: anything else that the executor reads; executor: its
-    name, where the payload does not tell it ("sleep", "noop", one of your own). target: the queue of workers that it
+    name, where the payload does not imply it ("sleep", "noop", one of your own). target: the queue of workers that it
     goes to. host: the one host that may run it, instead. worker_labels: what a worker must have (`--label`). deadline:
     aware, or RFC 3339 text; past it the task ends as an exception, whether it runs or waits. not_before: aware, or RFC
     3339 text; no worker claims it earlier. max_run_time: seconds that a run may take. pending_timeout: seconds that it
     may wait for a worker. retry: how it is tried again after temporary failures, by the keys of a document (limit,
     delay and max in seconds, exitCodes). priority: "highest", "high", "normal", "low" or "lowest", "" for that of its
-    graph. active: False holds it back until somebody activates it. notify: who is told how it fares, as in a document.
+    graph. active: False holds it back until it is activated. notify: where notices of it go, as in a document.
     definition: a task definition as it stands in a document; the other arguments are added to it.
 
     Raises InvalidInput when two arguments set the same thing. What a document must not hold is found by
     `Graph.validate`, with all other problems.
     """
 
-    __slots__ = (
-        "_definition",
-        "_groups",
-        "_requires",
-        "_timing",
-        "active",
-        "label",
-        "notify",
-        "priority",
-        "reruns",
-        "when",
-    )
+    __slots__ = ("_definition", "_timing", "active", "label", "notify", "priority", "reruns", "when")
 
     def __init__(
         self,
@@ -97,14 +133,13 @@ class Task:
         priority: str = "",
         active: bool = True,
     ) -> None:
+        super().__init__()
         self.notify: dict[str, Any] = copy.deepcopy(dict(notify or {}))
         self.label = label
         self.reruns = reruns
         self.priority = priority
         self.active = active
         self.when = when
-        self._requires: dict[str, bool] = {}  # name -> whether it is optional
-        self._groups: dict[str, Group] = {}
         self.after(requires)
         self.after(optional, optional=True)
         if isinstance(command, str):
@@ -140,21 +175,8 @@ class Task:
         self._definition = copy.deepcopy(_merged(label, "definition", definition or {}, beside))
 
     @property
-    def requires(self) -> Requires:
-        """Labels and names of groups that it requires, in the order in which they were named.
-
-        Called with tasks and groups: pairs for `Graph.add`, by which it requires these.
-        """
-        return Requires(self, self._requires)
-
-    @property
-    def groups(self) -> "Mapping[str, Group]":
-        """The groups among what it requires, by name, as far as they were not named by a text."""
-        return MappingProxyType(self._groups)
-
-    @property
     def optional(self) -> frozenset[str]:
-        """Those of them whose failing, or being skipped, does not matter."""
+        """Names among `requires` whose failing, or being skipped, does not matter."""
         return frozenset(label for label, optional in self._requires.items() if optional)
 
     @property
@@ -187,7 +209,7 @@ class Task:
 
         optional: they are waited for, and how they end does not matter.
         """
-        _add_requires(self._requires, self._groups, required, optional=optional)
+        self._require(required, optional=optional)
 
     def to_dict(self) -> dict[str, Any]:
         """The task as a document holds it; what has its default value is left out."""
@@ -210,20 +232,11 @@ class Task:
         made["task"] = copy.deepcopy(self._definition)
         return made
 
-    def __rshift__(self, other: "_Right") -> "_Right":
-        """`a >> b` and `a >> [b, c]`: b (and c) require a. Gives the right side, so that chains can be written."""
-        return _before(self, other)
-
-    def __rrshift__(self, other: "str | Iterable[Task | Group | str]") -> "Task":
-        """`[a, b] >> c`: c requires a and b."""
-        self.after(other)
-        return self
-
     def __repr__(self) -> str:
         return f"Task({self.label!r}, requires={list(self._requires)!r})"
 
 
-class Group:
+class Group(_Dependent):
     """A name for tasks of a graph in the making. It may stand wherever a task may be required.
 
     Requiring it means requiring all of its tasks, and what it requires each of its tasks requires.
@@ -233,12 +246,12 @@ class Group:
 
     members: tasks, groups, and names of such; a text that comes first is the name of the group, unless name says it.
     Without a name it is called by its members: "(a, b)". requires: what has to complete before any of its tasks.
-    max_in_flight: so many of its tasks run at a time. active: False holds its tasks back until somebody resumes it.
+    max_in_flight: so many of its tasks run at a time. active: False holds its tasks back until it is resumed.
 
     Raises InvalidInput for a group without members.
     """
 
-    __slots__ = ("_groups", "_members", "_requires", "active", "max_in_flight", "name")
+    __slots__ = ("_members", "active", "max_in_flight", "name")
 
     def __init__(
         self,
@@ -252,9 +265,9 @@ class Group:
             name, members = members[0], members[1:]
         if not members:
             raise InvalidInput(f"group “{name}” has no members" if name else "a group has no members")
+        super().__init__()
         self._members = members
-        self._requires: dict[str, bool] = {}  # name -> whether it is optional, which it never is for all of a group
-        self._groups: dict[str, Group] = {each.name: each for each in members if isinstance(each, Group)}
+        self._groups.update({each.name: each for each in members if isinstance(each, Group)})
         self.name: str = _called_by(self.tasks) if name is None else name
         self.max_in_flight = max_in_flight
         self.active = active
@@ -262,27 +275,13 @@ class Group:
 
     @property
     def members(self) -> "tuple[Task | Group | str, ...]":
-        """What it was made of."""
+        """The arguments that it was made of."""
         return self._members
 
     @property
     def tasks(self) -> tuple[str, ...]:
         """Labels of the tasks in it, and names of the groups in it."""
         return tuple(dict.fromkeys(map(_label, self._members)))
-
-    @property
-    def requires(self) -> Requires:
-        """Labels and names of groups that it requires; called, pairs for `Graph.add`, by which it requires more."""
-        return Requires(self, self._requires)
-
-    @property
-    def groups(self) -> "Mapping[str, Group]":
-        """The groups in it and among what it requires, by name, as far as they were not named by a text."""
-        return MappingProxyType(self._groups)
-
-    def after(self, *required: "Task | Group | str | Iterable[Task | Group | str]") -> None:
-        """Require further tasks and groups, for all tasks in it."""
-        _add_requires(self._requires, self._groups, required)
 
     def to_dict(self) -> dict[str, Any]:
         """The group as a document holds it; what has its default value is left out."""
@@ -294,15 +293,6 @@ class Group:
         if not self.active:
             made["active"] = False
         return made
-
-    def __rshift__(self, other: "_Right") -> "_Right":
-        """`group >> b`: b requires all tasks of the group."""
-        return _before(self, other)
-
-    def __rrshift__(self, other: "str | Iterable[Task | Group | str]") -> "Group":
-        """`[a, b] >> group`: all tasks of the group require a and b."""
-        self.after(other)
-        return self
 
     def __repr__(self) -> str:
         return f"Group({self.name!r}, tasks={list(self.tasks)!r}, requires={list(self._requires)!r})"
@@ -321,37 +311,13 @@ def _label(task: Task | Group | str) -> str:
 
 
 def _called_by(names: Sequence[str]) -> str:
-    """A name for a group that nobody gave one: the same for the same members."""
+    """A name for a group that was given none: the same for the same members."""
     name = f"({', '.join(names)})"
     if len(name) <= _DERIVED_NAME_CHARS_MAX:
         return name
     digest = hashlib.sha256("\0".join(names).encode("utf-8", "surrogatepass")).hexdigest()[:8]
     first = names[0] if len(names[0]) <= _DERIVED_NAME_CHARS_MAX else f"{names[0][:_DERIVED_NAME_CHARS_MAX]}…"
     return f"({first} and {len(names) - 1:,} more, {digest})"
-
-
-def _add_requires(
-    requires: dict[str, bool],
-    groups: dict[str, Group],
-    required: Iterable[Task | Group | str | Iterable[Task | Group | str]],
-    *,
-    optional: bool = False,
-) -> None:
-    for each in required:
-        for one in (each,) if isinstance(each, Task | Group | str) else each:
-            requires.setdefault(_label(one), optional)
-            if isinstance(one, Group):
-                groups[one.name] = one
-
-
-def _before(first: Task | Group, other: _Right) -> _Right:
-    if isinstance(other, Task | Group):
-        other.after(first)
-        return other
-    others = list(other)
-    for each in others:
-        each.after(first)
-    return others
 
 
 def moment_text(owner: str, name: str, moment: datetime | str | None) -> str | None:
