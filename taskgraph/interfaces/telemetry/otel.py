@@ -1,8 +1,7 @@
-"""Traces and metrics of a process: the `Telemetry` behind which there is a tracer and a meter of OpenTelemetry.
+"""Traces and metrics of a process: the `Telemetry` that has a tracer and a meter of OpenTelemetry.
 
-One submission is one trace: its span is the root, every message carries the span that it comes of, and what handles or
-runs something opens a span below. It is imported only where telemetry is on, never fails what it watches, and never
-shows a payload.
+One submission is one trace: its span is the root, every message carries the span that sent it, and what handles or runs
+something opens a span below. It is imported only where telemetry is on, and never shows a payload.
 """
 
 import contextlib
@@ -64,14 +63,17 @@ SPANS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Instrument:
-    """One metric: what it is called, what it counts or times, in which unit, and by which attributes."""
+    """One metric. boundaries: of a histogram's buckets, () for a counter."""
 
     name: str
-    kind: str
     unit: str
     attributes: tuple[str, ...]
     description: str
     boundaries: tuple[float, ...] = ()
+
+    @property
+    def kind(self) -> str:
+        return "histogram" if self.boundaries else "counter"
 
 
 _OUTCOME: Final = "taskgraph.outcome"
@@ -83,33 +85,19 @@ _GRAPH: Final = "taskgraph.graph.id"
 _PORT: Final = ("taskgraph.port", "taskgraph.operation", _OUTCOME)
 
 INSTRUMENTS: Final = (
-    Instrument("taskgraph.commits", "counter", "{commit}", (_OUTCOME,), "Commits of transitions"),
-    Instrument(
-        "taskgraph.storage.operations", "counter", "{operation}", _PORT, "Storage operations as they are billed"
-    ),
-    Instrument("taskgraph.storage.duration", "histogram", "s", _PORT, "Time of a call of the store", _SECONDS),
-    Instrument(
-        "taskgraph.messages", "counter", "{message}", (_QUEUE, _TYPE, _OUTCOME), "Messages, by what became of them"
-    ),
-    Instrument(
-        "taskgraph.message.age", "histogram", "s", (_QUEUE, _TYPE), "From sending a message to its receipt", _LONG
-    ),
-    Instrument(
-        "taskgraph.handle.duration", "histogram", "s", (), "Time in which a batch of one graph was handled", _SECONDS
-    ),
-    Instrument(
-        "taskgraph.dispatched", "counter", "{task}", (_TARGET,), "Tasks that were offered to workers by message"
-    ),
-    Instrument("taskgraph.tasks", "counter", "{task}", (_OUTCOME,), "Tasks, by what became of a run"),
-    Instrument("taskgraph.graphs", "counter", "{graph}", ("taskgraph.state",), "Graphs that went into a state"),
-    Instrument(
-        "taskgraph.run.duration", "histogram", "s", ("taskgraph.executor", _TARGET, _OUTCOME), "Time of a run", _LONG
-    ),
-    Instrument("taskgraph.sweep.duration", "histogram", "s", (), "Time of a round of the sweep", _LONG),
-    Instrument(
-        "taskgraph.sweep.repairs", "counter", "{repair}", ("taskgraph.repair",), "What rounds of the sweep mended"
-    ),
-    Instrument("taskgraph.poison", "counter", "{message}", (_QUEUE,), "Messages that were set aside"),
+    Instrument("taskgraph.commits", "{commit}", (_OUTCOME,), "Commits of transitions"),
+    Instrument("taskgraph.storage.operations", "{operation}", _PORT, "Storage operations as they are billed"),
+    Instrument("taskgraph.storage.duration", "s", _PORT, "Time of a call of the store", _SECONDS),
+    Instrument("taskgraph.messages", "{message}", (_QUEUE, _TYPE, _OUTCOME), "Messages, by what became of them"),
+    Instrument("taskgraph.message.age", "s", (_QUEUE, _TYPE), "From sending a message to its receipt", _LONG),
+    Instrument("taskgraph.handle.duration", "s", (), "Time in which a batch of one graph was handled", _SECONDS),
+    Instrument("taskgraph.dispatched", "{task}", (_TARGET,), "Tasks that were offered to workers by message"),
+    Instrument("taskgraph.tasks", "{task}", (_OUTCOME,), "Tasks, by what became of a run"),
+    Instrument("taskgraph.graphs", "{graph}", ("taskgraph.state",), "Graphs that went into a state"),
+    Instrument("taskgraph.run.duration", "s", ("taskgraph.executor", _TARGET, _OUTCOME), "Time of a run", _LONG),
+    Instrument("taskgraph.sweep.duration", "s", (), "Time of a round of the sweep", _LONG),
+    Instrument("taskgraph.sweep.repairs", "{repair}", ("taskgraph.repair",), "What rounds of the sweep mended"),
+    Instrument("taskgraph.poison", "{message}", (_QUEUE,), "Messages that were set aside"),
 )
 
 
@@ -135,10 +123,7 @@ def _below(traceparent: str) -> Context:
 
 
 class OpenTelemetry(Telemetry):
-    """Measures, by a tracer and a meter.
-
-    parent: traceparent of what this process was started by, for what it asks for. closing: called by `close`.
-    """
+    """parent: traceparent of what this process was started by, for what it asks for. closing: called by `close`."""
 
     enabled = True
 
@@ -159,12 +144,11 @@ class OpenTelemetry(Telemetry):
         self._attributes: dict[tuple[str, ...], Mapping[str, str]] = {}
         self._counters: dict[str, Any] = {}
         for each in INSTRUMENTS:
-            if each.kind == "counter":
-                made: Any = meter.create_counter(each.name, each.unit, each.description)
+            described = each.name, each.unit, each.description
+            if each.boundaries:
+                made: Any = meter.create_histogram(*described, explicit_bucket_boundaries_advisory=each.boundaries)
             else:
-                made = meter.create_histogram(
-                    each.name, each.unit, each.description, explicit_bucket_boundaries_advisory=each.boundaries
-                )
+                made = meter.create_counter(*described)
             self._counters[each.name] = made
         self._operations = self._counters["taskgraph.storage.operations"]
         self._durations = self._counters["taskgraph.storage.duration"]
@@ -408,7 +392,7 @@ class OpenTelemetry(Telemetry):
 
 
 def _is_open(at: Here) -> bool:
-    """Whether more can be said of a span: results are reported after the end of their run."""
+    """Whether a span can take more: results are reported after the end of their run."""
     return at.span is not None and at.span.is_recording()
 
 
@@ -451,11 +435,15 @@ class _Port:
         operations = len(given[1]) if kind == "get" else 1  # a request for each row
         return await self._timed(kind, operations, getattr(self._port, kind)(*given, **options))
 
-    async def _timed(self, kind: str, operations: int, call: Awaitable[T]) -> T:
+    async def _timed(self, kind: str, operations: int, call: Awaitable[T], *, empty: str = "") -> T:
+        """empty: the kind of a call that found nothing, if that is another one."""
         began = self._clock.monotonic()
         outcome = "ok"
         try:
-            return await call
+            found = await call
+            if empty and not found:
+                kind = empty
+            return found
         except BaseException as error:
             outcome = _outcome_of(error)
             raise
@@ -471,19 +459,9 @@ class _Queues(_Port):
         await self._timed("send", len(bodies), self._port.send(queue, bodies, delay_seconds=delay_seconds))
 
     async def receive(self, queue: str, **options: Any) -> list[Delivery]:
-        began = self._clock.monotonic()
-        kind, outcome = "receive", "ok"
-        try:
-            found: list[Delivery] = await self._port.receive(queue, **options)
-            if found:
-                now = self._clock.now()
-                for delivery in found:
-                    self._telemetry.received(delivery, now)
-            else:
-                kind = "empty"
-        except BaseException as error:
-            outcome = _outcome_of(error)
-            raise
-        finally:
-            self._telemetry.operation(self._name, kind, outcome, 1, self._clock.monotonic() - began)
+        receiving: Awaitable[list[Delivery]] = self._port.receive(queue, **options)
+        found = await self._timed("receive", 1, receiving, empty="empty")
+        now = self._clock.now()
+        for delivery in found:
+            self._telemetry.received(delivery, now)
         return found
