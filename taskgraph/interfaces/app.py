@@ -9,7 +9,7 @@ import socket
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from taskgraph.engine.commit import Records
 from taskgraph.engine.consumer import Consumer
@@ -61,18 +61,17 @@ class App:
     handlers: Handlers
     poison: Poison
     queries: Queries
-    locks: WorkerLocks | None
+    locks: WorkerLocks | None = None
     """Lock files of workers; only where the store is a file of this machine."""
     hidden: HiddenMessages | None = None
     """Messages that a clock which is ahead may have hidden; only where the store has no clock of its own."""
     taken_away: Callable[[], str] | None = None
-    """What became of the store's file, "" while it lies where it was opened; only where the store is a file."""
+    """What became of the store's file: "" while it lies where it was opened. Only where the store is a file."""
     table_endpoint: str = ""
     sign: Sign | None = field(default=None, repr=False)
     """What signs for the reading of a graph, at that endpoint; only where the store has the account's key."""
 
     def schedules(self) -> Schedules:
-        """Graphs that are submitted by the clock."""
         return Schedules(self.handlers, self.queries, lambda: self.wakeup.notify(self.handlers.names.schedules))
 
     def signer(self, environ: Mapping[str, str]) -> "Signer | None":
@@ -82,7 +81,6 @@ class App:
         return read_signer(environ, by=user_name(), at=self.clock.now().isoformat(timespec="seconds"))
 
     def consumer(self, *, lease_seconds: float = limits.HANDLER_LEASE_SECONDS) -> Consumer:
-        """A receiver of the events queue."""
         return Consumer(
             self.handlers,
             self.poison,
@@ -128,7 +126,6 @@ class App:
         )
 
     def registration(self, worker: Worker) -> Registration:
-        """The worker's row in the registry."""
         offer = worker.offer
         details = WorkerDetails(
             targets=worker.targets,
@@ -159,7 +156,7 @@ def worker_name(clock: Clock) -> str:
 
 
 def user_name() -> str:
-    """Who runs this process, and where, for people."""
+    """USER@HOST of this process, for people."""
     import getpass
 
     try:
@@ -169,7 +166,6 @@ def user_name() -> str:
 
 
 def host_name() -> str:
-    """The name of this machine."""
     return "".join(c if c.isalnum() or c in "-_." else "-" for c in socket.gethostname())[:60]
 
 
@@ -186,21 +182,16 @@ def store_url(settings: StoreSettings, *, with_store: bool) -> str:
 
 
 def wakeup_sockets_of(settings: StoreSettings, clock: Clock) -> WakeupSockets | None:
-    """What wakes a store's processes on this machine, where the system has any, and a store may have others."""
+    """What wakes a store's processes on this machine; None without Unix sockets, or for a store of this process."""
     if not hasattr(socket, "AF_UNIX") or settings.handed_in is not None:
         return None
-    return (
-        WakeupSockets.of_user(settings.display, clock)
-        if settings.path is None
-        else WakeupSockets.beside(settings.path, clock)
-    )
+    if settings.path is None:
+        return WakeupSockets.of_user(settings.display, clock)
+    return WakeupSockets.beside(settings.path, clock)
 
 
 def _clock_of(settings: StoreSettings) -> Clock:
-    """The machine's clock; beside a storage service, one that goes by the service's time if that is another.
-
-    A store that was handed in has brought its own.
-    """
+    """The machine's clock; that of a store that was handed in; beside a storage service, one that goes by its time."""
     if settings.handed_in is not None:
         return settings.handed_in.clock
     if settings.embedded:
@@ -218,18 +209,14 @@ async def _left_open() -> None:
 async def open_app(
     settings: StoreSettings, *, clock: Clock | None = None, telemetry: Telemetry | None = None
 ) -> AsyncIterator[App]:
-    """Open a store; closes it on leaving. Nothing is written or asked until it is used.
+    """Open a store, and close it on leaving. Nothing is written or asked until it is used.
 
-    telemetry: who measures; without it, what the process has set up, if it has.
+    telemetry: what the process has set up, if it is None.
     """
     clock = clock or _clock_of(settings)
     telemetry = telemetry if telemetry is not None else setup.found()
     wakeup = Wakeup(wakeup_sockets_of(settings, clock))
-    locks: WorkerLocks | None = None
-    hidden: HiddenMessages | None = None
-    taken_away: Callable[[], str] | None = None
-    endpoint = ""
-    sign: Sign | None = None
+    of_kind: dict[str, Any] = {}  # what only one kind of store has
     if settings.handed_in is not None:
         store = settings.handed_in
         tables, logs = store.tables(settings.prefix), store.logs()
@@ -240,9 +227,8 @@ async def open_app(
 
         embedded = EmbeddedStore(settings.path, clock, synchronous=settings.synchronous)
         tables, logs = embedded.tables(settings.prefix), embedded.logs()
-        queues = (hidden := embedded.queues(on_send=wakeup.notify))
-        close, taken_away = embedded.close, embedded.taken_away
-        locks = worker_locks(settings.path)
+        queues, close = embedded.queues(on_send=wakeup.notify), embedded.close
+        of_kind.update(hidden=queues, taken_away=embedded.taken_away, locks=worker_locks(settings.path))
     else:
         from taskgraph.storage.azure.account import AzureStore  # importing the SDK takes a second: only here
 
@@ -258,9 +244,8 @@ async def open_app(
                 managed_identity=settings.managed_identity,
             )
         tables, logs = azure.tables(settings.prefix), azure.logs()
-        queues = azure.queues(on_send=wakeup.notify)
-        close = azure.close
-        endpoint, sign = azure.table_endpoint, azure.partition_signer()
+        queues, close = azure.queues(on_send=wakeup.notify), azure.close
+        of_kind.update(table_endpoint=azure.table_endpoint, sign=azure.partition_signer())
     queues = announced(queues, wakeup)
     if telemetry.enabled:
         tables, logs = telemetry.tables(tables, clock), telemetry.logs(logs, clock)
@@ -286,11 +271,7 @@ async def open_app(
             ),
             poison=Poison(tables, queues, clock, names, telemetry),
             queries=Queries(tables, queues, clock, names),
-            locks=locks,
-            hidden=hidden,
-            taken_away=taken_away,
-            table_endpoint=endpoint,
-            sign=sign,
+            **of_kind,
         )
     finally:
         wakeup.close()

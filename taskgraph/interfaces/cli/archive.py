@@ -87,7 +87,7 @@ async def _to_stdout(app: "App", session: Session, graph_id: str, *, with_logs: 
 
     with session.output.out.writing():
         with counting(session.output, app.clock, f"archiving {graph_id}", rows_text) as tell:
-            done = await archive.write_to(app, graph_id, sys.stdout.buffer, with_logs=with_logs, progress=tell)
+            done = await archive.write(app, graph_id, sys.stdout.buffer, with_logs=with_logs, progress=tell)
         sys.stdout.buffer.flush()
         _warn(session, done)
 

@@ -26,46 +26,22 @@ from taskgraph.queries.lookup import check_graph_id
 async def write(
     app: App,
     graph_id: str,
-    path: Path,
+    out: Path | BinaryIO,
     *,
     with_logs: bool = False,
     overwrite: bool = False,
     progress: Progress = no_progress,
 ) -> Archived:
-    """Write a graph into a file, signed if the environment names a key (see `engine.archive.archive_to`)."""
+    """Write a graph into a file or stream, signed if the environment names a key (see `engine.archive`)."""
     check_graph_id(graph_id)
     await app.queries.graph_row(graph_id)  # names the nearest ids
+    handlers, logs, signer = app.handlers, app.logs, app.signer(os.environ)
+    if not isinstance(out, Path):
+        return await archives.archive(
+            handlers, logs, graph_id, out, with_logs=with_logs, signer=signer, progress=progress
+        )
     return await archives.archive_to(
-        app.handlers,
-        app.logs,
-        graph_id,
-        path,
-        with_logs=with_logs,
-        overwrite=overwrite,
-        signer=app.signer(os.environ),
-        progress=progress,
-    )
-
-
-async def write_to(
-    app: App,
-    graph_id: str,
-    stream: BinaryIO,
-    *,
-    with_logs: bool = False,
-    progress: Progress = no_progress,
-) -> Archived:
-    """The same, into a stream."""
-    check_graph_id(graph_id)
-    await app.queries.graph_row(graph_id)  # names the nearest ids
-    return await archives.archive(
-        app.handlers,
-        app.logs,
-        graph_id,
-        stream,
-        with_logs=with_logs,
-        signer=app.signer(os.environ),
-        progress=progress,
+        handlers, logs, graph_id, out, with_logs=with_logs, overwrite=overwrite, signer=signer, progress=progress
     )
 
 
