@@ -1,7 +1,6 @@
 """taskgraph: a task-graph scheduler that needs nothing but a storage account.
 
-What this room is for: the public names and the version. Importing it imports nothing else: each name comes from its
-module when it is first used.
+Importing it imports nothing else: each public name comes from its module when it is first used.
 """
 
 from importlib import import_module
@@ -46,22 +45,19 @@ __all__ = [
 ]
 
 _MODULES = {
-    "Client": "interfaces.client.client",
-    "Graph": "interfaces.client.graph",
-    "GraphState": "model.states",
-    "Group": "interfaces.client.tasks",
-    "InvalidGraph": "model.errors",
-    "InvalidInput": "model.errors",
-    "NotFound": "model.errors",
-    "Problem": "model.errors",
-    "Refused": "model.errors",
-    "Registry": "worker.executors",
-    "StorageUnavailable": "model.errors",
-    "SyncClient": "interfaces.client.client",
-    "Task": "interfaces.client.tasks",
-    "TaskState": "model.states",
-    "TaskgraphError": "model.errors",
-    "TemporaryFailure": "worker.executors",
+    name: module
+    for module, names in {
+        "interfaces.client.client": ("Client", "SyncClient"),
+        "interfaces.client.graph": ("Graph",),
+        "interfaces.client.tasks": ("Group", "Task"),
+        "model.errors": (
+            *("InvalidGraph", "InvalidInput", "NotFound", "Problem", "Refused"),
+            *("StorageUnavailable", "TaskgraphError"),
+        ),
+        "model.states": ("GraphState", "TaskState"),
+        "worker.executors": ("Registry", "TemporaryFailure"),
+    }.items()
+    for name in names
 }
 
 

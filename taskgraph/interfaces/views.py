@@ -308,9 +308,11 @@ def replayed(found: Iterable["PoisonMessage"]) -> Json:
 def grant(found: "Grant") -> Json:
     """The signature is included: it is what was asked for."""
     return {
-        **attributes(found, "graph_id", "url", "token", "endpoint", "table", "partition"),
+        **attributes(found, "graph_id", "url", "token", "endpoint", "table"),
+        "partition": found.graph_id,
         "permissions": "read",
-        **attributes(found, "starts", "expires"),
+        "starts": None,  # at once, whatever the clocks say
+        "expires": iso(found.expires),
         "protocols": found.protocols.split(","),
         "addresses": found.addresses or None,
     }

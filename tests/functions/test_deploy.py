@@ -19,8 +19,7 @@ import pytest
 import yaml
 from tree_sitter import Node
 
-from taskgraph.interfaces import settings
-from taskgraph.interfaces.functions import bindings
+from taskgraph.interfaces import functions, settings
 from taskgraph.model import limits, messages
 from taskgraph.model.names import QueueNames
 from taskgraph.storage.azure import logs
@@ -316,7 +315,7 @@ def app_settings() -> dict[str, Node]:
 def test_the_app_is_set_by_names_that_the_code_reads() -> None:
     """Each setting is read, and those that are read are enough to find the store by."""
     names = set(app_settings())
-    own = {settings.PREFIX_VARIABLE, settings.QUEUES_VARIABLE, bindings.SWEEP_VARIABLE}
+    own = {settings.PREFIX_VARIABLE, settings.QUEUES_VARIABLE, functions.SWEEP_VARIABLE}
     ends = {f"{settings.HOST_VARIABLE}__{kind}ServiceUri" for kind in ("blob", "queue", "table")}
     identity = {f"{settings.HOST_VARIABLE}__credential", f"{settings.HOST_VARIABLE}__clientId"}
     assert names == own | ends | identity | HOST_SETTINGS
@@ -351,11 +350,11 @@ def test_the_parameters_allow_what_the_code_allows() -> None:
     for queues in allowed(MAIN, "queues"):
         settings.read_settings(None, {**environ, settings.QUEUES_VARIABLE: queues}, cwd=Path("/nowhere"))
     for seconds in allowed(MAIN, "sweepSeconds"):
-        bindings.read_bindings({bindings.SWEEP_VARIABLE: seconds})
-    assert int(default("sweepSeconds")) == bindings.SWEEP_SECONDS_DEFAULT
+        functions.read_bindings({functions.SWEEP_VARIABLE: seconds})
+    assert int(default("sweepSeconds")) == functions.SWEEP_SECONDS_DEFAULT
     assert (
-        bindings.read_bindings({}).events
-        == bindings.read_bindings({settings.QUEUES_VARIABLE: default("queues")}).events
+        functions.read_bindings({}).events
+        == functions.read_bindings({settings.QUEUES_VARIABLE: default("queues")}).events
     )
     assert default("allowSharedKeyAccess") == "false"
 

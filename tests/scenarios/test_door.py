@@ -13,8 +13,7 @@ from taskgraph.engine.consumer import Consumer
 from taskgraph.engine.handlers import Handlers
 from taskgraph.engine.poison import Poison, PoisonState
 from taskgraph.interfaces.app import App
-from taskgraph.interfaces.functions import Door, read_bindings
-from taskgraph.interfaces.functions.bindings import SWEEP_VARIABLE, Trigger
+from taskgraph.interfaces.functions import SWEEP_VARIABLE, Door, Trigger, read_bindings
 from taskgraph.interfaces.settings import StoreSettings
 from taskgraph.model.errors import (
     Conflict,

@@ -8,7 +8,7 @@ import pytest
 
 from taskgraph.engine.housekeeping import Kept
 from taskgraph.interfaces import loops
-from taskgraph.interfaces.functions.bindings import read_bindings
+from taskgraph.interfaces.functions import read_bindings
 from taskgraph.interfaces.settings import read_keep_days
 from taskgraph.model import limits
 from taskgraph.model.errors import InvalidSettings, StorageUnavailable

@@ -138,7 +138,7 @@ ELSEWHERE: Final = (
         ("tests/scenarios/test_priorities.py", "tests/unit/test_windows.py"),
     ),
     Place(
-        ("taskgraph.interfaces.functions.door",),
+        ("taskgraph.interfaces.functions",),
         "the function app's door: its host acknowledges and gives back, and no host of functions is played here",
         ("tests/scenarios/test_door.py",),
     ),

@@ -70,7 +70,7 @@ GRANT_EXAMPLES = examples(
 
 def _explain(session: Session, found: "Grant") -> None:
     output = session.output
-    place = f"partition {found.partition} of table {found.table}"
+    place = f"partition {found.graph_id} of table {found.table}"
     where = f", from {found.addresses}" if found.addresses else ""
     until = moment(found.expires)
     output.say(f"opens graph {found.graph_id} for reading, and nothing else: {place}, until {until}{where}")
@@ -78,7 +78,7 @@ def _explain(session: Session, found: "Grant") -> None:
     output.say("but by renewing the account's key, which shuts out everybody who works with that key")
     if "http" in found.protocols.split(","):
         output.warn("this store is spoken to without TLS, so the address is too; an emulator may open the whole table")
-    keys = f"PartitionKey eq '{found.partition}'"
+    keys = f"PartitionKey eq '{found.graph_id}'"
     output.hint("Storage Explorer: connect to a table, by shared access signature URL: the address as it is")
     output.hint(f"az: az storage entity query -t {found.table} --table-endpoint {found.endpoint} \\")
     output.hint(f'      --sas-token "${{address#*\\?}}" --filter "{keys}"')

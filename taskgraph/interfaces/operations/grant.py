@@ -1,8 +1,7 @@
 """Sign an address of the rows of one graph, for reading, until a time.
 
-A grant is a shared access signature of the table service: it opens the partition of one graph for reading, and nothing
-else. It is made from the account's key and written nowhere, so grants can be neither listed nor taken back. No
-representation of a grant shows the signature.
+A grant is a shared access signature of the table service, for the partition of one graph. It is made from the account's
+key and written nowhere, so grants can be neither listed nor taken back.
 """
 
 import ipaddress
@@ -24,19 +23,15 @@ HOURS_MAX: Final = 7 * 24.0
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """What may be done until when. A secret: the url, or the token, is all that it takes.
+    """What may be read until when: the partition of the graph, from now on. A secret: the url, or the token, is enough.
 
-    url: of the table, with the token. token: the query of that address. starts: None, at once, whatever the clocks say.
-    protocols: "https", or "https,http" where the store itself is spoken to without TLS. addresses: an IPv4 address or a
-    range of them from which it works, "" for any.
+    url: of the table, with the token. token: the query of that address. protocols: "https", or "https,http" where the
+    store itself is reached without TLS. addresses: an IPv4 address or a range of them from which it works, "" for any.
     """
 
     graph_id: str
     endpoint: str
     table: str
-    partition: str
-    permissions: str
-    starts: datetime | None
     expires: datetime
     protocols: str
     addresses: str
@@ -59,16 +54,12 @@ async def read(app: App, graph_id: str, *, hours: float = HOURS_DEFAULT, address
     table = app.settings.prefix
     expires = (app.clock.now() + timedelta(hours=hours)).replace(microsecond=0)  # signed to the second
     token = app.sign(table, graph_id, expires, addresses)
-    signed = parse_qs(token)
     return Grant(
         graph_id=graph_id,
         endpoint=app.table_endpoint,
         table=table,
-        partition=graph_id,
-        permissions=signed["sp"][0],
-        starts=None,
         expires=expires,
-        protocols=signed["spr"][0],
+        protocols=parse_qs(token)["spr"][0],
         addresses=addresses,
         url=f"{app.table_endpoint}/{table}?{token}",
         token=token,
@@ -91,7 +82,7 @@ def _refusal(settings: StoreSettings) -> Refused:
     return Refused(
         "the store is opened by an identity, and a signature for one graph needs the account's key: name the store "
         "by a connection string with AccountKey for this command, or assign the role Storage Table Data Reader on "
-        f"the table {settings.prefix} to whoever shall look, which opens every graph in it",
+        f"the table {settings.prefix} to those who shall look, which opens every graph in it",
         "no-key",
     )
 

@@ -1,9 +1,9 @@
-"""What the functions of the app do with what triggers them.
+"""Azure Functions as a door: which functions the app has, and what they do with what triggers them.
 
-The host acknowledges a message when the function returns, and
-gives it back at once when the function raises; the fifth time it puts a copy on the `-poison` queue. So a message is
-raised only for what is wrong with itself. Storage that does not answer, others who write the same rows, and what a
-newer version has sent are no failures: such a message is sent again for later, and its first copy is done with.
+The host acknowledges a message when the function returns, and gives it back at once when the function raises; the fifth
+time it puts a copy on the `-poison` queue. So an error is raised only for what is wrong with the message itself. When
+storage does not answer, others write the same rows, or a newer version sent the message, it is sent again for later and
+its first copy is acknowledged.
 
 Calls of one process that come together go into one commit for each graph (D12). Several processes stand side by side,
 and etags keep them apart.
@@ -13,6 +13,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Awaitable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -21,8 +22,13 @@ from taskgraph.engine.housekeeping import keep_house
 from taskgraph.engine.outlets import read_outlets
 from taskgraph.engine.sweep import sweep
 from taskgraph.interfaces.app import App, open_app
-from taskgraph.interfaces.functions.bindings import Bindings, read_bindings
-from taskgraph.interfaces.settings import StoreSettings, read_connection
+from taskgraph.interfaces.settings import (
+    StoreSettings,
+    connection_name,
+    read_connection,
+    read_keep_days,
+    read_naming,
+)
 from taskgraph.interfaces.telemetry import setup
 from taskgraph.model import limits
 from taskgraph.model.clock import Clock
@@ -37,21 +43,82 @@ from taskgraph.model.errors import (
     Unclear,
     trail,
 )
-from taskgraph.model.messages import Message, UnknownVersion, parse
+from taskgraph.model.messages import EVENT_TYPES, Message, UnknownVersion, parse
+from taskgraph.model.names import QueueNames
 from taskgraph.protocol.rows import NewerSchema
 from taskgraph.storage.queues import Delivery
 
 log = logging.getLogger("taskgraph.functions")
 
+SWEEP_VARIABLE: Final = "TASKGRAPH_SWEEP_SECONDS"
+SWEEP_SECONDS_DEFAULT: Final = 60
+"""Twice as long as `serve` waits: a round of a function is billed for a second at least, however short it is."""
+
 GROUP_COMMIT_VARIABLE: Final = "TASKGRAPH_GROUP_COMMIT"
 """`off`: each call makes commits of its own. For measuring what joining them is worth."""
 
+_SECONDS: Final = (5, 10, 15, 20, 30)
+_MINUTES: Final = (1, 2, 3, 4, 5, 6, 10, 12, 15, 20, 30)
 _BUSY_SECONDS: Final = 1.0  # others kept writing the same rows
 _TROUBLE_SECONDS: Final = 10.0  # storage did not answer
 _NEWER_SECONDS: Final = 30.0  # a newer version is about to take over
 _PAUSE_SECONDS_MAX: Final = 8.0
 _NOTICE_SECONDS_MAX: Final = 40.0  # of a round, after which no further graph is begun
 _GIVEN_UP: Final = "the host gave it up: calls for it ended without an answer, or its text could not be read"
+
+
+@dataclass(frozen=True, slots=True)
+class Trigger:
+    """A function, and the queue whose messages call it."""
+
+    function: str
+    queue: str
+
+
+@dataclass(frozen=True, slots=True)
+class Bindings:
+    """All functions of the app. connection: name of the host's setting. schedule: NCRONTAB, seconds first.
+
+    keep_days: for how long graphs are kept after their end, None for ever.
+    """
+
+    connection: str
+    events: tuple[Trigger, ...]
+    poison: tuple[Trigger, ...]
+    sweep_seconds: int
+    schedule: str
+    keep_days: float | None = None
+
+
+def read_bindings(environ: Mapping[str, str]) -> Bindings:
+    """What the app's settings say. Raises InvalidSettings, naming the one that makes no sense."""
+    naming = read_naming(environ)
+    names = QueueNames(naming.prefix, naming.queues_per_operation)
+    functions = ("events", *EVENT_TYPES) if naming.queues_per_operation else ("events",)
+    events = tuple(map(Trigger, functions, names.received))
+    poison = tuple(Trigger(f"{each.function}-poison", names.poison(each.queue)) for each in events)
+    seconds = _sweep_seconds(environ)
+    return Bindings(connection_name(environ), events, poison, seconds, schedule(seconds), read_keep_days(environ))
+
+
+def schedule(seconds: int) -> str:
+    """The NCRONTAB expression of "every so many seconds". Raises InvalidSettings for what it cannot say evenly."""
+    if seconds in _SECONDS:
+        return f"*/{seconds} * * * * *"
+    minutes, rest = divmod(seconds, 60)
+    if rest == 0 and minutes in _MINUTES:
+        return "0 * * * * *" if minutes == 1 else f"0 */{minutes} * * * *"
+    raise InvalidSettings(
+        f"{SWEEP_VARIABLE}={seconds}: a timer goes evenly through {', '.join(map(str, _SECONDS))} seconds, "
+        f"or {', '.join(map(str, _MINUTES))} minutes (write them in seconds)"
+    )
+
+
+def _sweep_seconds(environ: Mapping[str, str]) -> int:
+    text = environ.get(SWEEP_VARIABLE, "") or str(SWEEP_SECONDS_DEFAULT)
+    if not text.isascii() or not text.isdigit():
+        raise InvalidSettings(f"{SWEEP_VARIABLE}={text!r}: write a whole number of seconds")
+    return int(text)
 
 
 class Door:
@@ -191,7 +258,7 @@ class Door:
         await self._pause(app, delivery)
 
     async def _for_sure(self, app: App, delivery: Delivery, step: Awaitable[None]) -> None:
-        """Do what must be done before the message may go. If it fails, the host keeps the message, after a pause."""
+        """Do what must be done before the message is acknowledged. If it fails, raise after a pause."""
         try:
             await step
         except StorageError:
