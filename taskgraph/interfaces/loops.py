@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import gc
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from datetime import timedelta
 from typing import Any, Final
@@ -434,6 +434,11 @@ async def _listed(app: App, worker: Worker, stop: asyncio.Event, *, after_second
     keeping.result()
 
 
+def keeping(app: App, graph_id: str, targets: Collection[str]) -> contextlib.AbstractContextManager[object]:
+    """Meanwhile tasks of a graph that is submitted here are kept for `run_graph`, and offered to no other process."""
+    return app.handlers.dispatcher.keeping(graph_id, targets)
+
+
 async def run_graph(
     app: App,
     graph_id: str,
@@ -449,8 +454,8 @@ async def run_graph(
 
     Ended means finished or cancelled, or blocked with nothing pending, running or still to be handled. Events of other
     graphs are handled too: they share a queue. The workers take tasks of this graph alone, which this process offers to
-    no other, or with `every` those of all graphs. fresh: this process has just submitted the graph, unless `every`
-    within `Dispatcher.keeping`, and so has just sent all that stands ready. outlets: how notices leave, meanwhile; None
+    no other, or with `every` those of all graphs. fresh: this process has just submitted the graph, `keeping` its tasks
+    unless `every`, and so has just sent all that stands ready. outlets: how notices leave, meanwhile; None
     where none are to leave.
     """
     consumer = app.consumer(lease_seconds=RUN_HANDLER_LEASE_SECONDS)

@@ -180,7 +180,7 @@ def check_runnable(document: "GraphDocument", source: str, executors: "Executors
 
 async def _run(app: "App", session: Session, order: _Order) -> int:
     from taskgraph.engine.outlets import read_outlets
-    from taskgraph.interfaces.loops import deliver_rest, run_graph
+    from taskgraph.interfaces.loops import deliver_rest, keeping, run_graph
     from taskgraph.protocol.notices import has_notices
 
     output = session.output
@@ -205,7 +205,7 @@ async def _run(app: "App", session: Session, order: _Order) -> int:
         if order.document is not None:
             if not order.every:  # from the first task on
                 of_document = order.serves.targets if order.serves.given else targets_in(order.document)
-                stack.enter_context(app.handlers.dispatcher.keeping(graph_id, of_document))
+                stack.enter_context(keeping(app, graph_id, of_document))
             output.say(f"graph {graph_id}", "bold")
             output.hint(f"if this is interrupted, go on with: {resume}")
             submission = await submit_document(app, session, graph_id, order.document, stop)

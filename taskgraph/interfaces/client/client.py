@@ -476,7 +476,7 @@ class Client(_Opening):
         outlets = read_outlets(os.environ, commands=True) if has_notices(document) else None
         with contextlib.ExitStack() as stack:
             if not every:  # from the first task on
-                stack.enter_context(app.handlers.dispatcher.keeping(graph_id, targets))
+                stack.enter_context(loops.keeping(app, graph_id, targets))
             submitted = await self.submit(document, graph_id)
             fresh = submitted.outcome is Submitted.CREATED
             stop, late = stack.enter_context(_patience(timeout_seconds))
