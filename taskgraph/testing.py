@@ -15,15 +15,7 @@ from typing import Any, TypeVar
 from taskgraph.model.ids import slugid_from
 from taskgraph.storage.memory import MemoryLogs, MemoryQueues, MemoryStore, MemoryTables
 
-__all__ = [
-    "HurriedClock",
-    "ManualClock",
-    "MemoryLogs",
-    "MemoryQueues",
-    "MemoryStore",
-    "MemoryTables",
-    "drive",
-]
+__all__ = ["HurriedClock", "ManualClock", "MemoryLogs", "MemoryQueues", "MemoryStore", "MemoryTables", "drive"]
 
 T = TypeVar("T")
 

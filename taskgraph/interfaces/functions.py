@@ -22,13 +22,7 @@ from taskgraph.engine.housekeeping import keep_house
 from taskgraph.engine.outlets import read_outlets
 from taskgraph.engine.sweep import sweep
 from taskgraph.interfaces.app import App, open_app
-from taskgraph.interfaces.settings import (
-    StoreSettings,
-    connection_name,
-    read_connection,
-    read_keep_days,
-    read_naming,
-)
+from taskgraph.interfaces.settings import StoreSettings, connection_name, read_connection, read_keep_days, read_naming
 from taskgraph.interfaces.telemetry import setup
 from taskgraph.model import limits
 from taskgraph.model.clock import Clock

@@ -483,12 +483,7 @@ async def run_graph(
 
 
 async def _until_ended(
-    app: App,
-    graph_id: str,
-    consumer: Consumer,
-    stop: asyncio.Event,
-    watcher: Watcher | None,
-    alone: Sequence[Worker],
+    app: App, graph_id: str, consumer: Consumer, stop: asyncio.Event, watcher: Watcher | None, alone: Sequence[Worker]
 ) -> GraphState:
     """alone: workers that get no message for a task which another process has made ready: while idle they look."""
     ended = asyncio.Event()

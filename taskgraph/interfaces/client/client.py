@@ -139,12 +139,7 @@ class Client(_Opening):
         return await requests.submit(self.app, graph_id, document)
 
     async def extend(
-        self,
-        graph_id: str,
-        graph: GraphLike,
-        *,
-        request: str | None = None,
-        params: Mapping[str, Any] | None = None,
+        self, graph_id: str, graph: GraphLike, *, request: str | None = None, params: Mapping[str, Any] | None = None
     ) -> Extension:
         """Ask for tasks to be added to a graph that runs, or is blocked; they may require tasks that it has.
 

@@ -17,13 +17,7 @@ from taskgraph.storage.tables import Row
 
 _ROWS_READ: Final = 500
 _CANCELLABLE: Final = frozenset(
-    {
-        GraphState.SUBMITTING,
-        GraphState.RUNNING,
-        GraphState.BLOCKED,
-        GraphState.CANCELLING,
-        GraphState.CANCELLED,
-    }
+    {GraphState.SUBMITTING, GraphState.RUNNING, GraphState.BLOCKED, GraphState.CANCELLING, GraphState.CANCELLED}
 )
 
 

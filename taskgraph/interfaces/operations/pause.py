@@ -51,13 +51,7 @@ class PauseRequest:
 
 
 async def ask(
-    app: App,
-    graph_id: str,
-    labels: Sequence[str] = (),
-    *,
-    on: bool,
-    group: str = "",
-    reason: str = "",
+    app: App, graph_id: str, labels: Sequence[str] = (), *, on: bool, group: str = "", reason: str = ""
 ) -> PauseRequest:
     """Ask for these tasks, this group, or the whole graph to be held back, or to go on. Handlers do it.
 

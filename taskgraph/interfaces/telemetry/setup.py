@@ -29,17 +29,7 @@ _ASKING: Final = (
 )
 
 # What Microsoft's distribution would watch besides: requests to the store, with their addresses, and web frameworks.
-_NOT_WATCHED: Final = (
-    "azure_sdk",
-    "django",
-    "fastapi",
-    "flask",
-    "httpx",
-    "psycopg2",
-    "requests",
-    "urllib",
-    "urllib3",
-)
+_NOT_WATCHED: Final = ("azure_sdk", "django", "fastapi", "flask", "httpx", "psycopg2", "requests", "urllib", "urllib3")
 
 _made: list[Telemetry] = []  # at most one: providers belong to the process
 
