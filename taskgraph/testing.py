@@ -1,7 +1,6 @@
 """For tests of programs that use taskgraph: a store in memory, and clocks that a test moves.
 
-What this room is for: graphs that run in a test without a file, a network or a wait; docs/how-to/testing.md shows how.
-taskgraph's own tests and simulator stand on the same parts. No other room may need it.
+Graphs run in a test without a file, a network or a wait; docs/how-to/testing.md shows how.
 """
 
 import asyncio
@@ -21,7 +20,7 @@ T = TypeVar("T")
 
 
 def drive(coroutine: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine that never really waits, as all over a MemoryStore, to its end, without an event loop."""
+    """Run a coroutine that never really waits, such as any over a MemoryStore, to its end, without an event loop."""
     try:
         coroutine.send(None)
     except StopIteration as end:
@@ -42,11 +41,9 @@ class ManualClock:
         self._sleepers: list[tuple[float, int, asyncio.Future[None]]] = []
 
     def now(self) -> datetime:
-        """See Clock."""
         return self._start + timedelta(seconds=self._seconds)
 
     def monotonic(self) -> float:
-        """See Clock."""
         return self._seconds
 
     async def sleep(self, seconds: float) -> None:
@@ -59,15 +56,13 @@ class ManualClock:
         await waiter
 
     def new_id(self) -> str:
-        """See Clock."""
         return slugid_from(hashlib.sha256(f"{self._seed}{next(self._ids)}".encode()).digest())
 
     def jitter(self) -> float:
-        """See Clock; always the middle."""
         return 0.5
 
     def advance(self, seconds: float) -> None:
-        """Let so much time pass, and wake who has slept enough."""
+        """Let so much time pass, and wake the sleepers whose time has come."""
         self._seconds += seconds
         while self._sleepers and self._sleepers[0][0] <= self._seconds:
             _, _, waiter = heapq.heappop(self._sleepers)
@@ -76,7 +71,7 @@ class ManualClock:
 
 
 class HurriedClock(ManualClock):
-    """A clock on which whoever sleeps moves the time himself: for retries and their budgets."""
+    """A clock on which a sleeper moves the time itself: for retries and their budgets."""
 
     async def sleep(self, seconds: float) -> None:
         """Let so much time pass, at once."""

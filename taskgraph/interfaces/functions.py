@@ -119,7 +119,7 @@ class Door:
     """One function app in one process. It opens its store with the first call, and keeps it."""
 
     def __init__(self, environ: Mapping[str, str], *, cwd: Path | None = None, clock: Clock | None = None) -> None:
-        """Raises InvalidSettings for names that make no sense; a store that is missing is said by the first call."""
+        """Raises InvalidSettings for names that make no sense; a missing store is an error of the first call."""
         self.bindings: Bindings = read_bindings(environ)
         self._given_up_of = {
             poison.queue: events.queue
@@ -137,7 +137,6 @@ class Door:
         self._together = mode == "on"
 
     def settings(self) -> StoreSettings:
-        """Where graphs live. Raises InvalidSettings."""
         return read_connection(self._environ, cwd=self._cwd)
 
     async def app(self) -> App:

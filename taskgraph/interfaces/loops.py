@@ -404,7 +404,7 @@ def _handling(app: App, stop: asyncio.Event, consumer: Consumer) -> list[Corouti
 
 
 def _attach(consumer: Consumer, workers: Sequence[Worker]) -> None:
-    """Workers report to the consumer of their process; the first also takes what becomes ready in its commits."""
+    """Have workers report to the consumer of their process; the first also takes what its commits make ready."""
     if workers:
         consumer.taker = workers[0].attach(consumer)
 
@@ -455,8 +455,7 @@ async def run_graph(
     Ended means finished or cancelled, or blocked with nothing pending, running or still to be handled. Events of other
     graphs are handled too: they share a queue. The workers take tasks of this graph alone, which this process offers to
     no other, or with `every` those of all graphs. fresh: this process has just submitted the graph, `keeping` its tasks
-    unless `every`, and so has just sent all that stands ready. outlets: how notices leave, meanwhile; None
-    where none are to leave.
+    unless `every`, and so has just sent all that stands ready. outlets: how notices are delivered; None: not at all.
     """
     consumer = app.consumer(lease_seconds=RUN_HANDLER_LEASE_SECONDS)
     consumer.own.add(graph_id)

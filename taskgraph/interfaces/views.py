@@ -26,20 +26,9 @@ if TYPE_CHECKING:
     from taskgraph.interfaces.operations.grant import Grant
     from taskgraph.protocol.invariants.findings import Finding
     from taskgraph.protocol.schedule_rules import Schedule
+    from taskgraph.queries import values
     from taskgraph.queries.overview import Snapshot
     from taskgraph.queries.targets import TargetLimit
-    from taskgraph.queries.values import (
-        ChannelStatus,
-        Event,
-        Explanation,
-        GraphListed,
-        GraphStatus,
-        GroupStatus,
-        LimitStatus,
-        Listing,
-        TaskDetail,
-        TaskStatus,
-    )
     from taskgraph.queries.workers import WorkerStatus
     from taskgraph.storage.tables import Row
 
@@ -129,18 +118,18 @@ def functions(found: Iterable[Json]) -> Json:
 # --- graphs and their tasks ------------------------------------------------------------------------------------
 
 
-def graphs(found: Iterable["GraphListed"]) -> Json:
+def graphs(found: Iterable["values.GraphListed"]) -> Json:
     return {"graphs": _all_of(found)}
 
 
-def _is_known(found: "GraphStatus", state: TaskState) -> bool:
+def _is_known(found: "values.GraphStatus", state: TaskState) -> bool:
     """Whether it is certain how many tasks are in this state."""
     if found.exact or state in found.counts or state in (TaskState.COMPLETED, TaskState.SKIPPED):
         return True
     return state in (TaskState.FAILED, TaskState.EXCEPTION) and found.failed_tasks == 0
 
 
-def graph_status(found: "GraphStatus") -> Json:
+def graph_status(found: "values.GraphStatus") -> Json:
     """A graph at a glance. A count that is not known for certain is null."""
     counts = {str(each): found.counts.get(each, 0 if _is_known(found, each) else None) for each in TaskState}
     return {
@@ -152,29 +141,29 @@ def graph_status(found: "GraphStatus") -> Json:
     }
 
 
-def group_status(found: "GroupStatus") -> Json:
+def group_status(found: "values.GroupStatus") -> Json:
     counts = {str(each): found.counts.get(each, 0) for each in TaskState}
     tasks = [task_status(each) for each in found.listed]
     return {**fields_of(found, "counts", "listed"), "counts": counts, "listed": tasks}
 
 
-def task_status(task: "TaskStatus") -> Json:
+def task_status(task: "values.TaskStatus") -> Json:
     return {**fields_of(task), "active": task.active}
 
 
-def tasks(graph_id: str, found: "Listing", shown: Sequence["TaskStatus"]) -> Json:
+def tasks(graph_id: str, found: "values.Listing", shown: Sequence["values.TaskStatus"]) -> Json:
     """shown: those of the listing that are named."""
     return {"graphId": graph_id, **attributes(found, "total", "params"), "tasks": list(map(task_status, shown))}
 
 
-def task(graph_id: str, found: "TaskDetail") -> Json:
+def task(graph_id: str, found: "values.TaskDetail") -> Json:
     edges = attributes(found, "requires", "optional", "requires_left", "dependents")
     counts = attributes(found, "requires_count", "requires_left_count", "dependents_count")
     definition = plain(found.definition)
     return {"graphId": graph_id, **task_status(found.status), **edges, **counts, "definition": definition}
 
 
-def explanation(graph_id: str, label: str, found: "Explanation") -> Json:
+def explanation(graph_id: str, label: str, found: "values.Explanation") -> Json:
     """label: of the task that was asked about, if nothing was found of it."""
     asked = found.reasons[0].label if found.reasons else label
     return {"graphId": graph_id, "label": asked, "reasons": _all_of(found.reasons), "omitted": found.omitted}
@@ -188,7 +177,7 @@ def result(graph_id: str, label: str, task_id: str, run: int, value: object) -> 
     return {"graphId": graph_id, "label": label, "taskId": task_id, "run": run, "result": plain(value)}
 
 
-def event(one: "Event") -> Json:
+def event(one: "values.Event") -> Json:
     """A fact of a journal."""
     place = attributes(one, "sequence", "cursor", "time")
     return {**place, "event": one.kind, **plain(one.fields), "changed": list(one.changed)}
@@ -199,11 +188,11 @@ def row(graph_id: str, one: "Row") -> Json:
     return {"PartitionKey": graph_id, "RowKey": one.key, "etag": one.etag, **plain(one.columns)}
 
 
-def channels(graph_id: str, found: Iterable["ChannelStatus"]) -> Json:
+def channels(graph_id: str, found: Iterable["values.ChannelStatus"]) -> Json:
     return {"graphId": graph_id, "channels": _all_of(found)}
 
 
-def limits(graph_id: str, found: Iterable["LimitStatus"]) -> Json:
+def limits(graph_id: str, found: Iterable["values.LimitStatus"]) -> Json:
     """The limits of a graph, with the labels of what is in flight under each."""
     listed = [{"group": each.group or None, "max": each.most, "inFlight": list(each.labels)} for each in found]
     return {"graphId": graph_id, "limits": listed}
@@ -226,7 +215,7 @@ def at_time(said: Mapping[str, Any], now: datetime) -> Json:
     return {**said, "time": iso(now)}
 
 
-def failure_line(one: "Event") -> Json:
+def failure_line(one: "values.Event") -> Json:
     """A task that has failed for good, as soon as it has."""
     return {"type": one.kind, "time": iso(one.time), **plain(one.fields)}
 
@@ -357,7 +346,7 @@ def extended(graph_id: str, request: str, state: str, number: int, waits_for: st
     return {**asked, "tasks": number, "waitsFor": waits_for or None}
 
 
-def rerun(graph_id: str, wanted: Sequence["TaskStatus"], group: str | None) -> Json:
+def rerun(graph_id: str, wanted: Sequence["values.TaskStatus"], group: str | None) -> Json:
     """Tasks, as they stood, that were asked to run again: one of them, or those of a group."""
     asked = [
         {"label": each.label, "taskId": each.task_id, "replacesRun": each.run, "run": each.run + 1} for each in wanted

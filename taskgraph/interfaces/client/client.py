@@ -40,19 +40,9 @@ from taskgraph.model.placement import Offer, target_of
 from taskgraph.model.secrecy import read_handed
 from taskgraph.model.states import GRAPH_ENDED, GraphState
 from taskgraph.protocol.notices import has_notices
+from taskgraph.queries import values
 from taskgraph.queries.lookup import check_graph_id
 from taskgraph.queries.targets import TargetLimit
-from taskgraph.queries.values import (
-    ChannelStatus,
-    Event,
-    GraphListed,
-    GraphStatus,
-    GroupStatus,
-    LimitStatus,
-    Reason,
-    TaskDetail,
-    TaskStatus,
-)
 from taskgraph.storage.store import Store
 from taskgraph.worker.executors import Executors, built_in
 
@@ -191,17 +181,17 @@ class Client(_Opening):
         """Graphs that are submitted by the clock: `await client.schedules.create("nightly", graph, cron=…)`."""
         return ScheduleCalls(self)
 
-    async def graphs(self, *, limit: int = 50, state: str = "", schedule: str = "") -> list[GraphListed]:
+    async def graphs(self, *, limit: int = 50, state: str = "", schedule: str = "") -> list[values.GraphListed]:
         """The newest graphs first; of one schedule, where its name is given."""
         return await self.app.queries.graphs(limit=limit, state=state, schedule=schedule)
 
     @overload
-    async def status(self, graph_id: str) -> GraphStatus: ...
+    async def status(self, graph_id: str) -> values.GraphStatus: ...
 
     @overload
-    async def status(self, graph_id: str, *, group: str) -> GroupStatus: ...
+    async def status(self, graph_id: str, *, group: str) -> values.GroupStatus: ...
 
-    async def status(self, graph_id: str, *, group: str | None = None) -> GraphStatus | GroupStatus:
+    async def status(self, graph_id: str, *, group: str | None = None) -> values.GraphStatus | values.GroupStatus:
         """A graph, with its tasks counted by state; or one group of it, with its tasks.
 
         Of a graph of more than limits.COUNTED_TASKS_MAX (2,000) tasks what has completed, failed and is left is exact,
@@ -211,21 +201,23 @@ class Client(_Opening):
             return await self.app.queries.group(graph_id, group)
         return await self.app.queries.status(graph_id)
 
-    async def tasks(self, graph_id: str, *, state: str = "", match: str = "", limit: int = 1000) -> list[TaskStatus]:
+    async def tasks(
+        self, graph_id: str, *, state: str = "", match: str = "", limit: int = 1000
+    ) -> list[values.TaskStatus]:
         """Tasks of a graph by label; only those in a state, or with a text in their label, where that is given.
 
         Of a graph of more than limits.COUNTED_TASKS_MAX (2,000) tasks any `limit` ones that agree, and not the first.
         """
         return await self.app.queries.tasks(graph_id, state=state, match=match, limit=limit)
 
-    async def task(self, graph_id: str, label: str, *, edges: int | None = None) -> TaskDetail:
+    async def task(self, graph_id: str, label: str, *, edges: int | None = None) -> values.TaskDetail:
         """A task with its requirements, dependents and definition.
 
         edges: name at most so many requirements and so many dependents; their numbers are those of all.
         """
         return await self.app.queries.task(graph_id, label, edges=edges)
 
-    async def why(self, graph_id: str, label: str) -> list[Reason]:
+    async def why(self, graph_id: str, label: str) -> list[values.Reason]:
         """Why a task does not run: what it waits for, down to the first causes, each with a remedy."""
         return await self.app.queries.why(graph_id, label)
 
@@ -236,7 +228,7 @@ class Client(_Opening):
         since: int | str = 0,
         limit: int = 1000,
         where: Mapping[str, str | Sequence[str]] | None = None,
-    ) -> list[Event]:
+    ) -> list[values.Event]:
         """The journal of a graph after `since`, in order: the number of an event, or its `cursor`.
 
         where: only events whose fields have these values, such as {"event": "task-*", "label": ["build", "test"]}; `*`
@@ -246,7 +238,7 @@ class Client(_Opening):
 
     async def follow(
         self, graph_id: str, *, since: int | str = 0, where: Mapping[str, str | Sequence[str]] | None = None
-    ) -> AsyncGenerator[Event]:
+    ) -> AsyncGenerator[values.Event]:
         """The events of a graph as they come, until it can change no more.
 
         async for event in client.follow("nightly", where={"event": "task-failed"}):
@@ -259,7 +251,7 @@ class Client(_Opening):
             async for each in events:
                 yield each
 
-    async def notices(self, graph_id: str, *, retry: bool = False) -> list[ChannelStatus]:
+    async def notices(self, graph_id: str, *, retry: bool = False) -> list[values.ChannelStatus]:
         """The channels that notices of a graph go to. retry: try those at once that wait, or were given up."""
         found, _ = await notify.channels(self.app, graph_id, retry=retry)
         return found
@@ -383,7 +375,7 @@ class Client(_Opening):
         if wait:
             await limit.settled(self.app, asked)
 
-    async def limits_of(self, graph_id: str) -> list[LimitStatus]:
+    async def limits_of(self, graph_id: str) -> list[values.LimitStatus]:
         """The limits on tasks in flight of a graph, and what is in flight."""
         return await self.app.queries.limits_of(graph_id)
 
@@ -450,7 +442,7 @@ class Client(_Opening):
         watcher: Watcher | None = None,
         params: Mapping[str, Any] | None = None,
         every: bool = False,
-    ) -> GraphStatus:
+    ) -> values.GraphStatus:
         """Submit a graph, then handle its events and work on it until it ends; gives its status then.
 
         callables: what tasks with a `call` may call, by name. slots: tasks run side by side. targets: whose work is
@@ -569,7 +561,7 @@ def _sync(method: Callable[Concatenate[C, P], Coroutine[Any, Any, R]]) -> Callab
     return call
 
 
-async def _next(events: AsyncGenerator[Event]) -> Event:
+async def _next(events: AsyncGenerator[values.Event]) -> values.Event:
     return await anext(events)
 
 
@@ -620,7 +612,7 @@ class SyncClient(_Face[Client]):
 
     def follow(
         self, graph_id: str, *, since: int | str = 0, where: Mapping[str, str | Sequence[str]] | None = None
-    ) -> Iterator[Event]:
+    ) -> Iterator[values.Event]:
         events = self._calls.follow(graph_id, since=since, where=where)
         try:
             while True:

@@ -31,7 +31,7 @@ def check_target(target: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class CannotRun:
-    """Why a process cannot run a task, in one sentence. key: of the definition, that says so."""
+    """reason: one sentence. key: of the definition, which is the reason."""
 
     reason: str
     remedy: str

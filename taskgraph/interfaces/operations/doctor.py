@@ -1,4 +1,4 @@
-"""Say what is wrong with the rows of a graph, or of a store and all its live graphs, and mend what can be mended."""
+"""Find what is wrong with the rows of a graph, or of a store and all its live graphs, and mend what can be mended."""
 
 from collections.abc import Callable
 
@@ -10,7 +10,7 @@ from taskgraph.queries.lookup import check_graph_id
 
 
 async def examine(app: App, graph_id: str, *, repair: bool, progress: Callable[[int], None]) -> Examined:
-    """What is wrong with a graph. repair: mend what can be mended for certain. progress: told the rows so far."""
+    """repair: mend what can be mended for certain. progress: called with the number of rows read so far."""
     check_graph_id(graph_id)
     try:
         return await (repair_graph if repair else examine_graph)(app.handlers, app.poison, graph_id, progress=progress)
@@ -24,7 +24,7 @@ async def examine_all(
 ) -> tuple[ExaminedStore, list[Examined], list[str]]:
     """What is wrong with the store's own rows, with each live graph, and which of these have no rows.
 
-    progress: told (graphs so far, graphs in all).
+    progress: called with (graphs so far, graphs in all).
     """
     if repair:
         store = await repair_store(app.tables, app.hidden, app.clock)

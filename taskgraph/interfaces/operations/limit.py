@@ -20,7 +20,7 @@ from taskgraph.queries.targets import TargetLimit
 
 @dataclass(frozen=True, slots=True)
 class LimitRequest:
-    """What a limit is to be. asked: when, as its message says it: a request with a later time takes its place."""
+    """asked: when, as its message has it: a request with a later time replaces it."""
 
     graph_id: str
     group: str
@@ -33,7 +33,7 @@ class LimitRequest:
 
 
 async def ask(app: App, graph_id: str, most: int, *, group: str = "", reason: str = "") -> LimitRequest:
-    """Ask for so many tasks in flight; 0: as many as can be counted.
+    """Ask for at most so many tasks in flight; 0: as many as can be counted.
 
     Raises NotFound for a graph or group that there is not, InvalidInput for what is no limit, and Refused where the
     graph is over, or was submitted without this limit.

@@ -1,4 +1,4 @@
-"""Who is told of a graph, and how far; and try those again at once that wait, or were given up."""
+"""Show the channels that notices of a graph go to, and try those again at once that wait, or were given up."""
 
 from taskgraph.engine import notifier
 from taskgraph.interfaces.app import App
@@ -7,7 +7,7 @@ from taskgraph.queries.values import ChannelStatus
 
 
 async def channels(app: App, graph_id: str, *, retry: bool = False) -> tuple[list[ChannelStatus], int]:
-    """The channels of a graph, and how many of them are tried at once now. retry: have that done."""
+    """The channels of a graph, and how many of them `retry` has had tried at once."""
     check_graph_id(graph_id)
     await app.queries.state(graph_id)
     number = await notifier.retry(app.tables, graph_id, app.clock.now()) if retry else 0

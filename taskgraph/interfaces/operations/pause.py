@@ -22,10 +22,9 @@ from taskgraph.storage.tables import Row
 
 @dataclass(frozen=True, slots=True)
 class PauseRequest:
-    """What is to be held back (on), or let go. tasks: taskId -> label; none: a group, or the whole graph.
+    """on: hold back, or let go on. tasks: taskId -> label; none: a group, or the whole graph.
 
-    asked: when, as its messages say it: a request with a later time takes its place (see
-    `model.foreign_times.asked_after`).
+    asked: when, as its messages have it: a request with a later time replaces it (`model.foreign_times.asked_after`).
     """
 
     graph_id: str
@@ -36,7 +35,7 @@ class PauseRequest:
 
     @property
     def holder(self) -> str:
-        """As the column `held` names it."""
+        """Its name in the column `held`."""
         return INACTIVE if self.tasks else by_group(self.group) if self.group else PAUSED
 
     def answer(self, *, settled: bool) -> dict[str, Any]:
@@ -71,9 +70,8 @@ async def ask(
             raise Refused(f"“{row.columns.get('label')}” is {row.columns.get('state')}: it is over", "over")
     if group:
         await group_rows(app.tables, graph_id, group)
-    wish = PauseRequest(
-        graph_id, on, "", group, {reference_of(row.key): str(row.columns.get("label", "")) for row in rows}
-    )
+    tasks = {reference_of(row.key): str(row.columns.get("label", "")) for row in rows}
+    wish = PauseRequest(graph_id, on, "", group, tasks)
     seen = [_asked(row, wish.holder) for row in rows or [graph]]
     asked = asked_after(app.clock.now(), seen, app.clock.jitter())
     wish = replace(wish, asked=asked)
@@ -130,7 +128,7 @@ async def ask_target(app: App, target: str, *, on: bool, reason: str = "", wait:
 
 
 def _asked(row: Row, holder: str) -> str:
-    """When a holder was last spoken of, of the requests that handlers have taken up; "" for never."""
+    """The time of the last request about a holder that handlers have taken up; "" for none."""
     try:
         found = json.loads(str(row.columns.get("heldAsked", "") or "{}"))
     except ValueError:

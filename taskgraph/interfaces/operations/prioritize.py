@@ -23,7 +23,7 @@ _READ = ("label", "state", PRIORITIZED)
 
 @dataclass(frozen=True, slots=True)
 class PriorityRequest:
-    """What was asked for. tasks: taskId -> label; asked: when, as its messages say it."""
+    """tasks: taskId -> label. asked: when, as its messages have it."""
 
     graph_id: str
     level: str

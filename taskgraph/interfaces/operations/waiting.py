@@ -1,7 +1,4 @@
-"""Look at something again and again, ever less often, until it is so.
-
-What this room is for: the one loop behind every call that waits for what handlers do. It never changes anything.
-"""
+"""The one loop behind every call that waits for what handlers do."""
 
 from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
@@ -14,7 +11,7 @@ T = TypeVar("T")
 
 
 def ends(clock: Clock, seconds: float | None) -> float | None:
-    """The moment, by the monotonic clock, at which waiting for so long ends; None for never."""
+    """The moment of the monotonic clock in so many seconds; None for never."""
     return None if seconds is None else clock.monotonic() + seconds
 
 
@@ -27,7 +24,7 @@ async def poll(
     pause: float = 0.05,
     pause_max: float = 2.0,
 ) -> T:
-    """What `look` gives once it is `done`, or what it gave last when `until` comes first (see `ends`)."""
+    """Look ever less often; gives what `look` gave once it is `done`, or last when `until` comes first (see `ends`)."""
     while True:
         found = await look()
         if done(found) or (until is not None and clock.monotonic() >= until):

@@ -1,4 +1,4 @@
-"""Workers: those that are registered; have one take no new work, or take work again, and wait for that."""
+"""List the registered workers; have one take no new work, or take work again, and wait for that."""
 
 from typing import Final
 
@@ -12,7 +12,7 @@ _LOOK_SECONDS: Final = 1.0
 
 
 async def listed(app: App, target: str = "") -> list[WorkerStatus]:
-    """The workers that are registered, of all targets or of one."""
+    """target: of this one only, of all for ""."""
     return await registry.workers(app.tables, app.clock.now(), target=target)
 
 
@@ -41,7 +41,7 @@ async def settled(app: App, name: str, *, until: float | None = None) -> tuple[s
             return "gone"
         if found.state == "active":
             raise Refused(f"worker {name}: a later request asked for the opposite: it takes work again", "superseded")
-        # Busy as of a word that it gave after it had been asked: the one before may have been written by then.
+        # A row that it wrote before it was asked does not count: the run it had then may still be in hand.
         if found.state == "drained" and found.seen is not None and found.seen > asked and not found.exits:
             return "drained"
         busy = found.busy

@@ -67,7 +67,7 @@ def configure(
 
 
 def found() -> Telemetry:
-    """The telemetry of this process as far as there is one: what `configure` made, or what the program has set up."""
+    """What `configure` made, or what the program around has set up; otherwise `OFF`."""
     if _made:
         return _made[0]
     return _keep(_measuring({})) if _is_set_by_others() else OFF
@@ -89,13 +89,12 @@ def _keep(telemetry: Telemetry) -> Telemetry:
 
 
 def _is_set_by_others() -> bool:
-    """Whether the program has a tracer provider. Who has never imported OpenTelemetry has none."""
+    """Whether the program around has a tracer provider; without an import of OpenTelemetry it has none."""
     trace: Any = sys.modules.get("opentelemetry.trace")
     return trace is not None and not isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider)
 
 
 def _measuring(environ: Mapping[str, str], closing: Sequence[Callable[[], object]] = ()) -> Telemetry:
-    """A telemetry over the providers of this process."""
     from opentelemetry import metrics, trace
 
     from taskgraph.interfaces.telemetry.otel import SCOPE, OpenTelemetry
@@ -109,7 +108,7 @@ def _measuring(environ: Mapping[str, str], closing: Sequence[Callable[[], object
 
 
 def version() -> str:
-    """Of taskgraph; the package lies above this room, and is imported by now."""
+    """Of taskgraph: the package lies above this room, and is imported by now."""
     return str(getattr(sys.modules["taskgraph"], "__version__", ""))
 
 
@@ -186,7 +185,7 @@ def _resource(environ: Mapping[str, str], service_name: str) -> "Resource":
 
 
 def _azure_monitor(environ: Mapping[str, str], connection: str, service_name: str, *, export_logs: bool) -> Telemetry:
-    """Application Insights, by Microsoft's distribution, which then watches nothing but what is said to it here."""
+    """Application Insights, by Microsoft's distribution, with nothing watched but taskgraph's own spans."""
     try:
         from azure.monitor.opentelemetry import configure_azure_monitor
     except ImportError as error:
