@@ -57,10 +57,20 @@ SLOTS_DEFAULT: Final = 4
 _LOG_PIECE_BYTES: Final = 1 << 20
 
 
-class _Opening:
-    """A store that is opened on entry and closed on exit."""
+class Client:
+    """One store, as an asynchronous context manager.
 
-    def __init__(self, store: str | StoreSettings | Store | None = None, clock: Clock | None = None) -> None:
+    async with Client("sqlite:///graphs.db") as client:
+        submitted = await client.submit(graph)
+        state = await client.wait(submitted.graph_id)
+
+    store: `sqlite:///path`, a connection string, `https://ACCOUNT.table.core.windows.net`, settings, a store that is
+    open already (`taskgraph.testing.MemoryStore`), or None for what the environment says (TASKGRAPH_STORE …). Raises
+    InvalidSettings. Every call may raise StorageUnavailable; those that name a graph or task raise NotFound, with the
+    nearest names. A task is named by its label or taskId.
+    """
+
+    def __init__(self, store: str | StoreSettings | Store | None = None, *, clock: Clock | None = None) -> None:
         if isinstance(store, StoreSettings):
             self.settings = store
         elif store is None or isinstance(store, str):
@@ -71,6 +81,13 @@ class _Opening:
         self._clock = clock or (handed_in.clock if handed_in is not None else SystemClock())
         self._app: App | None = None
         self._stack = contextlib.AsyncExitStack()
+        self._rerun: dict[str, dict[str, int]] = {}  # graph id -> taskId -> the run that is to be replaced
+        self._cancel: dict[str, cancel.Cancellation] = {}  # graph id -> what was asked for last
+
+    @classmethod
+    def sync(cls, store: str | StoreSettings | Store | None = None) -> "SyncClient":
+        """The same face for programs without an event loop."""
+        return SyncClient(store)
 
     async def __aenter__(self) -> Self:
         if self._app is not None:
@@ -91,30 +108,6 @@ class _Opening:
             raise RuntimeError("this client is not open: use `async with Client(…) as client`")
         return self._app
 
-
-class Client(_Opening):
-    """One store, as an asynchronous context manager.
-
-    async with Client("sqlite:///graphs.db") as client:
-        submitted = await client.submit(graph)
-        state = await client.wait(submitted.graph_id)
-
-    store: `sqlite:///path`, a connection string, `https://ACCOUNT.table.core.windows.net`, settings, a store that is
-    open already (`taskgraph.testing.MemoryStore`), or None for what the environment says (TASKGRAPH_STORE …). Raises
-    InvalidSettings. Every call may raise StorageUnavailable; those that name a graph or task raise NotFound, with the
-    nearest names. A task is named by its label or taskId.
-    """
-
-    def __init__(self, store: str | StoreSettings | Store | None = None, *, clock: Clock | None = None) -> None:
-        super().__init__(store, clock)
-        self._rerun: dict[str, dict[str, int]] = {}  # graph id -> taskId -> the run that is to be replaced
-        self._cancel: dict[str, cancel.Cancellation] = {}  # graph id -> what was asked for last
-
-    @classmethod
-    def sync(cls, store: str | StoreSettings | Store | None = None) -> "SyncClient":
-        """The same face for programs without an event loop."""
-        return SyncClient(store)
-
     async def submit(
         self, graph: GraphLike, graph_id: str | None = None, *, params: Mapping[str, Any] | None = None
     ) -> Submission:
@@ -133,11 +126,10 @@ class Client(_Opening):
     ) -> Extension:
         """Ask for tasks to be added to a graph that runs, or is blocked; they may require tasks that it has.
 
-        Of a paused graph they are added when it is resumed: the answer says `waits_for="resume"`.
-
-        request: id of this request; derived from the content if None, so that asking twice adds once. The answer says
-        that the request is written; `request` gives what became of it. params: values of parameters; what is not given
-        is as the graph has it. Raises InvalidGraph, Refused.
+        Of a paused graph they are added when it is resumed: then the answer says `waits_for="resume"`. request: id of
+        this request; derived from the content if None, so that asking twice adds once; `Client.request` gives what
+        became of it. params: values of parameters; what is not given is as the graph has it. Raises InvalidGraph,
+        Refused.
         """
         requests.check_ids(graph_id, request)
         if not isinstance(graph, GraphDocument):
@@ -182,7 +174,7 @@ class Client(_Opening):
         return ScheduleCalls(self)
 
     async def graphs(self, *, limit: int = 50, state: str = "", schedule: str = "") -> list[values.GraphListed]:
-        """The newest graphs first; of one schedule, where its name is given."""
+        """The newest graphs first, of one state or schedule where that is given."""
         return await self.app.queries.graphs(limit=limit, state=state, schedule=schedule)
 
     @overload
@@ -194,8 +186,8 @@ class Client(_Opening):
     async def status(self, graph_id: str, *, group: str | None = None) -> values.GraphStatus | values.GroupStatus:
         """A graph, with its tasks counted by state; or one group of it, with its tasks.
 
-        Of a graph of more than limits.COUNTED_TASKS_MAX (2,000) tasks what has completed, failed and is left is exact,
-        and the rest is counted by a bounded number of reads only: then `exact` is false.
+        Of a graph of more than limits.COUNTED_TASKS_MAX (2,000) tasks the counts of completed, failed and remaining
+        tasks are exact; others may be missing, as reads are bounded: then `exact` is false.
         """
         if group is not None:
             return await self.app.queries.group(graph_id, group)
@@ -204,17 +196,14 @@ class Client(_Opening):
     async def tasks(
         self, graph_id: str, *, state: str = "", match: str = "", limit: int = 1000
     ) -> list[values.TaskStatus]:
-        """Tasks of a graph by label; only those in a state, or with a text in their label, where that is given.
+        """Tasks of a graph by label; only those in a state, or with the text `match` in their label, where given.
 
-        Of a graph of more than limits.COUNTED_TASKS_MAX (2,000) tasks any `limit` ones that agree, and not the first.
+        Of a graph of more than limits.COUNTED_TASKS_MAX (2,000) tasks any `limit` of these, and not the first.
         """
         return await self.app.queries.tasks(graph_id, state=state, match=match, limit=limit)
 
     async def task(self, graph_id: str, label: str, *, edges: int | None = None) -> values.TaskDetail:
-        """A task with its requirements, dependents and definition.
-
-        edges: name at most so many requirements and so many dependents; their numbers are those of all.
-        """
+        """A task with its definition, requirements and dependents. edges: name at most so many of each; count all."""
         return await self.app.queries.task(graph_id, label, edges=edges)
 
     async def why(self, graph_id: str, label: str) -> list[values.Reason]:
@@ -229,7 +218,7 @@ class Client(_Opening):
         limit: int = 1000,
         where: Mapping[str, str | Sequence[str]] | None = None,
     ) -> list[values.Event]:
-        """The journal of a graph after `since`, in order: the number of an event, or its `cursor`.
+        """The journal of a graph, in order, after `since`: the number of an event, or its `cursor`.
 
         where: only events whose fields have these values, such as {"event": "task-*", "label": ["build", "test"]}; `*`
         and `?` stand for any text. Raises InvalidInput for what is no cursor.
@@ -253,25 +242,23 @@ class Client(_Opening):
 
     async def notices(self, graph_id: str, *, retry: bool = False) -> list[values.ChannelStatus]:
         """The channels that notices of a graph go to. retry: try those at once that wait, or were given up."""
-        found, _ = await notify.channels(self.app, graph_id, retry=retry)
-        return found
+        return (await notify.channels(self.app, graph_id, retry=retry))[0]
 
     async def rerun(self, graph_id: str, *labels: str, group: str | None = None, reason: str = "") -> list[str]:
         """Ask for another run of tasks that failed for good: of these, all in a group, or all. Gives their labels.
 
-        reason: kept with the run. Raises InvalidInput for one that is too long, and Refused when one of the tasks may
-        not be rerun: it has not failed for good, its deadline has passed, or its graph is over. Then nothing has been
-        asked for.
+        reason: kept with the run. Raises InvalidInput if it is too long, and Refused, with nothing asked for, when one
+        of the tasks has not failed for good, its deadline has passed, or its graph is over.
         """
         wanted = await rerun.ask(self.app, graph_id, labels, group=group, reason=reason)
         self._rerun.setdefault(graph_id, {}).update({each.task_id: each.run for each in wanted})
         return [each.label for each in wanted]
 
     async def delete(self, graph_id: str, *, force: bool = False, reason: str = "") -> Deleted:
-        """Delete a graph that has ended, with its logs; for good. The same call goes on with what was cut off.
+        """Delete a graph that has ended, with its logs, for good. The same call again continues an interrupted one.
 
-        force: a blocked graph too. reason: kept with its tombstone, for 30 days, during which its id is not given
-        again. Raises NotFound for a graph that never was, Refused for one that has not ended.
+        force: a blocked graph too. reason: kept with its tombstone for 30 days, during which its id cannot be used
+        again. Raises NotFound for an unknown graph, Refused for one that has not ended.
         """
         return await archive.delete(self.app, graph_id, force=force, reason=reason)
 
@@ -281,8 +268,8 @@ class Client(_Opening):
         """Write a graph into a file (lines of JSON under gzip), from which it can be put back; logs: with its logs.
 
         It is signed if TASKGRAPH_ARCHIVE_KEY names a key. The answer is `complete` unless the graph moved meanwhile, or
-        could. Raises NotFound, Refused if the file exists and may not be overwritten, StorageUnavailable where the
-        disk is full, InvalidInput for another place that cannot be written to.
+        could. Raises NotFound, Refused for a file that exists unless `overwrite`, StorageUnavailable for a full disk,
+        InvalidInput for another place that cannot be written to.
         """
         return await archive.write(self.app, graph_id, Path(path), with_logs=logs, overwrite=overwrite)
 
@@ -294,11 +281,11 @@ class Client(_Opening):
         max_rows: int | None = None,
         max_bytes: int | None = None,
     ) -> Restored:
-        """Put a graph back that was archived, under its own id, as it was. The same call goes on with what was cut off.
+        """Put an archived graph back under its own id, as it was. The same call again continues an interrupted one.
 
-        require_signature: refuse what is not signed by a trusted key. max_rows, max_bytes: of what it unpacks to.
-        Raises InvalidInput for what is no archive, TooLarge for one beyond a bound, Refused for one of a graph that
-        could move or contradicts itself, or if the id is taken; nothing is written then.
+        require_signature: by a trusted key. max_rows, max_bytes: of what it unpacks to. Raises, with nothing written,
+        InvalidInput for what is no archive, TooLarge for one beyond a bound, Refused for one of a graph that could move
+        or contradicts itself, or if the id is taken.
         """
         bounds = Bounds.of(max_rows, max_bytes)
         with open_archive(Path(path)) as file:
@@ -310,9 +297,9 @@ class Client(_Opening):
         """Ask for a graph to be cancelled; or for these of its tasks alone, or those of a group. Gives their labels.
 
         What has not begun never will; what runs is stopped by its worker, and `wait` waits for that. terminate: running
-        tasks count as ended at once. A task that is cancelled alone has failed for good, and can be rerun. Empty for
-        the whole graph, and where everything is cancelled already. Raises InvalidInput for a reason that is too long,
-        and Refused where the graph, or a task that is named, came to another end before.
+        tasks count as ended at once. A task that is cancelled alone has failed for good, and can be rerun. No labels
+        for the whole graph, and where everything is cancelled already. Raises InvalidInput for a reason that is too
+        long, and Refused where the graph, or a task that is named, came to another end before.
         """
         asked = await cancel.ask(self.app, graph_id, labels, group=group, reason=reason, terminate=terminate)
         if not asked.nothing:
@@ -322,8 +309,8 @@ class Client(_Opening):
     async def pause(self, graph_id: str, *, group: str = "", reason: str = "", wait: bool = False) -> None:
         """Ask for a graph, or a group of it, to be held back: no further run begins until it is resumed.
 
-        What runs already runs to its end. wait: until that is so. Raises Refused for a graph that is over; and, where
-        it waits, if a later request asks for the opposite (code `superseded`). The same holds for the next three.
+        What runs already runs to its end. wait: until that is so. Raises Refused for a graph that is over, and while it
+        waits if a later request asks for the opposite (code `superseded`). The same holds for the next three.
         """
         await _pause(self.app, graph_id, (), on=True, group=group, reason=reason, wait=wait)
 
@@ -353,14 +340,14 @@ class Client(_Opening):
         return sorted(asked.tasks.values())
 
     async def pause_target(self, target: str, *, reason: str = "") -> bool:
-        """Pause a target for all graphs; whether it was not paused before.
+        """Pause a target for all graphs; gives whether that is new.
 
         Workers notice within limits.GATE_SECONDS (5 s), and what runs then runs to its end.
         """
         return await pause.ask_target(self.app, target, on=True, reason=reason)
 
     async def resume_target(self, target: str) -> bool:
-        """Let a target go on; whether it was paused."""
+        """Let a target go on; gives whether it was paused."""
         return await pause.ask_target(self.app, target, on=False)
 
     async def set_limit(
@@ -380,7 +367,7 @@ class Client(_Opening):
         return await self.app.queries.limits_of(graph_id)
 
     async def limit_target(self, target: str, most: int, *, reason: str = "") -> bool:
-        """Let so many tasks of a target be in flight, over all graphs; 0: any number. Whether that is new.
+        """Let so many tasks of a target be in flight, over all graphs; 0: any number. Gives whether that is new.
 
         Workers notice within some 10 s, and what runs then runs to its end.
         """
@@ -412,10 +399,7 @@ class Client(_Opening):
         return state
 
     async def logs(self, graph_id: str, label: str, *, run: int | None = None) -> str:
-        """What a run of a task has written so far; run: its number, the present one if None. "" for no output.
-
-        Raises NotFound for a run that has not begun.
-        """
+        """What a run has written so far; run: its number, the present one if None. Raises NotFound before it begins."""
         return (await _whole_file(self.app, graph_id, label, run, "run.log") or b"").decode("utf-8", "replace")
 
     async def result(self, graph_id: str, label: str, *, run: int | None = None) -> Any:
@@ -424,10 +408,7 @@ class Client(_Opening):
         return None if data is None else json.loads(data)
 
     async def results(self, graph_id: str) -> dict[str, Any]:
-        """What the tasks of a graph have handed on, by label: results of at most limits.OUTPUT_CHARS_MAX as JSON.
-
-        One read for every page of completed tasks.
-        """
+        """Results of the tasks of a graph by label, as far as each has at most limits.OUTPUT_CHARS_MAX as JSON."""
         return await self.app.queries.results(graph_id)
 
     async def run(
@@ -464,8 +445,7 @@ class Client(_Opening):
         with contextlib.ExitStack() as stack:
             if not every:  # from the first task on
                 stack.enter_context(loops.keeping(app, graph_id, targets))
-            submitted = await self.submit(document, graph_id)
-            fresh = submitted.outcome is Submitted.CREATED
+            fresh = (await self.submit(document, graph_id)).outcome is Submitted.CREATED
             stop, late = stack.enter_context(_patience(timeout_seconds))
             state = await loops.run_graph(
                 app, graph_id, stop, workers=[worker], watcher=watcher, fresh=fresh, outlets=outlets, every=every
@@ -528,7 +508,7 @@ async def _whole_file(app: App, graph_id: str, label: str, run: int | None, name
 
 @contextlib.contextmanager
 def _patience(seconds: float | None) -> Iterator[tuple[asyncio.Event, asyncio.Event]]:
-    """Two events: what stops a run, and that it was stopped as its time was up; never for None."""
+    """Two events, both set after so many seconds: what stops a run, and that its time was up."""
     stop, late = asyncio.Event(), asyncio.Event()
 
     def end() -> None:
