@@ -5,17 +5,16 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from taskgraph.interfaces.app import App
-from taskgraph.interfaces.operations.checks import check_reason
+from taskgraph.interfaces.operations.checks import check_reason, labels_of, task_rows
 from taskgraph.interfaces.operations.waiting import poll
 from taskgraph.model.columns import is_cancelled
 from taskgraph.model.errors import Refused
-from taskgraph.model.ids import reference_of, row_key
+from taskgraph.model.ids import reference_of
 from taskgraph.model.messages import Cancel, bundles
 from taskgraph.model.states import GRAPH_ENDED, TASK_UNRESOLVED, GraphState
 from taskgraph.queries.groups import group_members
 from taskgraph.storage.tables import Row
 
-_ROWS_READ: Final = 500
 _CANCELLABLE: Final = frozenset(
     {GraphState.SUBMITTING, GraphState.RUNNING, GraphState.BLOCKED, GraphState.CANCELLING, GraphState.CANCELLED}
 )
@@ -63,7 +62,7 @@ async def ask(
         raise Refused(f"graph {graph_id} is still being submitted; only all of it can be cancelled", "submitting")
     rows = [await app.queries.find_task(graph_id, label) for label in labels]
     members = await group_members(app.tables, graph_id, group) if group else ()
-    rows += await _rows(app, graph_id, members)
+    rows += await task_rows(app.tables, graph_id, members)
     open_rows = [row for row in rows if row.columns.get("state") in TASK_UNRESOLVED]
     cancelled = [row for row in rows if is_cancelled(row.columns.get)]
     # Of a group what is over is left alone; a task that is named is a mistake then.
@@ -80,13 +79,12 @@ async def ask(
         raise Refused(f"no task of group “{group}” is left to cancel", "over")
     if state not in _CANCELLABLE:
         raise Refused(f"graph {graph_id} is {state}: nothing of it runs any more", str(state))
-    tasks = {reference_of(row.key): str(row.columns.get("label", "")) for row in open_rows}
     reruns = {reference_of(row.key): _reruns(row) for row in open_rows}
     with app.handlers.telemetry.asking("cancel", graph_id):
         await app.handlers.dispatcher.send_events(
             bundles(lambda part: Cancel(graph_id, part, reason, terminate), list(reruns.items()))
         )
-    return Cancellation(graph_id, state, tasks, reruns)
+    return Cancellation(graph_id, state, labels_of(open_rows), reruns)
 
 
 async def settled(app: App, asked: Cancellation, *, until: float | None = None) -> bool:
@@ -113,20 +111,11 @@ async def taken_up(app: App, asked: Cancellation, *, until: float | None = None)
 
 async def _left(app: App, asked: Cancellation) -> list[Row]:
     """Those of the tasks that are unresolved still, and have not been rerun since."""
-    rows = await _rows(app, asked.graph_id, list(asked.tasks))
     return [
         row
-        for row in rows
+        for row in await task_rows(app.tables, asked.graph_id, asked.tasks)
         if row.columns.get("state") in TASK_UNRESOLVED and _reruns(row) == asked.reruns[reference_of(row.key)]
     ]
-
-
-async def _rows(app: App, graph_id: str, task_ids: Sequence[str]) -> list[Row]:
-    found: list[Row] = []
-    for start in range(0, len(task_ids), _ROWS_READ):
-        part = [row_key(each) for each in task_ids[start : start + _ROWS_READ]]
-        found += [row for row in await app.tables.get(graph_id, part) if row is not None]
-    return found
 
 
 def _reruns(row: Row) -> int:

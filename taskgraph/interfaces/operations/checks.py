@@ -1,15 +1,19 @@
-"""Checks that several operations share, made before anything is asked for."""
+"""What several operations share: checks that are made before anything is asked for, and looks at rows of tasks."""
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from taskgraph.documents.nodes import GraphDocument
 from taskgraph.model import limits
-from taskgraph.model.errors import InvalidGraph, InvalidInput, Problem
+from taskgraph.model.errors import InvalidGraph, InvalidInput, Problem, Refused
+from taskgraph.model.ids import reference_of, row_key
 from taskgraph.model.json_pointer import pointer
 from taskgraph.model.states import GraphState
+
+if TYPE_CHECKING:
+    from taskgraph.storage.tables import Row, Tables
 
 _PROBLEMS_MAX: Final = 100
 
@@ -23,10 +27,26 @@ def check_reason(reason: str) -> None:
         raise InvalidInput(f"the reason has {len(reason):,} characters; {limits.REASON_CHARS_MAX:,} are allowed")
 
 
+def check_going(graph_id: str, state: str, refused: str) -> None:
+    """Raises Refused for a graph that neither runs nor is blocked. refused: what cannot be done with it then."""
+    if state not in GOING:
+        raise Refused(f"graph {graph_id} is {state}: {refused}", str(state))
+
+
 def check_target(target: str) -> None:
     """Raises InvalidInput for a name that cannot be a target."""
     if re.fullmatch(limits.TARGET_PATTERN, target) is None:
         raise InvalidInput(f"target {target}: lower-case letters, digits and single - between them, at most 40")
+
+
+async def task_rows(tables: "Tables", graph_id: str, task_ids: Iterable[str]) -> "list[Row]":
+    """The rows of these tasks, as far as they exist."""
+    return [row for row in await tables.get(graph_id, list(map(row_key, task_ids))) if row is not None]
+
+
+def labels_of(rows: "Iterable[Row]") -> dict[str, str]:
+    """Labels by taskId."""
+    return {reference_of(row.key): str(row.columns.get("label", "")) for row in rows}
 
 
 @dataclass(frozen=True, slots=True)

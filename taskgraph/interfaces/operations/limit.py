@@ -1,10 +1,10 @@
 """Change how many tasks may be in flight, of a graph, a group or a target; and wait until that is so."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from taskgraph.interfaces.app import App
-from taskgraph.interfaces.operations.checks import GOING, check_reason, check_target
+from taskgraph.interfaces.operations.checks import check_going, check_reason, check_target
 from taskgraph.interfaces.operations.waiting import poll
 from taskgraph.model import limits
 from taskgraph.model.errors import InvalidInput, Refused
@@ -16,6 +16,8 @@ from taskgraph.protocol.set_limit import NOT_LIMITED
 from taskgraph.queries import targets
 from taskgraph.queries.groups import group_rows
 from taskgraph.queries.targets import TargetLimit
+
+_OVER: Final = "its limits cannot be changed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,9 +43,7 @@ async def ask(app: App, graph_id: str, most: int, *, group: str = "", reason: st
     if not 0 <= most <= limits.IN_FLIGHT_MAX:
         raise InvalidInput(f"a limit is a number from 1 to {limits.IN_FLIGHT_MAX:,}, and {most} is none")
     check_reason(reason)
-    state = await app.queries.state(graph_id)
-    if state not in GOING:
-        raise Refused(f"graph {graph_id} is {state}: its limits cannot be changed", str(state))
+    check_going(graph_id, await app.queries.state(graph_id), _OVER)
     (row,) = await app.tables.get(graph_id, [limit_key(limit_scope(graph_id, group))])
     if row is None:
         if group:
@@ -72,9 +72,7 @@ async def settled(app: App, change: LimitRequest, *, until: float | None = None)
             if str(row.columns.get("asked", "")) >= change.asked:
                 whose = f"graph {change.graph_id}"
                 raise Refused(f"{whose}: a later request asked for another limit: it is {most:,}", "superseded")
-        state = await app.queries.state(change.graph_id)
-        if state not in GOING:
-            raise Refused(f"graph {change.graph_id} is {state}: its limits cannot be changed", str(state))
+        check_going(change.graph_id, await app.queries.state(change.graph_id), _OVER)
         return False
 
     return await poll(look, app.clock, until=until, pause_max=1.0)

@@ -3,21 +3,22 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Final
 
 from taskgraph.interfaces.app import App
-from taskgraph.interfaces.operations.checks import GOING, check_reason, check_target
+from taskgraph.interfaces.operations.checks import GOING, check_going, check_reason, check_target, labels_of, task_rows
 from taskgraph.interfaces.operations.waiting import poll
 from taskgraph.model import limits
 from taskgraph.model.columns import texts
 from taskgraph.model.errors import InvalidInput, Refused
 from taskgraph.model.foreign_times import asked_after
-from taskgraph.model.ids import reference_of, row_key
 from taskgraph.model.messages import HoldBack, Message, bundles
 from taskgraph.model.states import INACTIVE, PAUSED, TASK_UNRESOLVED, by_group
 from taskgraph.queries import targets
 from taskgraph.queries.groups import group_rows
 from taskgraph.storage.tables import Row
+
+_OVER: Final = "it can be neither paused nor resumed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,17 +62,14 @@ async def ask(
     if labels and group:
         raise InvalidInput("name tasks or a group, not both")
     graph = await app.queries.graph_row(graph_id)
-    state = str(graph.columns.get("state"))
-    if state not in GOING:
-        raise Refused(f"graph {graph_id} is {state}: it can be neither paused nor resumed", state)
+    check_going(graph_id, str(graph.columns.get("state")), _OVER)
     rows = [await app.queries.find_task(graph_id, label) for label in labels]
     for row in rows:
         if row.columns.get("state") not in TASK_UNRESOLVED:
             raise Refused(f"“{row.columns.get('label')}” is {row.columns.get('state')}: it is over", "over")
     if group:
         await group_rows(app.tables, graph_id, group)
-    tasks = {reference_of(row.key): str(row.columns.get("label", "")) for row in rows}
-    wish = PauseRequest(graph_id, on, "", group, tasks)
+    wish = PauseRequest(graph_id, on, "", group, labels_of(rows))
     seen = [_asked(row, wish.holder) for row in rows or [graph]]
     asked = asked_after(app.clock.now(), seen, app.clock.jitter())
     wish = replace(wish, asked=asked)
@@ -93,16 +91,16 @@ async def settled(app: App, wish: PauseRequest, *, until: float | None = None) -
         graph = await app.queries.graph_row(wish.graph_id)
         rows: list[Row] = [graph]
         if wish.tasks:
-            found = await app.tables.get(wish.graph_id, list(map(row_key, wish.tasks)))
-            rows = [row for row in found if row is not None and row.columns.get("state") in TASK_UNRESOLVED]
+            found = await task_rows(app.tables, wish.graph_id, wish.tasks)
+            rows = [row for row in found if row.columns.get("state") in TASK_UNRESOLVED]
         left = [row for row in rows if (wish.holder in texts(row.columns, "held")) != wish.on]
         if any(_asked(row, wish.holder) >= wish.asked for row in left):
             became = "it goes on" if wish.on else "it is held back"
             raise Refused(f"graph {wish.graph_id}: a later request asked for the opposite: {became}", "superseded")
-        state = graph.columns.get("state")
+        state = str(graph.columns.get("state"))
+        if left:
+            check_going(wish.graph_id, state, _OVER)
         if state not in GOING:
-            if left:
-                raise Refused(f"graph {wish.graph_id} is {state}: it can be neither paused nor resumed", str(state))
             return True
         return not left and (bool(wish.tasks) or graph.columns.get("settling") is not True)
 

@@ -5,11 +5,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from taskgraph.interfaces.app import App
-from taskgraph.interfaces.operations.checks import GOING, check_reason
+from taskgraph.interfaces.operations.checks import check_going, check_reason, labels_of, task_rows
 from taskgraph.interfaces.operations.waiting import poll
 from taskgraph.model.errors import InvalidInput, Refused
 from taskgraph.model.foreign_times import asked_after
-from taskgraph.model.ids import reference_of, row_key
 from taskgraph.model.json_strict import show
 from taskgraph.model.messages import Prioritize, bundles
 from taskgraph.model.priorities import LEVELS, is_level
@@ -49,12 +48,10 @@ async def ask(
         raise InvalidInput(f"{show(level)} is no priority: {', '.join(LEVELS)}")
     if labels and group:
         raise InvalidInput("name tasks or a group, not both")
-    state = await app.queries.state(graph_id)
-    if state not in GOING:
-        raise Refused(f"graph {graph_id} is {state}: none of its tasks will be sent", state)
+    check_going(graph_id, await app.queries.state(graph_id), "none of its tasks will be sent")
     rows = await _rows(app, graph_id, labels, group)
     asked = asked_after(app.clock.now(), [str(row.columns.get(PRIORITIZED, "")) for row in rows], app.clock.jitter())
-    tasks = {reference_of(row.key): str(row.columns.get("label", "")) for row in rows}
+    tasks = labels_of(rows)
     if tasks:
         with app.handlers.telemetry.asking("prioritize", graph_id):
             messages = bundles(lambda part: Prioritize(graph_id, level, asked, part, reason), list(tasks))
@@ -66,8 +63,8 @@ async def settled(app: App, wish: PriorityRequest, *, until: float | None = None
     """Wait until every task has the level, or has begun before it had; False when `until` comes first."""
 
     async def look() -> bool:
-        rows = await app.tables.get(wish.graph_id, list(map(row_key, wish.tasks)))
-        return not any(_waits(row) and str(row.columns.get(PRIORITIZED, "")) < wish.asked for row in rows if row)
+        rows = await task_rows(app.tables, wish.graph_id, wish.tasks)
+        return not any(_waits(row) and str(row.columns.get(PRIORITIZED, "")) < wish.asked for row in rows)
 
     return await poll(look, app.clock, until=until, pause_max=1.0)
 
@@ -81,8 +78,7 @@ async def _rows(app: App, graph_id: str, labels: Sequence[str], group: str) -> l
         return rows
     if group:
         members = await group_members(app.tables, graph_id, group)
-        found = await app.tables.get(graph_id, list(map(row_key, members)))
-        return [row for row in found if row is not None and _waits(row)]
+        return list(filter(_waits, await task_rows(app.tables, graph_id, members)))
     waiting = {"state": (str(TaskState.UNSCHEDULED), str(TaskState.PENDING))}
     return await query_all(app.tables, graph_id, Range("task:", "task;", where=waiting, select=_READ))
 
