@@ -74,6 +74,5 @@ class HurriedClock(ManualClock):
     """A clock on which a sleeper moves the time itself: for retries and their budgets."""
 
     async def sleep(self, seconds: float) -> None:
-        """Let so much time pass, at once."""
         self.advance(seconds)
         await asyncio.sleep(0)

@@ -75,7 +75,6 @@ class App:
         return Schedules(self.handlers, self.queries, lambda: self.wakeup.notify(self.handlers.names.schedules))
 
     def signer(self, environ: Mapping[str, str]) -> "Signer | None":
-        """What signs archives here; None if nothing does."""
         from taskgraph.engine.signing import read_signer  # here, as in `user_name`, for only archives need it
 
         return read_signer(environ, by=user_name(), at=self.clock.now().isoformat(timespec="seconds"))

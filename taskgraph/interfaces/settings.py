@@ -134,7 +134,6 @@ def read_connection(environ: Mapping[str, str], *, cwd: Path) -> StoreSettings:
 
 
 def connection_name(environ: Mapping[str, str]) -> str:
-    """The name of the connection of the Functions host under which graphs live."""
     return environ.get(CONNECTION_VARIABLE, "") or HOST_VARIABLE
 
 

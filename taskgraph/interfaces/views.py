@@ -178,7 +178,6 @@ def result(graph_id: str, label: str, task_id: str, run: int, value: object) -> 
 
 
 def event(one: "values.Event") -> Json:
-    """A fact of a journal."""
     place = attributes(one, "sequence", "cursor", "time")
     return {**place, "event": one.kind, **plain(one.fields), "changed": list(one.changed)}
 
@@ -207,7 +206,6 @@ def progress(graph_id: str, state: str, tasks: int, counts: Mapping[str, int], h
 
 
 def line(kind: str, said: Mapping[str, Any]) -> Json:
-    """A line of several, by what it says."""
     return {"type": kind, **said}
 
 
@@ -216,7 +214,6 @@ def at_time(said: Mapping[str, Any], now: datetime) -> Json:
 
 
 def failure_line(one: "values.Event") -> Json:
-    """A task that has failed for good, as soon as it has."""
     return {"type": one.kind, "time": iso(one.time), **plain(one.fields)}
 
 
@@ -308,7 +305,6 @@ def grant(found: "Grant") -> Json:
 
 
 def examined(found: "Examined") -> Json:
-    """What the doctor says of a graph."""
     return {
         **attributes(found, "graph_id", "state", "sound"),
         **_findings(found),
@@ -362,7 +358,6 @@ def edited(graph_id: str, request: str, state: str, revision: object, *, unchang
 
 
 def edit_preview(graph_id: str, found: "EditPreview") -> Json:
-    """What an edit would do."""
     rows = [
         {
             **attributes(each, "key", "label", "change"),
@@ -387,7 +382,6 @@ def row_value(value: Any) -> Any:
 
 
 def target_paused(target: str, *, on: bool, changed: bool) -> Json:
-    """A pause of a target, or its end."""
     return {"target": target, "paused": on, "changed": changed}
 
 
@@ -410,7 +404,6 @@ def deleted(done: "Deleted") -> Json:
 
 
 def deletions(done: Iterable["Deleted"], failed: Iterable[tuple[str, Json]]) -> Json:
-    """Graphs that are deleted, and those that are not, each with the error."""
     return {
         "deleted": [deleted(each) for each in done],
         "failed": [{"graphId": graph_id, **made} for graph_id, made in failed],
@@ -451,7 +444,6 @@ def restored(done: "Restored", plan: "Plan") -> Json:
 
 
 def key_made(file: str, public: str, key: str) -> Json:
-    """A key that signs archives, in a file of its own, and its public part beside it."""
     return {"file": file, "public": public, "key": key}
 
 
@@ -503,5 +495,4 @@ def schedule_detail(found: "ScheduleDetail") -> Json:
 
 
 def fired(name: str, found: "Submission") -> Json:
-    """A graph that a schedule was made to submit now."""
     return {"name": name, "graphId": found.graph_id, "outcome": str(found.outcome)}

@@ -492,7 +492,6 @@ async def _pause(
 
 
 async def _whole_file(app: App, graph_id: str, label: str, run: int | None, name: str) -> bytes | None:
-    """A file that a run has left; None if there is none."""
     status = await app.queries.task_status(graph_id, label)
     if run is None:
         run = status.run
@@ -587,7 +586,6 @@ class SyncClient(_Face[Client]):
 
     @property
     def schedules(self) -> "SyncScheduleCalls":
-        """Graphs that are submitted by the clock."""
         return SyncScheduleCalls(ScheduleCalls(self._calls), self._run)
 
     def follow(

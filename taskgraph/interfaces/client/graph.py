@@ -23,7 +23,6 @@ P = ParamSpec("P")
 
 
 def _adding(make: Callable[P, Task]) -> "Callable[Concatenate[Graph, P], Task]":
-    """A method that makes a task and adds it."""
 
     def task(self: "Graph", /, *args: P.args, **kwargs: P.kwargs) -> Task:
         """Make a task and add it. The arguments are those of `Task`. Raises InvalidInput for a label that is taken."""

@@ -34,7 +34,6 @@ def check_going(graph_id: str, state: str, refused: str) -> None:
 
 
 def check_target(target: str) -> None:
-    """Raises InvalidInput for a name that cannot be a target."""
     if re.fullmatch(limits.TARGET_PATTERN, target) is None:
         raise InvalidInput(f"target {target}: lower-case letters, digits and single - between them, at most 40")
 

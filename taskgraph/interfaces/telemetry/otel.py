@@ -165,7 +165,6 @@ class OpenTelemetry(Telemetry):
         return cast(StoredLogs, _Port("logs", ("append", "read", "files", "remove"), logs, self, clock))
 
     def operation(self, port: str, kind: str, outcome: str, operations: int, seconds: float) -> None:
-        """One call of a port, and what it costs."""
         key = (port, kind, outcome)
         attributes = self._attributes.get(key)
         if attributes is None:
