@@ -60,15 +60,6 @@ Watcher = Callable[[GraphState], Awaitable[None]]
 """Called with the state of the graph now and then, while it runs."""
 
 
-@contextlib.contextmanager
-def _warned(failed: str) -> Iterator[None]:
-    """Log a StorageError, with what it prevented, instead of raising it: the next round tries again."""
-    try:
-        yield
-    except StorageError as error:
-        log.warning("%s: %s", failed, error)
-
-
 def _jittered(app: App, seconds: float) -> float:
     """About so long, so that copies do not keep step."""
     return seconds * (0.75 + app.clock.jitter() / 2)
@@ -83,12 +74,14 @@ async def sweep_forever(app: App, stop: asyncio.Event, *, period_seconds: float 
     """
     while not stop.is_set():
         pause = period_seconds
-        with _warned("the sweep could not finish"):
+        try:
             swept = await sweep(app.handlers, period_seconds=period_seconds, logs=app.logs)
             if swept.graphs == 0:
                 pause *= 2
             if swept.did_something:
                 log.info("sweep: %s", swept)
+        except StorageError as error:
+            log.warning("the sweep could not finish: %s", error)
         await wait_any((stop,), _jittered(app, pause))
 
 
@@ -98,8 +91,10 @@ async def bury_forever(app: App, stop: asyncio.Event) -> None:
     A round looks at lock files alone; rows are read when one shows that its worker is gone.
     """
     while app.locks is not None and not stop.is_set():
-        with _warned("runs of workers that are gone could not be given up"):
+        try:
             await bury(app, app.locks)
+        except StorageError as error:
+            log.warning("runs of workers that are gone could not be given up: %s", error)
         await wait_any((stop,), _DEAD_SECONDS)
 
 
@@ -166,12 +161,14 @@ async def keep_house_forever(
     """Take away what is over by time, now and every so often; at once again while there is more of it."""
     while not stop.is_set():
         pause = period_seconds
-        with _warned("the house could not be kept"):
+        try:
             kept = await keep_house(app.handlers, app.logs, keep_days=keep_days)
             if kept.more:
                 pause = _MORE_SECONDS
             if kept.did_something:
                 log.info("kept house: %s", kept)
+        except StorageError as error:
+            log.warning("the house could not be kept: %s", error)
         await wait_any((stop,), _jittered(app, pause))
 
 
@@ -199,9 +196,11 @@ async def notify_forever(
             while not stop.is_set():
                 pause = period_seconds * 2
                 asked = app.clock.monotonic()
-                with _warned("notices could not be delivered"):
+                try:
                     if await _notify_once(notifier, looks, changed):
                         pause = min(pause, looks.seconds_left())
+                except StorageError as error:
+                    log.warning("notices could not be delivered: %s", error)
                 if not changed:
                     news.clear()
                 await wait_any((stop, news), pause)
@@ -287,7 +286,7 @@ async def keep_schedules(
     while not stop.is_set():
         ticket = app.wakeup.ticket(app.handlers.names.schedules)
         pause = _jittered(app, period_seconds)
-        with _warned("the schedules could not be looked at"):
+        try:
             looked = await schedules.look()
             if looked.waiting:
                 pause = min(pause, _WAITING_SECONDS)
@@ -298,6 +297,8 @@ async def keep_schedules(
                 log.info("schedules: %s", looked)
             for failure in looked.failed:
                 log.warning("%s", failure)
+        except StorageError as error:
+            log.warning("the schedules could not be looked at: %s", error)
         await ticket.wait(stop, max(min(pause, ticket.seconds_max), _SPREAD_SECONDS))
 
 
