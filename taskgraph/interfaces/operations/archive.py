@@ -115,7 +115,7 @@ async def delete(
     *,
     force: bool = False,
     reason: str = "",
-    progress: deletion.Progress = deletion.no_progress,
+    progress: Progress = no_progress,
 ) -> Deleted:
     """Take a graph away, with its logs, or go on with that (see `engine.delete.delete`)."""
     check_graph_id(graph_id)

@@ -9,6 +9,7 @@ from taskgraph.documents.nodes import GraphDocument
 from taskgraph.documents.read import Given
 from taskgraph.engine import plans, submission
 from taskgraph.engine.plans import EditPreview
+from taskgraph.engine.progress import Progress, no_progress
 from taskgraph.engine.submission import Extension, Submission
 from taskgraph.interfaces.app import App
 from taskgraph.interfaces.operations.waiting import poll
@@ -22,7 +23,7 @@ ANSWERED: Final = ("done", "refused")
 
 
 async def submit(
-    app: App, graph_id: str | None, document: GraphDocument, *, progress: submission.Progress = submission.no_progress
+    app: App, graph_id: str | None, document: GraphDocument, *, progress: Progress = no_progress
 ) -> Submission:
     """Write a graph that was validated, and start it; under a fresh id if it has none yet.
 
