@@ -207,17 +207,11 @@ def _words(kind: str, about: Mapping[str, Any]) -> str:
 
 
 def _table(session: Session, functions: list[dict[str, Any]]) -> None:
-    columns = [Column("FUNCTION"), Column("TRIGGER"), Column("QUEUE OR SCHEDULE"), Column("CONNECTION"), Column("")]
-    session.output.table(
-        columns,
-        [
-            [
-                each["name"],
-                each["trigger"],
-                each.get("queue") or each.get("schedule") or "",
-                each.get("connection", ""),
-                f"not run here: {each['refused']}" if each["refused"] else "",
-            ]
-            for each in functions
-        ],
-    )
+    columns = [
+        Column("FUNCTION", lambda each: each["name"]),
+        Column("TRIGGER", lambda each: each["trigger"]),
+        Column("QUEUE OR SCHEDULE", lambda each: each.get("queue") or each.get("schedule") or ""),
+        Column("CONNECTION", lambda each: each.get("connection", "")),
+        Column("", lambda each: f"not run here: {each['refused']}" if each["refused"] else ""),
+    ]
+    session.output.table(functions, columns)

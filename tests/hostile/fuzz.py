@@ -81,7 +81,7 @@ def label(data: bytes) -> None:
     output = Output(out, err, {"TERM": "xterm"})
     output.say(text)
     output.data(text)
-    output.table([Column("A", flexible=True), Column("B", state=True)], [[text, text]])
+    output.table([text], [Column("A", str, flexible=True), Column("B", str, state=True)])
     written = [stream.buffer.getvalue() for stream in (out, err)]  # type: ignore[attr-defined]
     for each in (*((one + log.end()).replace("\t", "").encode() for one in shown), *written):
         if found := dangerous(each):

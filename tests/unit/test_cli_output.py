@@ -5,6 +5,7 @@ import json
 import os
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, timezone
+from operator import itemgetter
 
 import pytest
 from hypothesis import given
@@ -238,8 +239,12 @@ def test_a_table_in_a_pipe_is_whole_and_aligned() -> None:
     out = Pipe()
     label = "x" * 300
     Output(out, Pipe(), {}).table(
-        [Column("STATE", state=True), Column("TASK", flexible=True), Column("RUN", number=True)],
-        [["failed", label, "7"], ["completed", "a\x1b[31m", "12"]],
+        [("failed", label, "7"), ("completed", "a\x1b[31m", "12")],
+        [
+            Column("STATE", itemgetter(0), state=True),
+            Column("TASK", itemgetter(1), flexible=True),
+            Column("RUN", itemgetter(2), number=True),
+        ],
     )
     lines = out.getvalue().splitlines()
     assert lines[0] == f"STATE        {'TASK'.ljust(300)}  RUN"
@@ -253,8 +258,12 @@ def test_a_table_on_a_terminal_fits(columns: int, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv("COLUMNS", str(columns))
     out = Terminal()
     Output(out, Pipe(), {"TERM": "dumb"}).table(
-        [Column("ID"), Column("TASK", flexible=True), Column("WHY", flexible=True)],
-        [["1", "日本語" * 40, "z" * 100], ["2", "short", ""]],
+        [("1", "日本語" * 40, "z" * 100), ("2", "short", "")],
+        [
+            Column("ID", itemgetter(0)),
+            Column("TASK", itemgetter(1), flexible=True),
+            Column("WHY", itemgetter(2), flexible=True),
+        ],
     )
     lines = out.getvalue().splitlines()
     assert len(lines) == 3

@@ -1,8 +1,4 @@
-"""What all commands share: options, the session, the way in and the way out.
-
-What this room is for: reading what stands before and after a command into one `Session`, opening the store, reading
-documents, minding signals, and ending with the right exit code. It never knows what a command does.
-"""
+"""What all commands share: how one is declared, its session, reading documents, and errors as words and exit codes."""
 
 import asyncio
 import inspect
@@ -14,7 +10,7 @@ import traceback
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Concatenate, Final, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, TypeVar
 
 import typer
 from typer.core import TyperGroup
@@ -23,8 +19,14 @@ from taskgraph.engine.telemetry import HANDLED
 from taskgraph.interfaces import views
 from taskgraph.interfaces.cli import failures
 from taskgraph.interfaces.cli.loglines import JsonLines
-from taskgraph.interfaces.cli.options import LOG_FORMAT_VARIABLE, JsonOption, StoreOption, VerboseOption
-from taskgraph.interfaces.cli.output import Output, safe
+from taskgraph.interfaces.cli.options import (
+    LOG_FORMAT_VARIABLE,
+    JsonOption,
+    LogFormatOption,
+    StoreOption,
+    VerboseOption,
+)
+from taskgraph.interfaces.cli.output import Output, Style, safe
 from taskgraph.interfaces.settings import StoreSettings, read_settings
 from taskgraph.model.errors import (
     InvalidGraph,
@@ -52,39 +54,8 @@ _USUAL_WAIT_SECONDS: Final = 3.0
 
 STDIN: Final = "-"
 _LOGGER: Final = "taskgraph"
-_SPEAKING: Final = (_LOGGER, "opentelemetry")  # whose warnings are ours to say
-_LOG_FORMATS: Final = ("text", "json")
 _NO_GRAPH: Final = "index:none"  # no graph has such an id
 _ANSWER_SECONDS_MAX: Final = 12.0
-
-# --- options that many commands take ---------------------------------------------------------------------------
-
-PassOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--pass-env",
-        metavar="NAME",
-        help="Let commands see this variable, though it holds a secret; may be given several times. "
-        "Otherwise TASKGRAPH_PASS_ENV.",
-        show_default=False,
-    ),
-]
-WithStoreOption = Annotated[
-    bool,
-    typer.Option(
-        "--with-store",
-        help="Hand the key of the store on to commands, so that they can call taskgraph extend: whoever submits to "
-        "this worker may then do anything to the store. Otherwise TASKGRAPH_WITH_STORE.",
-    ),
-]
-
-
-def examples(*commands: str) -> str:
-    """The end of a help page."""
-    return "\n".join(["[dim]Examples:[/dim]", *("  $ " + command.replace("[", "\\[") for command in commands)])
-
-
-# --- the session -----------------------------------------------------------------------------------------------
 
 
 @dataclass(slots=True)
@@ -98,7 +69,7 @@ class Session:
 
     @property
     def settings(self) -> StoreSettings:
-        """Where the store is. Raises InvalidSettings."""
+        """Raises InvalidSettings."""
         return read_settings(self.store, os.environ, cwd=Path.cwd())
 
     @property
@@ -130,7 +101,7 @@ class Session:
                 setup.close()
 
     def say(self, text: str) -> None:
-        """A line for people; where lines are for programs, one of the log."""
+        """A line on stderr; with --log-format json one of the log."""
         if self.json_logs:
             log.info("%s", text)
         else:
@@ -138,10 +109,7 @@ class Session:
 
 
 async def _while_it_answers(app: "App", work: "Callable[[App], Awaitable[T]]") -> T:
-    """What the work gives. A store that does not answer one question is given up, whatever the work would wait for.
-
-    One row is asked for beside the work, so this costs a request and no time.
-    """
+    """What the work gives. Raises StorageUnavailable if the store does not answer a request that is sent beside it."""
     question = asyncio.ensure_future(app.tables.get(_NO_GRAPH, [_NO_GRAPH]))
     task = asyncio.ensure_future(work(app))
     try:
@@ -160,7 +128,63 @@ async def _while_it_answers(app: "App", work: "Callable[[App], Awaitable[T]]") -
             question.exception()  # that of a work which has ended says more
 
 
-def begin(
+_COMMON_OPTIONS: Final[dict[str, tuple[Any, object]]] = {
+    "store": (StoreOption, None),
+    "json": (JsonOption, False),
+    "verbose": (VerboseOption, 0),
+    "log_format": (LogFormatOption, None),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A command as typer takes it. help: paragraphs without line breaks of ours. epilog: its examples."""
+
+    name: str
+    call: Callable[..., None]
+    help: str
+    epilog: str
+
+
+def command(
+    *examples: str, options: Sequence[str] = ("store", "json", "verbose")
+) -> Callable[[Callable[Concatenate[Session, P], int | None]], Command]:
+    """Make a command of a function: its docstring is the help, and what it returns the exit code; None for 0.
+
+    The function gets the session. options: those of `_COMMON_OPTIONS` that the command has after its own.
+    """
+
+    def declared(function: Callable[Concatenate[Session, P], int | None]) -> Command:
+        def call(ctx: typer.Context, **values: Any) -> None:
+            if ctx.invoked_subcommand is not None:
+                return
+            session = _begin(ctx, **{name: values.pop(name) for name in options})
+            if code := function(session, **values):  # type: ignore[call-arg]
+                raise typer.Exit(code)
+
+        own = inspect.signature(function)
+        context = inspect.Parameter("ctx", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context)
+        common = [
+            context.replace(name=name, default=default, annotation=annotation)
+            for name, (annotation, default) in _COMMON_OPTIONS.items()
+            if name in options
+        ]
+        parameters = [context, *list(own.parameters.values())[1:], *common]
+        call.__module__ = function.__module__
+        call.__annotations__ = {each.name: each.annotation for each in parameters}
+        call.__signature__ = own.replace(parameters=parameters)  # type: ignore[attr-defined]
+        paragraphs = inspect.cleandoc(function.__doc__ or "").split("\n\n")
+        return Command(
+            function.__name__.rstrip("_").replace("_", "-"),
+            call,
+            "\n\n".join(" ".join(each.split()) for each in paragraphs),
+            "\n".join(["[dim]Examples:[/dim]", *("  $ " + each.replace("[", "\\[") for each in examples)]),
+        )
+
+    return declared
+
+
+def _begin(
     ctx: typer.Context,
     *,
     store: str | None = None,
@@ -168,7 +192,6 @@ def begin(
     verbose: int = 0,
     log_format: str | None = None,
 ) -> Session:
-    """The session, with the options that stand after the command; those before it are in it already."""
     session = ctx.find_root().obj
     if not isinstance(session, Session):
         raise TypeError("the root command makes the session")
@@ -180,93 +203,64 @@ def begin(
     return session
 
 
-def with_session(command: Callable[Concatenate[Session, P], None]) -> Callable[..., None]:
-    """A command that gets its session, and has the options of nearly all commands: --store, --json and --verbose."""
-    own = inspect.signature(command)
-    context = inspect.Parameter("ctx", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context)
-    common = [
-        context.replace(name="store", default=None, annotation=StoreOption),
-        context.replace(name="json", default=False, annotation=JsonOption),
-        context.replace(name="verbose", default=0, annotation=VerboseOption),
-    ]
-    _, *given = own.parameters.values()
-    signature = own.replace(parameters=[context, *given, *common])
-
-    def called(ctx: typer.Context, store: str | None, json: bool, verbose: int, **options: Any) -> None:
-        command(begin(ctx, store=store, json=json, verbose=verbose), **options)  # type: ignore[call-arg]
-
-    called.__doc__, called.__name__, called.__module__ = command.__doc__, command.__name__, command.__module__
-    called.__annotations__ = {each.name: each.annotation for each in signature.parameters.values()}
-    called.__signature__ = signature  # type: ignore[attr-defined]
-    return called
-
-
 class _Voice(logging.Handler):
-    """Log lines as words on stderr."""
+    """Log lines on stderr, as words (with a traceback, if there is one) or as JSON."""
 
-    def __init__(self, output: Output) -> None:
+    def __init__(self, output: Output, *, as_json: bool) -> None:
         super().__init__()
         self._output = output
+        self._lines = JsonLines() if as_json else None
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Say one line (and a traceback, if there is one and it is wanted)."""
-        text = f"{record.levelname.lower()}: {record.name}: {record.getMessage()}"
         err = self._output.err
-        style = "yellow" if record.levelno == logging.WARNING else "red" if record.levelno > logging.WARNING else "dim"
-        err.line(err.paint(safe(text), "dim" if style == "dim" else "yellow" if style == "yellow" else "red"))
+        if self._lines is not None:
+            err.line(self._lines.format(record))
+            return
+        text = f"{record.levelname.lower()}: {record.name}: {record.getMessage()}"
+        style: Style = "dim"
+        if record.levelno >= logging.WARNING:
+            style = "yellow" if record.levelno == logging.WARNING else "red"
+        err.line(err.paint(safe(text), style))
         if record.exc_info and record.exc_info[1] is not None:
-            lines = traceback.format_exception(record.exc_info[1])
-            err.line(safe("".join(lines).rstrip(), keep="\n"))
-
-
-class _JsonVoice(_Voice):
-    """Log lines as JSON on stderr."""
-
-    def __init__(self, output: Output) -> None:
-        super().__init__(output)
-        self.setFormatter(JsonLines())
-
-    def emit(self, record: logging.LogRecord) -> None:
-        """Write one line."""
-        self._output.err.line(self.format(record))
+            _print_traceback(self._output, record.exc_info[1])
 
 
 def set_up_logging(session: Session, log_format: str | None = None) -> None:
     """Warnings to stderr; more with --verbose. The libraries stay at warnings: they would show headers.
 
     log_format: `text` or `json`; otherwise the environment's. With `json` whatever is logged is a line of JSON, and
-    each handled message has one. Raises InvalidSettings.
+    there is one for each handled message. Raises InvalidSettings.
     """
     source = "--log-format" if log_format else LOG_FORMAT_VARIABLE
     given = (log_format or os.environ.get(LOG_FORMAT_VARIABLE, "") or "text").lower()
-    if given not in _LOG_FORMATS:
+    if given not in ("text", "json"):
         raise InvalidSettings(f"{source}={given}: write text or json")
     session.json_logs = given == "json"
-    voice = _JsonVoice(session.output) if session.json_logs else _Voice(session.output)
-    for name in (*_SPEAKING, ""):  # the last is the root: other libraries' warnings, which must be JSON as well
-        speaking = logging.getLogger(name)
-        for handler in list(speaking.handlers):
+    voice = _Voice(session.output, as_json=session.json_logs)
+    for name in (_LOGGER, "opentelemetry", ""):  # "" is the root: warnings of other libraries, which must be JSON too
+        logger = logging.getLogger(name)
+        for handler in list(logger.handlers):
             if isinstance(handler, _Voice):
-                speaking.removeHandler(handler)
+                logger.removeHandler(handler)
         if name or session.json_logs:
-            speaking.addHandler(voice)
+            logger.addHandler(voice)
         if name:
-            speaking.propagate = False
-    logger = logging.getLogger(_LOGGER)
+            logger.propagate = False
     for name in (HANDLED.name, log.name):
         logging.getLogger(name).setLevel(logging.INFO if session.json_logs else logging.NOTSET)
     library = logging.getLogger("azure")
     if not session.verbose and not library.handlers:
-        library.addHandler(logging.NullHandler())  # what goes wrong there comes up as an error of ours
+        library.addHandler(logging.NullHandler())  # what goes wrong there becomes an error of ours
         library.propagate = False
-    logger.setLevel((logging.WARNING, logging.INFO)[session.verbose] if session.verbose < 2 else logging.DEBUG)
+    level = (logging.WARNING, logging.INFO)[session.verbose] if session.verbose < 2 else logging.DEBUG
+    logging.getLogger(_LOGGER).setLevel(level)
 
 
-# --- the way out -----------------------------------------------------------------------------------------------
+# --- errors ----------------------------------------------------------------------------------------------------
 
 
 def _missing_store(session: Session) -> str:
-    """Words for a store without a file, "" for others: a wrong path finds nothing, as commands that look make none."""
+    """What to say of a store whose file does not exist, else "": commands that only read create none."""
     try:
         settings = session.settings
     except InvalidSettings:
@@ -277,7 +271,7 @@ def _missing_store(session: Session) -> str:
 
 
 def print_error(session: Session, error: TaskgraphError) -> int:
-    """Say why it ends, as words and, where JSON is wanted, as JSON; gives the exit code."""
+    """Print an error as words and, where JSON is wanted, as JSON; returns the exit code."""
     output = session.output
     if output.json and output.lines:
         output.json_line(views.line("error", failures.error_object(error)))
@@ -292,11 +286,8 @@ def print_error(session: Session, error: TaskgraphError) -> int:
         if isinstance(error, NotFound) and (missing := _missing_store(session)):
             more.append(missing)
         if session.json_logs:
-            log.log(
-                logging.INFO if isinstance(error, failures.Interrupted) else logging.ERROR,
-                "%s",
-                " ".join([first, *more]),
-            )
+            level = logging.INFO if isinstance(error, failures.Interrupted) else logging.ERROR
+            log.log(level, "%s", " ".join([first, *more]))
             return failures.exit_code(error)
         if isinstance(error, failures.Interrupted):
             output.say(first)
@@ -309,8 +300,12 @@ def print_error(session: Session, error: TaskgraphError) -> int:
                 "       a task's command has none of the secrets by which its worker signs in: see --with-store"
             )
     if session.verbose:
-        output.err.line(safe("".join(traceback.format_exception(error)).rstrip(), keep="\n"))
+        _print_traceback(output, error)
     return failures.exit_code(error)
+
+
+def _print_traceback(output: Output, error: BaseException) -> None:
+    output.err.line(safe("".join(traceback.format_exception(error)).rstrip(), keep="\n"))
 
 
 def print_problems(output: Output, error: InvalidGraph) -> None:
@@ -323,21 +318,20 @@ def print_problems(output: Output, error: InvalidGraph) -> None:
 
 
 def print_bug(session: Session, error: BaseException) -> int:
-    """One line for something that must not happen; the traceback only with --verbose."""
+    """One line for an error that is none of ours; the traceback only with --verbose."""
     output = session.output
     output.fail(f"this is a bug in taskgraph, please report it: {type(error).__name__}: {error}")
     if session.verbose:
-        output.err.line(safe("".join(traceback.format_exception(error)).rstrip(), keep="\n"))
+        _print_traceback(output, error)
     else:
         output.hint("       run it again with --verbose for the traceback")
     return failures.BUG
 
 
 class Root(TyperGroup):
-    """The root command: whatever a command raises becomes an exit code here."""
+    """The root command: what a command raises becomes an exit code here."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Read what stands before the command."""
         try:
             return super().parse_args(ctx, args)
         except Exception as error:
@@ -346,7 +340,6 @@ class Root(TyperGroup):
             raise
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the command. Usage errors are typer's own to tell."""
         try:
             return super().invoke(ctx)
         except TaskgraphError as error:
@@ -367,7 +360,7 @@ class Root(TyperGroup):
 
 
 def _harmless(error: Any) -> Any:
-    """A usage error that repeats what was typed, without what a terminal would obey."""
+    """A usage error, which repeats what was typed, without the characters that a terminal would obey."""
     error.message = safe(str(error.message))
     if type(error).__name__ == "NoSuchOption":
         error.message += "; what begins with - and is none, such as a label, stands behind --"
@@ -382,10 +375,7 @@ def _session_of(ctx: Any) -> Session:
 
 
 def read_source(file: str) -> tuple[bytes, str]:
-    """The bytes of a file (`-` for standard input), unpacked if they are gzip, and its name for messages.
-
-    Raises InvalidGraph if it cannot be read.
-    """
+    """The bytes of a file, unpacked if they are gzip, and its name for messages. Raises InvalidGraph."""
     name = "standard input" if file == STDIN else file
     try:
         data = sys.stdin.buffer.read() if file == STDIN else Path(file).read_bytes()
@@ -402,9 +392,9 @@ def read_source(file: str) -> tuple[bytes, str]:
 def read_graph(
     file: str, kind: "Kind" = "graph", params: Sequence[str] | None = None, *, priority: str | None = None
 ) -> "tuple[GraphDocument, str]":
-    """A validated document, and the name of its source. params: words of --param. priority: instead of its own.
+    """A validated document, and the name of its source. Raises InvalidGraph, InvalidInput.
 
-    Raises InvalidGraph, InvalidInput.
+    params: texts of --param. priority: instead of the document's own.
     """
     if priority is not None and not is_level(priority):
         raise InvalidInput(f"--priority is one of {', '.join(LEVELS)}, and not {priority}")
@@ -420,7 +410,7 @@ def read_graph(
 def look_for_warnings(
     session: "Session", document: "GraphDocument", source: str, *, strict: bool = False
 ) -> InvalidGraph:
-    """Print what is legal and looks like a mistake, but where JSON is asked for; gives it. Raises it if strict."""
+    """Warn of what is legal and probably a mistake; with --json nothing is printed. Raises the warnings if strict."""
     from taskgraph.documents.warnings import warnings
 
     found = InvalidGraph(warnings(document), source)
@@ -434,18 +424,33 @@ def look_for_warnings(
 
 
 def check_graph_id(graph_id: str, *, new: bool = False) -> str:
-    """An id that may be one, see `queries`. Raises InvalidInput."""
+    """The id. Raises InvalidInput."""
     from taskgraph.queries import lookup
 
     lookup.check_graph_id(graph_id, new=new)
     return graph_id
 
 
-# --- signals ---------------------------------------------------------------------------------------------------
+def read_checked(
+    session: Session,
+    file: str,
+    params: Sequence[str] | None,
+    *,
+    strict: bool,
+    kind: "Kind" = "graph",
+    priority: str | None = None,
+) -> "GraphDocument":
+    """What `read_graph` gives, with its warnings printed. Raises InvalidGraph, InvalidInput."""
+    document, source = read_graph(file, kind, params, priority=priority)
+    look_for_warnings(session, document, source, strict=strict)
+    return document
+
+
+# --- waiting ---------------------------------------------------------------------------------------------------
 
 
 async def with_hint(work: Coroutine[Any, Any, T], say: Callable[[], None]) -> T:
-    """What the coroutine gives. Should it take longer than usual, `say` tells people what it may wait for."""
+    """What the coroutine gives. If it takes longer than usual, `say` prints what it may wait for."""
     later = asyncio.get_running_loop().call_later(_USUAL_WAIT_SECONDS, say)
     try:
         return await work
@@ -454,6 +459,6 @@ async def with_hint(work: Coroutine[Any, Any, T], say: Callable[[], None]) -> T:
 
 
 def hint_at_handlers(session: Session, graph_id: str) -> None:
-    """Say who does what has been asked for, and where to see it."""
+    """Say which process does what has been asked for, and where to see the result."""
     where = session.store_words
     session.output.hint(f"handlers must run for it: taskgraph serve{where}; see taskgraph status {graph_id}{where}")

@@ -1,8 +1,4 @@
-"""The command `delete`: graphs are taken away.
-
-What this room is for: saying which graphs, showing how far it has come, and what became of each. What is taken away,
-and in which order, is the room `engine.delete`'s.
-"""
+"""The command `delete`: graphs that have ended are deleted, by id or by age."""
 
 from collections.abc import Sequence
 from datetime import timedelta
@@ -14,7 +10,7 @@ import typer
 from taskgraph.interfaces import views
 from taskgraph.interfaces.cli import failures
 from taskgraph.interfaces.cli.archive import rows_text
-from taskgraph.interfaces.cli.common import Session, check_graph_id, examples, with_session
+from taskgraph.interfaces.cli.common import Session, check_graph_id, command
 from taskgraph.interfaces.cli.output import Column, count, moment
 from taskgraph.interfaces.cli.progress import counting
 from taskgraph.model.errors import Conflict, InvalidInput, NotFound, Refused, TaskgraphError
@@ -27,26 +23,28 @@ if TYPE_CHECKING:
 _STATES: Final = (*sorted(map(str, GRAPH_ENDED)), str(GraphState.BLOCKED))
 
 
-@with_session
+@command(
+    "taskgraph delete nightly-2026-08-01",
+    "taskgraph delete nightly-2026-08-01 --archive nightly-2026-08-01.json.gz",
+    "taskgraph delete --older-than 30 --dry-run",
+    "taskgraph delete --older-than 90 --state blocked",
+)
 def delete(
     session: Session,
-    graph_ids: Annotated[
-        list[str] | None, typer.Argument(metavar="[ID]...", help="The ids of graphs.", show_default=False)
-    ] = None,
+    graph_ids: Annotated[list[str] | None, typer.Argument(metavar="[ID]...", help="The ids of graphs.")] = None,
     archive_file: Annotated[
         str | None,
         typer.Option(
             "--archive",
             metavar="FILE",
             help="First write the graph with its logs into this file, as taskgraph archive does.",
-            show_default=False,
         ),
     ] = None,
     force: Annotated[
         bool,
         typer.Option(
             "--force",
-            help="Blocked graphs too, which could go on, and those of which somebody has still to be told.",
+            help="Blocked graphs too, which could go on, and those with notices that are not delivered yet.",
         ),
     ] = False,
     older_than: Annotated[
@@ -56,7 +54,6 @@ def delete(
             min=0,
             metavar="DAYS",
             help="Instead of ids: all graphs that ended more than so many days ago.",
-            show_default=False,
         ),
     ] = None,
     state: Annotated[
@@ -65,13 +62,12 @@ def delete(
             "--state",
             metavar="STATE",
             help="With --older-than: only those that are finished, cancelled or blocked; otherwise the first two.",
-            show_default=False,
         ),
     ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="With --older-than: list them, and delete nothing.")
     ] = False,
-) -> None:
+) -> int:
     """Delete graphs that have ended, with their logs: every row, in small commits.
 
     It cannot be undone. Interrupted at any point, the same command goes on, and so does the sweep of taskgraph serve.
@@ -88,18 +84,9 @@ def delete(
         raise InvalidInput("--archive takes one graph")
     if older_than is None:
         path = Path(archive_file) if archive_file is not None else None
-        raise typer.Exit(session.open(lambda app: _delete(app, session, ids, force=force, file=path)))
+        return session.open(lambda app: _delete(app, session, ids, force=force, file=path))
     states = (state,) if state else tuple(map(str, GRAPH_ENDED))
-    days = older_than
-    raise typer.Exit(session.open(lambda app: _by_age(app, session, days, states, dry_run=dry_run)))
-
-
-DELETE_EXAMPLES = examples(
-    "taskgraph delete nightly-2026-08-01",
-    "taskgraph delete nightly-2026-08-01 --archive nightly-2026-08-01.json.gz",
-    "taskgraph delete --older-than 30 --dry-run",
-    "taskgraph delete --older-than 90 --state blocked",
-)
+    return session.open(lambda app: _by_age(app, session, older_than, states, dry_run=dry_run))
 
 
 async def _delete(app: "App", session: Session, ids: Sequence[str], *, force: bool, file: Path | None = None) -> int:
@@ -108,25 +95,27 @@ async def _delete(app: "App", session: Session, ids: Sequence[str], *, force: bo
     done: list[Deleted] = []
     failed: list[tuple[str, TaskgraphError]] = []
 
-    def told(gone: int, total: int | None) -> str:
+    def words(gone: int, total: int | None) -> str:
         return f"deleting: {gone:,} of {count(total or 0, 'row')} gone"
 
     for graph_id in ids:
         try:
             if file is not None:
-                with counting(session.output, app.clock, f"archiving {graph_id}", rows_text) as tell:
-                    await archive.write_before_deletion(app, graph_id, file, force=force, progress=tell)
-            with counting(session.output, app.clock, f"deleting {graph_id}", told) as tell:
-                done.append(await archive.delete(app, graph_id, force=force, reason="taskgraph delete", progress=tell))
+                with counting(session.output, app.clock, f"archiving {graph_id}", rows_text) as progress:
+                    await archive.write_before_deletion(app, graph_id, file, force=force, progress=progress)
+            with counting(session.output, app.clock, f"deleting {graph_id}", words) as progress:
+                done.append(
+                    await archive.delete(app, graph_id, force=force, reason="taskgraph delete", progress=progress)
+                )
         except (NotFound, Refused, Conflict) as error:
             failed.append((graph_id, error))
         if len(ids) == 1 and failed:
             raise failed[0][1]
-    _tell(session, done, failed)
+    _print_deleted(session, done, failed)
     return failures.exit_code(failed[0][1]) if failed else failures.DONE
 
 
-def _tell(session: Session, done: "Sequence[Deleted]", failed: Sequence[tuple[str, TaskgraphError]]) -> None:
+def _print_deleted(session: Session, done: "Sequence[Deleted]", failed: Sequence[tuple[str, TaskgraphError]]) -> None:
     output = session.output
     if output.json:
         output.document(views.deletions(done, [(one, failures.error_object(error)) for one, error in failed]))
@@ -148,14 +137,17 @@ async def _by_age(app: "App", session: Session, days: float, states: Sequence[st
     before = app.clock.now() - timedelta(days=days)
     found = await deletable(app, before, states)
     if not dry_run:
-        return await _delete(
-            app, session, [graph_id for graph_id, _, _ in reversed(found)], force=GraphState.BLOCKED in states
-        )
+        oldest_first = [graph_id for graph_id, _, _ in reversed(found)]
+        return await _delete(app, session, oldest_first, force=GraphState.BLOCKED in states)
     if output.json:
         output.document(views.deletable(found))
-    elif found:
-        columns = [Column("GRAPH"), Column("STATE", state=True), Column("SINCE")]
-        output.table(columns, [[one, state, moment(ended)] for one, state, ended in found])
-    if not output.json:
-        output.say(f"{count(len(found), 'graph')} would be deleted")
+        return failures.DONE
+    if found:
+        columns = [
+            Column("GRAPH", lambda each: each[0]),
+            Column("STATE", lambda each: each[1], state=True),
+            Column("SINCE", lambda each: moment(each[2])),
+        ]
+        output.table(found, columns)
+    output.say(f"{count(len(found), 'graph')} would be deleted")
     return failures.DONE

@@ -1,22 +1,19 @@
-"""The command `doctor`: what is wrong with the rows of graphs, why a graph does not move, and `--repair`.
+"""The command `doctor`: what is wrong with the rows of graphs, why a graph does not move, and `--repair`."""
 
-What this room is for: asking the rooms `doctor` and `protocol.invariants`, and putting what they find into lines or
-JSON. It never reads a row itself and never decides what is certain.
-"""
-
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
 from taskgraph.interfaces import views
 from taskgraph.interfaces.cli import failures
-from taskgraph.interfaces.cli.common import Session, check_graph_id, examples, with_session
+from taskgraph.interfaces.cli.common import Session, command
 from taskgraph.interfaces.cli.output import Column, Output, Style, count, safe
-from taskgraph.interfaces.cli.progress import reading
+from taskgraph.interfaces.cli.progress import counting
 
 if TYPE_CHECKING:
     from taskgraph.engine.doctor import Examined
-    from taskgraph.engine.store_times import ExaminedStore
     from taskgraph.interfaces.app import App
     from taskgraph.protocol.invariants.findings import Finding
 
@@ -24,15 +21,15 @@ _FINDINGS_SHOWN_MAX: Final = 50
 _STYLES: Final[dict[str, Style]] = {"wrong": "red", "due": "yellow", "note": "cyan"}
 
 
-@with_session
+@command("taskgraph doctor nightly-2026-08-01", "taskgraph doctor --repair --json")
 def doctor(
     session: Session,
     graph_id: Annotated[
         str | None,
-        typer.Argument(metavar="[ID]", help="The id of a graph; otherwise all live ones.", show_default=False),
+        typer.Argument(metavar="[ID]", help="The id of a graph; otherwise all live ones."),
     ] = None,
     repair: Annotated[bool, typer.Option("--repair", help="Mend what can be mended for certain, and sweep.")] = False,
-) -> None:
+) -> int:
     """Say what is wrong with the rows of a graph, and why it does not move.
 
     Without an ID also which times of the store's own rows (leads, permits, workers), and of hidden messages, are later
@@ -42,19 +39,15 @@ def doctor(
     else that works on the graph. Ends with 0 if nothing is wrong (any more), and with 1 otherwise.
     """
     if graph_id is None:
-        raise typer.Exit(session.open(lambda app: _all(app, session, repair=repair)))
-    one = check_graph_id(graph_id)
-    raise typer.Exit(session.open(lambda app: _one(app, session, one, repair=repair)))
-
-
-DOCTOR_EXAMPLES = examples("taskgraph doctor nightly-2026-08-01", "taskgraph doctor --repair --json")
+        return session.open(lambda app: _all(app, session, repair=repair))
+    return session.open(lambda app: _one(app, session, graph_id, repair=repair))
 
 
 async def _one(app: "App", session: Session, graph_id: str, *, repair: bool) -> int:
     from taskgraph.interfaces.operations.doctor import examine
 
-    with reading(session.output, app.clock, "row") as tell:
-        found = await examine(app, graph_id, repair=repair, progress=lambda rows: tell(rows, None))
+    with _reading(session.output, app, "row") as progress:
+        found = await examine(app, graph_id, repair=repair, progress=lambda rows: progress(rows, None))
     if session.output.json:
         session.output.document(views.examined(found))
     else:
@@ -66,30 +59,38 @@ async def _all(app: "App", session: Session, *, repair: bool) -> int:
     from taskgraph.interfaces.operations.doctor import examine_all
 
     output = session.output
-    with reading(output, app.clock, "graph") as tell:
-        store, found, gone = await examine_all(app, repair=repair, progress=tell)
-    sound = all(one.sound for one in found)
+    with _reading(output, app, "graph") as progress:
+        store, found, gone = await examine_all(app, repair=repair, progress=progress)
+    wrong = [one.graph_id for one in found if not one.sound]
     if output.json:
         output.document(views.all_examined(found, gone, store))
-    else:
-        _print_store(session, store, repair=repair)
-    if found and not output.json:
-        columns = [Column("GRAPH"), Column("STATE", state=True), Column("FOUND"), Column("", flexible=True)]
-        output.table(columns, [[one.graph_id, one.state, _summary(one), _first_cause(one)] for one in found])
-    if not output.json:
-        for graph_id in gone:
-            output.say(f"{graph_id} is in the index of live graphs, and has no rows (yet)")
-        wrong = sum(not one.sound for one in found)
-        output.say(
-            f"{count(len(found), 'live graph')}: " + (f"{wrong:,} with something wrong" if wrong else "all sound")
-        )
-        if wrong:
-            first = next(one.graph_id for one in found if not one.sound)
-            output.hint(f"taskgraph doctor {first}{session.store_words}")
-    return failures.DONE if sound else failures.UNSUCCESSFUL
+        return failures.UNSUCCESSFUL if wrong else failures.DONE
+    _print_findings(output, store.repaired, store.findings)
+    if store.findings and not repair:
+        output.hint(f"taskgraph doctor --repair{session.store_words}")
+    if found:
+        columns = [
+            Column("GRAPH", lambda one: one.graph_id),
+            Column("STATE", lambda one: one.state, state=True),
+            Column("FOUND", _summary),
+            Column("", lambda one: "; ".join(cause.text for cause in one.causes), flexible=True),
+        ]
+        output.table(found, columns)
+    for graph_id in gone:
+        output.say(f"{graph_id} is in the index of live graphs, and has no rows (yet)")
+    output.say(f"{count(len(found), 'live graph')}: {f'{len(wrong):,} with something wrong' if wrong else 'all sound'}")
+    if wrong:
+        output.hint(f"taskgraph doctor {wrong[0]}{session.store_words}")
+    return failures.UNSUCCESSFUL if wrong else failures.DONE
 
 
-# --- words -----------------------------------------------------------------------------------------------------
+def _reading(output: Output, app: "App", unit: str) -> AbstractContextManager[Callable[[int, int | None], None]]:
+    """Show how many rows or graphs have been looked at."""
+
+    def words(done: int, total: int | None) -> str:
+        return f"looked at {done:,}{f' of {total:,}' if total is not None else ''} {unit}s"
+
+    return counting(output, app.clock, f"looking at {unit}s", words)
 
 
 def _summary(found: "Examined") -> str:
@@ -102,38 +103,27 @@ def _summary(found: "Examined") -> str:
     return ", ".join(parts) or "nothing wrong"
 
 
-def _first_cause(found: "Examined") -> str:
-    return "; ".join(cause.text for cause in found.causes)
-
-
-def _print_store(session: Session, found: "ExaminedStore", *, repair: bool) -> None:
-    for each in found.repaired:
-        _print_finding(session.output, each, "repaired")
-    for each in found.findings[:_FINDINGS_SHOWN_MAX]:
-        _print_finding(session.output, each)
-    if (left := len(found.findings) - _FINDINGS_SHOWN_MAX) > 0:
-        session.output.hint(f"… and {left:,} more: --json shows all")
-    if found.findings and not repair:
-        session.output.hint(f"taskgraph doctor --repair{session.store_words}")
+def _print_findings(output: Output, repaired: "Sequence[Finding]", findings: "Sequence[Finding]") -> None:
+    for each in repaired:
+        _print_finding(output, each, "repaired")
+    for each in findings[:_FINDINGS_SHOWN_MAX]:
+        _print_finding(output, each)
+    if (left := len(findings) - _FINDINGS_SHOWN_MAX) > 0:
+        output.hint(f"… and {left:,} more: --json shows all")
 
 
 def _print(session: Session, found: "Examined", *, repair: bool) -> None:
     output = session.output
     out = output.out
-    for each in found.repaired:
-        _print_finding(output, each, "repaired")
-    for each in found.findings[:_FINDINGS_SHOWN_MAX]:
-        _print_finding(output, each)
-    if (left := len(found.findings) - _FINDINGS_SHOWN_MAX) > 0:
-        output.hint(f"… and {left:,} more: --json shows all")
+    _print_findings(output, found.repaired, found.findings)
     out.line(f"{out.paint(safe(found.graph_id), 'bold')} is {out.state(found.state)}")
     for cause in found.causes:
         out.line(f"  {safe(cause.text)}")
         if cause.remedy:
             out.line(f"    {_arrow(output)} {safe(cause.remedy)}")
     if found.unsettled:
-        left_open = count(found.unsettled, "finding")
-        output.say(f"{left_open} could not be settled, as the graph keeps moving: look again")
+        unsettled = count(found.unsettled, "finding")
+        output.say(f"{unsettled} could not be settled, as the graph keeps moving: look again")
     output.say(f"{count(found.rows, 'row')}: {_summary(found)}")
     if not repair and any(each.repairable for each in found.findings):
         output.hint(f"taskgraph doctor {found.graph_id} --repair{session.store_words}")
@@ -151,9 +141,6 @@ def _print_finding(output: Output, one: "Finding", word: str = "") -> None:
     out.line(f"{head}\n    {safe(one.text)}; {safe(one.effect)}")
     if word:
         return
-    if one.repairable:
-        out.line(f"    {_arrow(output)} {safe(one.remedy)}")
-        return
-    if one.refusal:
+    if one.refusal and not one.repairable:
         out.line(f"    not repaired: {safe(one.refusal)}")
     out.line(f"    {_arrow(output)} {safe(one.remedy)}")

@@ -1,7 +1,4 @@
-"""Commands over files alone: validate, plan, import. They need no store.
-
-What this room is for: telling what a document is, before anything is written anywhere. It never opens a store.
-"""
+"""Commands over files alone, without a store: validate, plan, import."""
 
 from enum import StrEnum
 from pathlib import Path
@@ -14,65 +11,54 @@ from taskgraph.interfaces.cli import failures
 from taskgraph.interfaces.cli.common import (
     STDIN,
     Session,
-    begin,
     check_graph_id,
-    examples,
+    command,
     look_for_warnings,
     print_problems,
+    read_checked,
     read_graph,
     read_source,
 )
-from taskgraph.interfaces.cli.options import JsonOption, ParamOption, StrictOption, VerboseOption
+from taskgraph.interfaces.cli.options import ParamOption, StrictOption
 from taskgraph.interfaces.cli.output import Column, count, json_text, safe, seconds
 from taskgraph.model.errors import InvalidGraph, InvalidInput
 from taskgraph.storage.private_files import unwritable
 
 if TYPE_CHECKING:
-    from taskgraph.documents.plan import Plan, PlanRow
+    from taskgraph.documents.plan import Plan
 
 _PATH_ENDS_SHOWN: Final = 10
 _WAITERS_CHARS_MAX: Final = 72
 _GROUPS_SHOWN: Final = 10
 
-FileArgument = Annotated[
-    str, typer.Argument(metavar="FILE", help="A graph as JSON; - for standard input.", show_default=False)
-]
-
 
 # --- validate --------------------------------------------------------------------------------------------------
 
 
+@command(
+    "taskgraph validate graph.json",
+    "taskgraph validate release.json --param version=1.4",
+    "cat graph.json | taskgraph validate --json -",
+    options=("json", "verbose"),
+)
 def validate(
-    ctx: typer.Context,
-    files: Annotated[
-        list[str], typer.Argument(metavar="FILE…", help="Graphs as JSON; - for standard input.", show_default=False)
-    ],
+    session: Session,
+    files: Annotated[list[str], typer.Argument(metavar="FILE…", help="Graphs as JSON; - for standard input.")],
     extension: Annotated[
         bool, typer.Option("--extension", help="The files are extensions: they may name tasks of the graph.")
     ] = False,
     param: ParamOption = None,
     strict: StrictOption = False,
-    json: JsonOption = False,
-    verbose: VerboseOption = 0,
-) -> None:
+) -> int:
     """Check graphs, and say everything that is wrong with them.
 
     Every problem comes with file, line, JSON pointer, and what to do about it. What is legal and yet looks like a
     mistake is a warning, and no reason to fail, but with --strict.
     """
-    session = begin(ctx, json=json, verbose=verbose)
     results = [_validated(session, file, extension, param, strict) for file in files]
-    if json:
+    if session.output.json:
         session.output.document(views.validated(results))
-    if not all(each["valid"] for each in results):
-        raise typer.Exit(failures.INVALID)
-
-
-VALIDATE_EXAMPLES = examples(
-    "taskgraph validate graph.json",
-    "taskgraph validate release.json --param version=1.4",
-    "cat graph.json | taskgraph validate --json -",
-)
+    return failures.DONE if all(each["valid"] for each in results) else failures.INVALID
 
 
 def _validated(session: Session, file: str, extension: bool, params: list[str] | None, strict: bool) -> dict[str, Any]:
@@ -97,8 +83,6 @@ def _validated(session: Session, file: str, extension: bool, params: list[str] |
 
 
 class PlanFormat(StrEnum):
-    """What a plan can be printed as."""
-
     TEXT = "text"
     TABLE = "table"
     JSON = "json"
@@ -106,32 +90,35 @@ class PlanFormat(StrEnum):
     DOT = "dot"
 
 
+@command(
+    "taskgraph plan graph.json",
+    "taskgraph plan graph.json --format table",
+    "taskgraph plan graph.json --format dot | dot -Tsvg -o graph.svg",
+    options=("json", "verbose"),
+)
 def plan(
-    ctx: typer.Context,
-    file: FileArgument,
-    format: Annotated[  # noqa: A002 - the word that everybody uses
+    session: Session,
+    file: Annotated[str, typer.Argument(metavar="FILE", help="A graph as JSON; - for standard input.")],
+    format: Annotated[  # noqa: A002  (as in other programs)
         PlanFormat, typer.Option("--format", "-f", help="text, its table alone, json, or a picture: mermaid, dot.")
     ] = PlanFormat.TEXT,
     full: Annotated[bool, typer.Option("--full", help="List every waiter and the whole critical path.")] = False,
     param: ParamOption = None,
     strict: StrictOption = False,
-    json: JsonOption = False,
-    verbose: VerboseOption = 0,
 ) -> None:
     """Show what a graph will be like: size, shape, critical path, dependency counts and waiters.
 
     Groups are looked through: a task that requires a group waits for each task in it. Nothing is written anywhere.
     Seconds are those of payload.seconds, where tasks have them.
     """
-    session = begin(ctx, json=json, verbose=verbose)
+    json = session.output.json
     if json and format not in (PlanFormat.TEXT, PlanFormat.JSON):
         raise InvalidInput(f"--json and --format {format} contradict each other")
-    document, name = read_graph(file, params=param)
-    look_for_warnings(session, document, name, strict=strict)
+    document = read_checked(session, file, param, strict=strict)
     from taskgraph.documents import plan as planning
 
     out = session.output.out
-    match format:
+    match PlanFormat.JSON if json else format:
         case PlanFormat.TABLE:
             for line in planning.to_table(planning.plan(document)).splitlines():
                 out.line(safe(line))
@@ -142,18 +129,7 @@ def plan(
         case PlanFormat.JSON:
             session.output.document(planning.to_json(planning.plan(document)))
         case PlanFormat.TEXT:
-            made = planning.plan(document)
-            if json:
-                session.output.document(planning.to_json(made))
-            else:
-                _print_plan(session, made, full)
-
-
-PLAN_EXAMPLES = examples(
-    "taskgraph plan graph.json",
-    "taskgraph plan graph.json --format table",
-    "taskgraph plan graph.json --format dot | dot -Tsvg -o graph.svg",
-)
+            _print_plan(session, planning.plan(document), full)
 
 
 def _print_plan(session: Session, made: "Plan", full: bool) -> None:
@@ -163,11 +139,9 @@ def _print_plan(session: Session, made: "Plan", full: bool) -> None:
     def most(number: int, label: str) -> str:
         return f"{number:,}" + (f"  {out.paint(f'({safe(label)})', 'dim')}" if label else "")
 
-    known = made.total_seconds is not None
     grouped = made.kept < made.edges
     shown = list(made.groups.items())[: None if full else _GROUPS_SHOWN]
     more = f", … {len(made.groups) - len(shown):,} more" if len(shown) < len(made.groups) else ""
-    conditional = any(row.condition for row in made.rows)
     output.pairs(
         [
             ("tasks", f"{made.tasks:,}"),
@@ -175,9 +149,7 @@ def _print_plan(session: Session, made: "Plan", full: bool) -> None:
             ("groups", ", ".join(f"{safe(name)} ({len(labels):,})" for name, labels in shown) + more),
             (
                 "limits",
-                ", ".join(
-                    f"{f'{safe(name)} ' if name else ''}{most:,} at a time" for name, most in made.limits.items()
-                ),
+                ", ".join(f"{safe(f'{name} ' if name else '')}{n:,} at a time" for name, n in made.limits.items()),
             ),
             ("depth", f"{made.depth:,}"),
             ("width", f"{made.width:,}"),
@@ -196,16 +168,17 @@ def _print_plan(session: Session, made: "Plan", full: bool) -> None:
     for line in _path_lines(made.critical_path, full):
         out.line(f"  {safe(line)}")
     out.line()
+    timed = Column("SECONDS", lambda row: "" if row.seconds is None else f"{row.seconds:g}", number=True)
     columns = [
-        Column("TASK", flexible=True),
-        Column("LEVEL", number=True),
-        Column("REQUIRES", number=True),
-        *([Column("SECONDS", number=True)] if known else []),
-        *([Column("WHEN")] if conditional else []),
-        Column("WAITERS", number=True),
-        Column("", flexible=True),
+        Column("TASK", lambda row: row.label, flexible=True),
+        Column("LEVEL", lambda row: str(row.level), number=True),
+        Column("REQUIRES", lambda row: f"{row.ndeps:,}", number=True),
+        *([timed] if made.total_seconds is not None else []),
+        *([Column("WHEN", lambda row: row.condition)] if any(row.condition for row in made.rows) else []),
+        Column("WAITERS", lambda row: f"{len(row.waiters):,}", number=True),
+        Column("", lambda row: waiters_text(row.waiters, full), flexible=True),
     ]
-    output.table(columns, [_plan_cells(row, known, conditional, full) for row in made.rows])
+    output.table(made.rows, columns)
 
 
 def _path_lines(labels: tuple[str, ...], full: bool) -> list[str]:
@@ -216,17 +189,8 @@ def _path_lines(labels: tuple[str, ...], full: bool) -> list[str]:
     return [*lines[:_PATH_ENDS_SHOWN], f"… {left:,} more (--full shows them) …", *lines[-_PATH_ENDS_SHOWN:]]
 
 
-def _plan_cells(row: "PlanRow", known: bool, conditional: bool, full: bool) -> list[str]:
-    cells = [row.label, str(row.level), f"{row.ndeps:,}"]
-    if known:
-        cells.append("" if row.seconds is None else f"{row.seconds:g}")
-    if conditional:
-        cells.append(row.condition)
-    return [*cells, f"{len(row.waiters):,}", waiters_text(row.waiters, full)]
-
-
 def waiters_text(labels: tuple[str, ...], full: bool) -> str:
-    """Labels in a line; only the first ones, with the number of the others, unless all are wanted."""
+    """Labels in a line; unless full only the first ones, and the number of the others."""
     shown: list[str] = []
     length = 0
     for label in labels:
@@ -241,8 +205,6 @@ def waiters_text(labels: tuple[str, ...], full: bool) -> str:
 
 
 class ImportFormat(StrEnum):
-    """Formats of other programs."""
-
     NEUTRAL = "neutral"
     WFFORMAT = "wfformat"
     TASKGRAPH = "taskgraph"
@@ -255,18 +217,20 @@ class External(StrEnum):
     REJECT = "reject"
 
 
+@command(
+    "taskgraph import --from wfformat montage.json -o graph.json",
+    "taskgraph import --from neutral graph.json.gz | taskgraph plan -",
+    options=("verbose",),
+)
 def import_(
-    ctx: typer.Context,
-    file: Annotated[
-        str, typer.Argument(metavar="FILE", help="The file, gzipped or not; - for standard input.", show_default=False)
-    ],
+    session: Session,
+    file: Annotated[str, typer.Argument(metavar="FILE", help="The file, gzipped or not; - for standard input.")],
     from_: Annotated[
         ImportFormat,
         typer.Option(
             "--from",
             help="neutral: tasks by label with requires, runtimeSeconds, command. wfformat: WfCommons 1.4 and 1.5. "
             "taskgraph: full-task-graph.json of Mozilla's taskgraph.",
-            show_default=False,
         ),
     ],
     out: Annotated[
@@ -282,14 +246,12 @@ def import_(
         str | None,
         typer.Option("--id", metavar="ID", help="taskgraph: the graph's future id, for references inside texts."),
     ] = None,
-    verbose: VerboseOption = 0,
 ) -> None:
     """Turn a graph of another program into one that can be submitted.
 
-    The shape and what is known of the tasks are kept; commands that somebody else wrote are kept as information, and
+    The shape and what is known of the tasks are kept; commands of other authors are kept as information, and
     are not executed: a task with a known runtime sleeps, any other does nothing. Notes on stderr say what was left out.
     """
-    session = begin(ctx, verbose=verbose)
     if graph_id is not None:
         check_graph_id(graph_id, new=True)
     data, name = read_source(file)
@@ -309,12 +271,6 @@ def import_(
             raise unwritable(out, error) from error
     for note in imported.notes:
         session.output.say(f"note: {note}")
-    document = imported.document
     where = "" if out == STDIN else f" written to {out}"
-    session.output.say(f"{count(len(document.tasks), 'task')}, {count(document.edges, 'edge')}{where}")
-
-
-IMPORT_EXAMPLES = examples(
-    "taskgraph import --from wfformat montage.json -o graph.json",
-    "taskgraph import --from neutral graph.json.gz | taskgraph plan -",
-)
+    edges = count(imported.document.edges, "edge")
+    session.output.say(f"{count(len(imported.document.tasks), 'task')}, {edges}{where}")

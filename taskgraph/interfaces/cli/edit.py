@@ -1,19 +1,15 @@
-"""The command `edit`.
-
-What this room is for: saying in a file, or in options, what is to be changed about a graph that runs, showing what
-would come of it, and waiting for the answer. It never writes a row by itself (D16) and never decides about tasks.
-"""
+"""The command `edit`: tasks of a graph that runs are changed or deleted, by a file or by options."""
 
 import json as jsonlib
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
 from taskgraph.interfaces import views
 from taskgraph.interfaces.cli import failures
-from taskgraph.interfaces.cli.common import Session, check_graph_id, examples, read_source, with_session
-from taskgraph.interfaces.cli.options import GraphArgument, ParamOption
+from taskgraph.interfaces.cli.common import Session, check_graph_id, command, read_source
+from taskgraph.interfaces.cli.options import GraphArgument, ParamOption, PatienceOption, ReasonOption
 from taskgraph.interfaces.cli.output import count, safe
 from taskgraph.model import limits
 from taskgraph.model.errors import InvalidInput, Refused
@@ -24,78 +20,65 @@ if TYPE_CHECKING:
     from taskgraph.engine.plans import EditPreview
     from taskgraph.interfaces.app import App
 
-_TIMEOUT_SECONDS = 60.0
-_SHOWN_CHARS_MAX = 100  # of a column, on a terminal
+_TIMEOUT_SECONDS: Final = 60.0
+_SHOWN_CHARS_MAX: Final = 100  # of a column
 
 Labels = list[str] | None
 
-FileArgument = Annotated[
-    str | None, typer.Argument(metavar="FILE", help="The edit as JSON; - for standard input.", show_default=False)
-]
-TaskOption = Annotated[
-    Labels, typer.Option("--task", metavar="LABEL", help="A task that the next options are about; may be repeated.")
-]
 RequiresOption = Annotated[
     Labels, typer.Option("--requires", metavar="LABEL", help="What it requires from now on: all of it, one by one.")
 ]
-NoRequiresOption = Annotated[bool, typer.Option("--no-requires", help="It requires nothing any more.")]
-RerunsOption = Annotated[
-    int | None, typer.Option("--reruns", min=0, max=limits.RERUNS_MAX, help="How often it may run again.")
-]
-DeadlineOption = Annotated[
-    str | None, typer.Option("--deadline", metavar="TIME", help="Its deadline, as RFC 3339; none for none.")
-]
-ActiveOption = Annotated[
-    bool | None, typer.Option("--activate/--deactivate", help="Whether it may run.", show_default=False)
-]
-PriorityOption = Annotated[
-    str | None, typer.Option("--priority", metavar="LEVEL", help=f"Its priority: {', '.join(LEVELS)}.")
-]
-DeleteOption = Annotated[
-    Labels, typer.Option("--delete", metavar="LABEL", help="A task to take away; may be repeated.")
-]
-DeleteGroupOption = Annotated[
-    Labels, typer.Option("--delete-group", metavar="NAME", help="A group to take away, with its tasks.")
-]
-ReasonOption = Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why; kept in the journal.")]
 IfRevisionOption = Annotated[
     int | None,
     typer.Option("--if-revision", min=0, metavar="N", help="Refuse it if the graph has another revision by then."),
 ]
 RequestOption = Annotated[
-    str | None,
-    typer.Option("--request", metavar="NAME", help="An id for the edit; made from its content otherwise."),
+    str | None, typer.Option("--request", metavar="NAME", help="An id for the edit; made from its content otherwise.")
 ]
 
 
-@with_session
+@command(
+    'taskgraph edit nightly-2026-08-01 --task publish --reruns 3 --requires test --reason "it is flaky"',
+    "taskgraph edit nightly-2026-08-01 --delete benchmark --plan",
+    "taskgraph edit nightly-2026-08-01 change.json --if-revision 3",
+)
 def edit(
     session: Session,
     graph_id: GraphArgument,
-    file: FileArgument = None,
-    task: TaskOption = None,
+    file: Annotated[str | None, typer.Argument(metavar="FILE", help="The edit as JSON; - for standard input.")] = None,
+    task: Annotated[
+        Labels, typer.Option("--task", metavar="LABEL", help="A task that the next options are about; may be repeated.")
+    ] = None,
     requires: RequiresOption = None,
-    no_requires: NoRequiresOption = False,
-    reruns: RerunsOption = None,
-    deadline: DeadlineOption = None,
-    active: ActiveOption = None,
-    priority: PriorityOption = None,
-    delete: DeleteOption = None,
-    delete_group: DeleteGroupOption = None,
+    no_requires: Annotated[bool, typer.Option("--no-requires", help="It requires nothing any more.")] = False,
+    reruns: Annotated[
+        int | None, typer.Option("--reruns", min=0, max=limits.RERUNS_MAX, help="How often it may run again.")
+    ] = None,
+    deadline: Annotated[
+        str | None, typer.Option("--deadline", metavar="TIME", help="Its deadline, as RFC 3339; none for none.")
+    ] = None,
+    active: Annotated[bool | None, typer.Option("--activate/--deactivate", help="Whether it may run.")] = None,
+    priority: Annotated[
+        str | None, typer.Option("--priority", metavar="LEVEL", help=f"Its priority: {', '.join(LEVELS)}.")
+    ] = None,
+    delete: Annotated[
+        Labels, typer.Option("--delete", metavar="LABEL", help="A task to take away; may be repeated.")
+    ] = None,
+    delete_group: Annotated[
+        Labels, typer.Option("--delete-group", metavar="NAME", help="A group to take away, with its tasks.")
+    ] = None,
     reason: ReasonOption = "",
     if_revision: IfRevisionOption = None,
     plan: Annotated[bool, typer.Option("--plan", help="Only show what would change; nothing is written.")] = False,
     param: ParamOption = None,
     request: RequestOption = None,
     wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until it is made or refused.")] = True,
-    timeout: Annotated[
-        float, typer.Option("--timeout", min=0, metavar="SECONDS", help="Stop waiting after so long.")
-    ] = _TIMEOUT_SECONDS,
+    timeout: PatienceOption = _TIMEOUT_SECONDS,
 ) -> None:
     """Change or take away tasks of a graph that have not started, all of it in one step.
 
     Say what in a file (schemas/edit.json), or in options: --task with what is to be other about it, --delete,
-    --delete-group. It is refused, with the reason and exit code 4, where a task has started, somebody would wait for
+    --delete-group. It is refused, with the reason and exit code 4, where a task has started, others require
     what goes, or tasks would wait for each other. Handlers must run for that: taskgraph serve.
 
     The same edit again gives its answer, as long as what it says is so; what was undone meanwhile is made again. With
@@ -108,45 +91,32 @@ def edit(
     from taskgraph.documents.parameters import mentions, typed
 
     update = _update(requires, no_requires, reruns, deadline, active, priority)
-    if update and not task:
-        raise InvalidInput("name the task that this is about: --task LABEL")
-    if task and not update:
-        raise InvalidInput(
-            "say what is to be other about it: --requires, --reruns, --deadline, --deactivate, --priority"
-        )
-    parts = {"update": {label: dict(update) for label in task or ()}, "delete": delete, "deleteGroups": delete_group}
-    said: dict[str, Any] = {name: part for name, part in parts.items() if part}
-    if (file is None) == (not said):
+    options = _options(task or (), update, delete, delete_group)
+    if (file is None) == (not options):
         raise InvalidInput("hand in a file, or say it in options: --task, --delete, --delete-group; one of the two")
     if reason:
-        said["reason"] = reason
+        options["reason"] = reason
     if if_revision is not None:
-        said["ifRevision"] = if_revision
+        options["ifRevision"] = if_revision
     values = typed(param or ())
-    data, name = read_source(file) if file is not None else (jsonlib.dumps(said).encode(), "options")
+    data, name = read_source(file) if file is not None else (jsonlib.dumps(options).encode(), "options")
     named = mentions(data.decode("utf-8", "replace"))
 
-    async def ask(app: "App") -> int:
+    async def ask(app: "App") -> None:
         from taskgraph.interfaces.operations import requests
 
         given = await requests.given(app, graph_id, values, named=named)
         document = read_edit(data, source=name, given=given)
-        if file is not None and said:  # what options say is said beside the file
-            document = edit_from_object({**document.said, **said}, source=name)
+        if file is not None and options:
+            document = edit_from_object({**document.said, **options}, source=name)
         if plan:
-            return await _plan(app, session, graph_id, document)
-        return await _ask(app, session, graph_id, document, request, wait, timeout)
+            await _plan(app, session, graph_id, document)
+        else:
+            await _ask(app, session, graph_id, document, request, wait, timeout)
 
     if not values and not named:
-        read_edit(data, source=name)  # what is wrong with it is said without a store
-    raise typer.Exit(session.open(ask, measured=True))
-
-
-EDIT_EXAMPLES = examples(
-    'taskgraph edit nightly-2026-08-01 --task publish --reruns 3 --requires test --reason "it is flaky"',
-    "taskgraph edit nightly-2026-08-01 --delete benchmark --plan",
-    "taskgraph edit nightly-2026-08-01 change.json --if-revision 3",
-)
+        read_edit(data, source=name)  # raises what is wrong with it before the store is opened
+    session.open(ask, measured=True)
 
 
 def _update(
@@ -157,7 +127,7 @@ def _update(
     active: bool | None,
     priority: str | None,
 ) -> dict[str, Any]:
-    """What options say of tasks, as a document says it."""
+    """What the options change of a task, as in a document. Raises InvalidInput."""
     if requires and no_requires:
         raise InvalidInput("--requires and --no-requires exclude each other")
     update: dict[str, Any] = {}
@@ -174,6 +144,18 @@ def _update(
     return update
 
 
+def _options(tasks: Sequence[str], update: Mapping[str, Any], delete: Labels, delete_group: Labels) -> dict[str, Any]:
+    """What the options change, as in a document. Raises InvalidInput."""
+    if update and not tasks:
+        raise InvalidInput("name the task that this is about: --task LABEL")
+    if tasks and not update:
+        raise InvalidInput(
+            "say what is to be other about it: --requires, --reruns, --deadline, --deactivate, --priority"
+        )
+    parts = {"update": {label: dict(update) for label in tasks}, "delete": delete, "deleteGroups": delete_group}
+    return {name: part for name, part in parts.items() if part}
+
+
 async def _ask(
     app: "App",
     session: Session,
@@ -182,7 +164,7 @@ async def _ask(
     request: str | None,
     wait: bool,
     timeout_seconds: float,
-) -> int:
+) -> None:
     from taskgraph.interfaces.operations import requests
     from taskgraph.interfaces.operations.waiting import ends
 
@@ -211,7 +193,6 @@ async def _ask(
         output.say(f"graph {graph_id}: {named} was made before, in revision {revision}")
     else:
         output.say(f"graph {graph_id}: revision {revision}; {_in_words(document, head)}")
-    return failures.DONE
 
 
 def _in_words(document: "EditDocument", head: Mapping[str, Any]) -> str:
@@ -224,7 +205,7 @@ def _in_words(document: "EditDocument", head: Mapping[str, Any]) -> str:
     return ", ".join(filter(None, parts))
 
 
-async def _plan(app: "App", session: Session, graph_id: str, document: "EditDocument") -> int:
+async def _plan(app: "App", session: Session, graph_id: str, document: "EditDocument") -> None:
     from taskgraph.interfaces.operations.requests import preview_edit
 
     output = session.output
@@ -237,7 +218,6 @@ async def _plan(app: "App", session: Session, graph_id: str, document: "EditDocu
         raise Refused(f"graph {graph_id} would refuse the edit: {found.refusal}", "refused")
     would = f"{count(len(found.rows), 'row')} would be written" if found.rows else "the edit changes nothing"
     output.say(f"graph {graph_id}: revision {found.revision}, {would}")
-    return failures.DONE
 
 
 def _print_plan(session: Session, found: "EditPreview") -> None:

@@ -1,17 +1,17 @@
-"""The command `events`: the journal of a graph, whole, filtered, or as it grows."""
+"""The commands `events` and `rows`: the journal of a graph, whole, filtered, or as it grows; and its rows."""
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import aclosing
+from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
 from taskgraph.interfaces import views
-from taskgraph.interfaces.cli import failures
-from taskgraph.interfaces.cli.common import Session, examples, with_session
+from taskgraph.interfaces.cli.common import Session, command
 from taskgraph.interfaces.cli.logs import LINES_AT_ONCE
 from taskgraph.interfaces.cli.options import GraphArgument
-from taskgraph.interfaces.cli.output import LOOKS, json_text, moment, safe
+from taskgraph.interfaces.cli.output import LOOKS, count, json_text, moment, safe
 from taskgraph.interfaces.cli.signals import minding_signals, unless_stopped
 from taskgraph.model import limits
 from taskgraph.model.errors import InvalidInput
@@ -20,9 +20,14 @@ from taskgraph.model.states import GraphState, TaskState
 if TYPE_CHECKING:
     from taskgraph.interfaces.app import App
     from taskgraph.queries.values import Event
+    from taskgraph.storage.tables import Row
 
 
-@with_session
+@command(
+    "taskgraph events nightly-2026-08-01 --since 120",
+    "taskgraph events nightly --follow --json",
+    "taskgraph events nightly --filter event=task-failed --filter label='test/*'",
+)
 def events(
     session: Session,
     graph_id: GraphArgument,
@@ -30,9 +35,7 @@ def events(
         str, typer.Option("--since", metavar="N", help="Only what comes after number N, or after the cursor N.PART.")
     ] = "0",
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until the graph can change no more.")] = False,
-    limit: Annotated[
-        int | None, typer.Option("--limit", min=1, metavar="N", help="At most so many.", show_default=False)
-    ] = None,
+    limit: Annotated[int | None, typer.Option("--limit", min=1, metavar="N", help="At most so many.")] = None,
     filters: Annotated[
         list[str] | None,
         typer.Option(
@@ -40,7 +43,6 @@ def events(
             metavar="FIELD=VALUE",
             help="Only events with this value, such as event=task-failed, label=build, changed=run; * and ? stand "
             "for any text. Of one field given twice either value will do.",
-            show_default=False,
         ),
     ] = None,
 ) -> None:
@@ -54,7 +56,7 @@ def events(
 
     session.output.lines = follow
 
-    async def journal(app: "App") -> int:
+    async def journal(app: "App") -> None:
         await app.queries.state(graph_id)
         if follow:
             async with minding_signals(lambda _: None) as stop:
@@ -64,20 +66,12 @@ def events(
             await session.output.document_of({"graphId": graph_id}, "events", events)
         else:
             await _print_journal(session, _journal(app, graph_id, since, where, limit))
-        return failures.DONE
 
-    raise typer.Exit(session.open(journal))
-
-
-EVENTS_EXAMPLES = examples(
-    "taskgraph events nightly-2026-08-01 --since 120",
-    "taskgraph events nightly --follow --json",
-    "taskgraph events nightly --filter event=task-failed --filter label='test/*'",
-)
+    session.open(journal)
 
 
 def _where(filters: Sequence[str]) -> dict[str, list[str]]:
-    """What --filter says, by field."""
+    """The values of --filter by field."""
     where: dict[str, list[str]] = {}
     for each in filters:
         name, equals, text = each.partition("=")
@@ -131,6 +125,7 @@ async def _follow_events(
                 return
 
 
+# kinds of events that are no states -> the state whose symbol they have
 _EVENT_LOOKS: Final[Mapping[str, str]] = {
     "stalled": GraphState.BLOCKED,
     "unstalled": TaskState.RUNNING,
@@ -141,11 +136,10 @@ _EVENT_LOOKS: Final[Mapping[str, str]] = {
     "retry": TaskState.PENDING,
     "paused": "held",
 }
-"""Facts that are no states, and the state that each looks like."""
 
 
 def looks_like(kind: str) -> str:
-    """The state that a fact is drawn as."""
+    """The state whose symbol an event has."""
     happened = kind.partition("-")[2]
     return _EVENT_LOOKS.get(happened, happened if happened in LOOKS else TaskState.UNSCHEDULED)
 
@@ -167,3 +161,48 @@ def _print_events(session: Session, found: "Sequence[Event]") -> None:
         lines.append("  ".join(part for part in (words, safe(label), out.paint(safe(more), "dim")) if part).rstrip())
     if lines:
         out.line("\n".join(lines))
+
+
+@command("taskgraph rows nightly-2026-08-01 --prefix task:", "taskgraph rows nightly-2026-08-01 --json")
+def rows(
+    session: Session,
+    graph_id: GraphArgument,
+    prefix: Annotated[
+        str, typer.Option("--prefix", metavar="TEXT", help="Only keys that begin like this, such as task: or event:.")
+    ] = "",
+) -> None:
+    """Print the rows of a graph as they stand in the table, every column of them."""
+
+    async def partition(app: "App") -> None:
+        await app.queries.state(graph_id)
+        async with aclosing(app.queries.rows(graph_id, prefix)) as found:
+            if session.output.json:
+                objects = (views.row(graph_id, row) async for row in found)
+                await session.output.document_of({"graphId": graph_id}, "rows", objects)
+            else:
+                number = 0
+                async for row in found:
+                    _print_row(session, row)
+                    number += 1
+                    if session.output.out.closed:
+                        break
+                session.output.say(f"{count(number, 'row')} in partition {graph_id}")
+
+    session.open(partition)
+
+
+def _print_row(session: Session, row: "Row") -> None:
+    out = session.output.out
+    width = max((len(name) for name in row.columns), default=0)
+    lines = [out.paint(safe(row.key), "bold")]
+    lines += [
+        f"  {out.paint(safe(name).ljust(width), 'dim')}  {safe(_value_text(value))}"
+        for name, value in row.columns.items()
+    ]
+    out.line("\n".join(lines))
+
+
+def _value_text(value: object) -> str:
+    if isinstance(value, datetime):
+        return views.iso(value) or ""
+    return str(value).lower() if isinstance(value, bool) else str(value)

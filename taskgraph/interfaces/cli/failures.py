@@ -1,8 +1,4 @@
-"""What an error means at the door: an exit code, and words for it (D19).
-
-What this room is for: the one place where errors become exit codes and text. It never prints and never ends the
-process, and it never shows a key: endpoints are all that storage errors carry.
-"""
+"""Errors as exit codes, words and JSON (D19). No key is in them: endpoints are all that storage errors carry."""
 
 from typing import Any, Final
 
@@ -40,67 +36,44 @@ EXIT_CODES: Final = (
 
 
 class TimedOut(TaskgraphError):
-    """The caller's own patience has ended; what was waited for goes on."""
+    """The time of --timeout is up; what was waited for goes on."""
 
 
 class Interrupted(TaskgraphError):
-    """A person, or the system, wants this process to end; what it was doing can be taken up again."""
+    """A signal ends this process; what it was doing can be taken up again."""
+
+
+_MEANINGS: Final[tuple[tuple[type[TaskgraphError], int, str], ...]] = (
+    (InvalidGraph, INVALID, "invalid-graph"),
+    (InvalidSettings, INVALID, "invalid-settings"),
+    (InvalidInput, INVALID, "invalid-input"),
+    (TooLarge, INVALID, "too-large"),
+    (NotFound, NOT_FOUND, "not-found"),
+    (Conflict, CONFLICT, "conflict"),
+    (StaleDelivery, CONFLICT, "conflict"),
+    (StorageUnavailable, UNREACHABLE, "storage-unreachable"),
+    (Unclear, UNREACHABLE, "storage-unreachable"),
+    (StorageError, UNREACHABLE, "storage"),
+    (TimedOut, TIMED_OUT, "timed-out"),
+    (Interrupted, INTERRUPTED, "interrupted"),
+    (IntegrityError, BUG, "integrity"),
+    (TaskgraphError, CONFLICT, "newer-version"),  # a schema or message of a newer program
+)
+"""Exit code and word of each kind of error: the first that fits."""
+
+
+def _meaning(error: TaskgraphError) -> tuple[int, str]:
+    if isinstance(error, Refused):
+        return CONFLICT, error.code
+    return next((code, word) for kind, code, word in _MEANINGS if isinstance(error, kind))
 
 
 def exit_code(error: TaskgraphError) -> int:
-    """The exit code of an error."""
-    match error:
-        case InvalidInput() | TooLarge():
-            return INVALID
-        case NotFound():
-            return NOT_FOUND
-        case Refused() | Conflict() | StaleDelivery():
-            return CONFLICT
-        case StorageError():
-            return UNREACHABLE
-        case TimedOut():
-            return TIMED_OUT
-        case Interrupted():
-            return INTERRUPTED
-        case IntegrityError():
-            return BUG
-        case _:  # a newer schema or message version: of another program, and not for this one
-            return CONFLICT
-
-
-def code_word(error: TaskgraphError) -> str:
-    """A short stable word for an error, for programs."""
-    match error:
-        case InvalidGraph():
-            return "invalid-graph"
-        case InvalidSettings():
-            return "invalid-settings"
-        case InvalidInput():
-            return "invalid-input"
-        case TooLarge():
-            return "too-large"
-        case NotFound():
-            return "not-found"
-        case Refused():
-            return error.code
-        case Conflict() | StaleDelivery():
-            return "conflict"
-        case StorageUnavailable() | Unclear():
-            return "storage-unreachable"
-        case StorageError():
-            return "storage"
-        case TimedOut():
-            return "timed-out"
-        case Interrupted():
-            return "interrupted"
-        case IntegrityError():
-            return "integrity"
-        case _:
-            return "newer-version"
+    return _meaning(error)[0]
 
 
 def sentences(error: TaskgraphError) -> list[str]:
-    """What to tell a person: the error first, then what may help."""
+    """The error in words, then what may help."""
     match error:
         case NotFound() if error.near:
             return [str(error), f"did you mean {' or '.join(f'“{name}”' for name in error.near)}?"]
@@ -122,5 +95,5 @@ def problem_lines(error: InvalidGraph) -> list[tuple[str, str, str]]:
 
 
 def error_object(error: TaskgraphError) -> dict[str, Any]:
-    """The error as a JSON value, with its exit code."""
-    return views.error(error, code_word(error), exit_code(error))
+    code, word = _meaning(error)
+    return views.error(error, word, code)

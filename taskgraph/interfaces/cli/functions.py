@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from taskgraph.interfaces.cli.common import Session, examples, with_session
+from taskgraph.interfaces.cli.common import Session, command
 from taskgraph.model.errors import InvalidSettings
 
 AppOption = Annotated[
@@ -33,7 +33,11 @@ SettingsOption = Annotated[
 ]
 
 
-@with_session
+@command(
+    "taskgraph functions start --store UseDevelopmentStorage=true",
+    "taskgraph functions start --app deploy --settings local.settings.json",
+    "TASKGRAPH_STORE=https://myaccount.table.core.windows.net taskgraph functions start --json",
+)
 def start(
     session: Session,
     app: AppOption = None,
@@ -50,7 +54,8 @@ def start(
         ),
     ] = 600.0,
     grace_seconds: Annotated[
-        float, typer.Option("--grace", min=0, metavar="SECONDS", help="Let calls end for so long when told to stop.")
+        float,
+        typer.Option("--grace", min=0, metavar="SECONDS", help="Let calls end for so long after a signal to stop."),
     ] = 30.0,
 ) -> None:
     """Run a function app here: its queue and timer triggers, under Microsoft's own Python worker library.
@@ -66,14 +71,7 @@ def start(
     )
 
 
-START_EXAMPLES = examples(
-    "taskgraph functions start --store UseDevelopmentStorage=true",
-    "taskgraph functions start --app deploy --settings local.settings.json",
-    "TASKGRAPH_STORE=https://myaccount.table.core.windows.net taskgraph functions start --json",
-)
-
-
-@with_session
+@command("taskgraph functions list", "taskgraph functions list --app deploy --json")
 def list_(
     session: Session,
     app: AppOption = None,
@@ -87,11 +85,8 @@ def list_(
     _host().show(session, app, environment, settings)
 
 
-LIST_EXAMPLES = examples("taskgraph functions list", "taskgraph functions list --app deploy --json")
-
-
 def _host() -> ModuleType:
-    """The host's commands, imported by name: what knows the product is not known by it."""
+    """The host's commands, imported by name: the host imports this package, not the other way round."""
     try:
         return importlib.import_module("taskgraph_functions_host.command")
     except ModuleNotFoundError as error:

@@ -1,7 +1,6 @@
 """The command `grant`: an address by which one graph can be read, and nothing else, until a time.
 
-What this room is for: asking for it, and saying what the address opens and how it is used. The address is
-data and goes to stdout alone; no word on stderr and no log repeats the signature in it.
+The address goes to stdout alone; no line on stderr and no log repeats the signature in it.
 """
 
 from typing import TYPE_CHECKING, Annotated, Final
@@ -9,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from taskgraph.interfaces import views
-from taskgraph.interfaces.cli.common import Session, check_graph_id, examples, with_session
+from taskgraph.interfaces.cli.common import Session, check_graph_id, command
 from taskgraph.interfaces.cli.options import GraphArgument
 from taskgraph.interfaces.cli.output import moment
 from taskgraph.model.errors import InvalidInput
@@ -22,7 +21,11 @@ _HOURS_DEFAULT: Final = 1.0  # as in the operation, which is not imported for a 
 _HOURS_RANGE: Final = "0.1 to 168"
 
 
-@with_session
+@command(
+    "taskgraph grant nightly-2026-08-01 --read",
+    "taskgraph grant nightly-2026-08-01 --read --hours 24 --ip 203.0.113.7",
+    "taskgraph grant nightly-2026-08-01 --read --json",
+)
 def grant(
     session: Session,
     graph_id: GraphArgument,
@@ -34,24 +37,22 @@ def grant(
     ] = _HOURS_DEFAULT,
     addresses: Annotated[
         str,
-        typer.Option(
-            "--ip", metavar="ADDRESS", help="Only from this IPv4 address, or range A-B of them.", show_default=False
-        ),
+        typer.Option("--ip", metavar="ADDRESS", help="Only from this IPv4 address, or range A-B of them."),
     ] = "",
 ) -> None:
-    """Print an address by which whoever has it may read the rows of one graph, and nothing else, for some hours.
+    """Print an address that gives read access to the rows of one graph, and nothing else, for some hours.
 
     It works in Storage Explorer, az and the SDKs, without an account and without taskgraph. It needs a store with the
-    account's key. Whoever has the address can read payloads too, and it cannot be taken back.
+    account's key. The address opens payloads too, and cannot be taken back.
     """
-    one = check_graph_id(graph_id)
+    check_graph_id(graph_id)
     if not read:
-        raise InvalidInput("say --read: it is the only right that can be granted, and nobody should grant one unaware")
+        raise InvalidInput("say --read: it is the only right that can be granted, and must not be granted by mistake")
 
     async def granted(app: "App") -> "Grant":
         from taskgraph.interfaces.operations import grant
 
-        return await grant.read(app, one, hours=hours, addresses=addresses)
+        return await grant.read(app, graph_id, hours=hours, addresses=addresses)
 
     found = session.open(granted)
     if session.output.json:
@@ -61,20 +62,13 @@ def grant(
     _explain(session, found)
 
 
-GRANT_EXAMPLES = examples(
-    "taskgraph grant nightly-2026-08-01 --read",
-    "taskgraph grant nightly-2026-08-01 --read --hours 24 --ip 203.0.113.7",
-    "taskgraph grant nightly-2026-08-01 --read --json",
-)
-
-
 def _explain(session: Session, found: "Grant") -> None:
     output = session.output
     place = f"partition {found.graph_id} of table {found.table}"
     where = f", from {found.addresses}" if found.addresses else ""
     until = moment(found.expires)
     output.say(f"opens graph {found.graph_id} for reading, and nothing else: {place}, until {until}{where}")
-    output.say("whoever has this address can read all of its rows, payloads too; it cannot be taken back before then")
+    output.say("the address opens all of its rows to anyone, payloads too; it cannot be taken back before then")
     output.say("but by renewing the account's key, which shuts out everybody who works with that key")
     if "http" in found.protocols.split(","):
         output.warn("this store is spoken to without TLS, so the address is too; an emulator may open the whole table")

@@ -1,7 +1,4 @@
-"""Commands that look at graphs: `list`, `status`, `watch` and `show`.
-
-What this room is for: asking `Queries` and putting the answers into lines or JSON. It never changes a graph.
-"""
+"""Commands that look at graphs: `list`, `status`, `watch` and `show`."""
 
 import json as jsonlib
 from collections import Counter
@@ -12,14 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from taskgraph.interfaces import views
-from taskgraph.interfaces.cli.common import Session, examples, with_session
-from taskgraph.interfaces.cli.options import (
-    GraphArgument,
-    GroupOption,
-    TimeoutOption,
-)
+from taskgraph.interfaces.cli.common import Session, command
+from taskgraph.interfaces.cli.options import GraphArgument, GroupOption, TimeoutOption
 from taskgraph.interfaces.cli.outcome import command_words, wait_and_finish
-from taskgraph.interfaces.cli.output import Column, count, moment, safe
+from taskgraph.interfaces.cli.output import Column, Stream, count, moment, safe
 from taskgraph.interfaces.cli.signals import minding_signals
 from taskgraph.interfaces.cli.tasks import datetime_now, task_words
 from taskgraph.model.priorities import NORMAL
@@ -41,15 +34,11 @@ _STATE_ORDER: Final = (
 _GROUP_TASKS_SHOWN_MAX: Final = 1_000
 
 
-@with_session
+@command("taskgraph list --state blocked", "taskgraph list --schedule nightly", "taskgraph list --json")
 def list_(
     session: Session,
-    state: Annotated[
-        GraphState | None, typer.Option("--state", help="Only graphs in this state.", show_default=False)
-    ] = None,
-    schedule: Annotated[
-        str, typer.Option("--schedule", metavar="NAME", help="Only graphs of this schedule.", show_default=False)
-    ] = "",
+    state: Annotated[GraphState | None, typer.Option("--state", help="Only graphs in this state.")] = None,
+    schedule: Annotated[str, typer.Option("--schedule", metavar="NAME", help="Only graphs of this schedule.")] = "",
     limit: Annotated[int, typer.Option("--limit", min=1, metavar="N", help="The newest so many.")] = 50,
 ) -> None:
     """List graphs, the newest first."""
@@ -58,26 +47,16 @@ def list_(
     if session.output.json:
         output.document(views.graphs(found))
     elif found:
+        paused = Column("PAUSED", lambda each: _paused_words(each.held), flexible=True)
         columns = [
-            Column("GRAPH"),
-            Column("STATE", state=True),
-            Column("TASKS", number=True),
-            Column("CREATED"),
-            *([Column("PAUSED", flexible=True)] if any(each.held for each in found) else []),
-            Column("NAME", flexible=True),
+            Column("GRAPH", lambda each: each.graph_id),
+            Column("STATE", lambda each: each.state, state=True),
+            Column("TASKS", lambda each: f"{each.tasks:,}", number=True),
+            Column("CREATED", lambda each: moment(each.created)),
+            *([paused] if any(each.held for each in found) else []),
+            Column("NAME", lambda each: each.name, flexible=True),
         ]
-        rows = [
-            [
-                each.graph_id,
-                each.state,
-                f"{each.tasks:,}",
-                moment(each.created),
-                *([_paused_words(each.held)] if len(columns) == 6 else []),
-                each.name,
-            ]
-            for each in found
-        ]
-        output.table(columns, rows)
+        output.table(found, columns)
         if len(found) == limit:
             output.hint(f"there may be more: --limit {limit * 10}")
     else:
@@ -85,15 +64,8 @@ def list_(
         output.say(f"there are no graphs{which} in {session.settings.display}")
 
 
-LIST_EXAMPLES = examples("taskgraph list --state blocked", "taskgraph list --schedule nightly", "taskgraph list --json")
-
-
-@with_session
-def status(
-    session: Session,
-    graph_id: GraphArgument,
-    group: GroupOption = None,
-) -> None:
+@command("taskgraph status nightly-2026-08-01", "taskgraph status nightly-2026-08-01 --group tests")
+def status(session: Session, graph_id: GraphArgument, group: GroupOption = None) -> None:
     """Show a graph at a glance: its state, and its tasks counted by state; or one group of it, with its tasks.
 
     Of a graph of more than 2,000 tasks only part of those that are ready or running is looked at: "at least" says so.
@@ -114,9 +86,6 @@ def status(
         _print_status(session, found)
 
 
-STATUS_EXAMPLES = examples("taskgraph status nightly-2026-08-01", "taskgraph status nightly-2026-08-01 --group tests")
-
-
 def _print_group(session: Session, found: "GroupStatus") -> None:
     output = session.output
     out = output.out
@@ -132,8 +101,7 @@ def _print_group(session: Session, found: "GroupStatus") -> None:
             ("progress", f"{done:,} of {found.tasks:,} ({100 * done // max(1, found.tasks)} %)"),
         ]
     )
-    for state in (each for each in TaskState if found.counts.get(each)):
-        out.line(f"  {out.state(state, 14)} {found.counts[state]:>8,}")
+    _print_counts(out, found.counts)
     if held := sum(each.held_back for each in found.listed):
         inactive = sum(each.held_back and not each.active for each in found.listed)
         out.line(f"  {count(held, 'task')} held back" + (f", {inactive:,} of them not active" if inactive else ""))
@@ -146,6 +114,11 @@ def _print_group(session: Session, found: "GroupStatus") -> None:
         output.hint(f"when the cause is mended: {again}{session.store_words}")
 
 
+def _print_counts(out: Stream, counts: Mapping[str, int]) -> None:
+    for state in (each for each in TaskState if counts.get(each)):
+        out.line(f"  {out.state(state, 14)} {counts[state]:>8,}")
+
+
 def _ordered(tasks: Sequence["TaskStatus"]) -> list["TaskStatus"]:
     order = {str(each): index for index, each in enumerate(_STATE_ORDER)}
     return sorted(tasks, key=lambda each: (order.get(each.state, len(order)), each.label))
@@ -153,44 +126,31 @@ def _ordered(tasks: Sequence["TaskStatus"]) -> list["TaskStatus"]:
 
 def _print_tasks(session: Session, shown: Sequence["TaskStatus"]) -> None:
     """A line for each task; with its groups and its priority, where there are any."""
-    grouped = any(each.groups for each in shown)
-    ranked = any(each.priority != NORMAL for each in shown)
-    columns = [
-        Column("STATE", state=True),
-        Column("TASK", flexible=True),
-        Column("RUN", number=True),
-        Column("TARGET"),
-        *([Column("PRIORITY")] if ranked else []),
-        *([Column("GROUPS", flexible=True)] if grouped else []),
-        Column("", flexible=True),
-    ]
     now = datetime_now()
-    session.output.table(
-        columns,
-        [
-            [
-                each.state,
-                each.label,
-                str(each.run),
-                each.target,
-                *([each.priority] if ranked else []),
-                *([", ".join(each.groups)] if grouped else []),
-                task_words(each, now),
-            ]
-            for each in shown
-        ],
-    )
+    ranked = any(each.priority != NORMAL for each in shown)
+    grouped = any(each.groups for each in shown)
+    columns = [
+        Column("STATE", lambda each: each.state, state=True),
+        Column("TASK", lambda each: each.label, flexible=True),
+        Column("RUN", lambda each: str(each.run), number=True),
+        Column("TARGET", lambda each: each.target),
+        *([Column("PRIORITY", lambda each: each.priority)] if ranked else []),
+        *([Column("GROUPS", lambda each: ", ".join(each.groups), flexible=True)] if grouped else []),
+        Column("", lambda each: task_words(each, now), flexible=True),
+    ]
+    session.output.table(shown, columns)
 
 
 def _print_status(session: Session, found: "GraphStatus") -> None:
     output = session.output
     out = output.out
+    with_failures = found.state == GraphState.FINISHED and found.failed_tasks > 0
     metadata = [(safe(name), safe(str(value))) for name, value in found.metadata.items()]
     tags = ", ".join(safe(f"{name}={value}") for name, value in found.tags.items())
     output.pairs(
         [
             ("graph", out.paint(safe(found.graph_id), "bold")),
-            ("state", out.state(found.state) + (" with failures" if _with_failures(found) else "")),
+            ("state", out.state(found.state) + (" with failures" if with_failures else "")),
             ("after failures", found.failure_policy if found.failure_policy != FailurePolicy.BLOCK else ""),
             *metadata,
             ("tags", tags),
@@ -207,8 +167,7 @@ def _print_status(session: Session, found: "GraphStatus") -> None:
             ("tasks", f"{found.tasks:,}"),
         ]
     )
-    for state in (each for each in TaskState if found.counts.get(each)):
-        out.line(f"  {out.state(state, 14)} {found.counts[state]:>8,}")
+    _print_counts(out, found.counts)
     if not found.exact:
         if found.failed_tasks:
             some = _at_least(found, TaskState.FAILED, TaskState.EXCEPTION)
@@ -234,19 +193,13 @@ def _print_status(session: Session, found: "GraphStatus") -> None:
 
 
 def _paused_words(held: Sequence[str]) -> str:
-    """What of a graph is paused."""
     return (
         "all of it" if PAUSED in held else ", ".join(f"group “{name}”" for each in held if (name := held_group(each)))
     )
 
 
 def _param_pairs(params: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """A line for each parameter."""
     return [(f"param {safe(name)}", safe(jsonlib.dumps(value, ensure_ascii=False))) for name, value in params.items()]
-
-
-def _with_failures(found: "GraphStatus") -> bool:
-    return found.state == GraphState.FINISHED and found.failed_tasks > 0
 
 
 def _stalled(session: Session, found: "GraphStatus") -> str:
@@ -265,12 +218,8 @@ def _others(number: int) -> str:
     return f" and {count(number, 'other task')} that failed for good" if number > 0 else ", which failed for good"
 
 
-@with_session
-def watch(
-    session: Session,
-    graph_id: GraphArgument,
-    timeout: TimeoutOption = None,
-) -> None:
+@command("taskgraph watch nightly-2026-08-01 --timeout 3600")
+def watch(session: Session, graph_id: GraphArgument, timeout: TimeoutOption = None) -> int:
     """Watch a graph until it has ended, and end with what became of it.
 
     Exit code 0: finished; 1: finished with failures, blocked or cancelled. Ctrl-C stops watching, and nothing else.
@@ -283,19 +232,18 @@ def watch(
         async with minding_signals(lambda _: None) as stop:
             return await wait_and_finish(app, session, graph_id, stop, timeout_seconds=timeout, json_lines=True)
 
-    raise typer.Exit(session.open(watched))
+    return session.open(watched)
 
 
-WATCH_EXAMPLES = examples("taskgraph watch nightly-2026-08-01 --timeout 3600")
-
-
-@with_session
+@command(
+    "taskgraph show nightly-2026-08-01 --state failed",
+    "taskgraph show nightly --match test/",
+    "taskgraph show nightly --group tests",
+)
 def show(
     session: Session,
     graph_id: GraphArgument,
-    state: Annotated[
-        TaskState | None, typer.Option("--state", help="Only tasks in this state.", show_default=False)
-    ] = None,
+    state: Annotated[TaskState | None, typer.Option("--state", help="Only tasks in this state.")] = None,
     match: Annotated[str, typer.Option("--match", metavar="TEXT", help="Only labels with this in them.")] = "",
     group: GroupOption = None,
     limit: Annotated[int, typer.Option("--limit", min=1, metavar="N", help="At most so many tasks.")] = 1000,
@@ -334,10 +282,3 @@ def _summary(found: "Listing") -> str:
         parts += [f"{status.failed_tasks:,} failed for good"] if status.failed_tasks else []
         parts.append(f"{status.unresolved:,} unresolved")
     return f"{count(found.total, 'task')}{': ' if parts else ''}{', '.join(parts)}"
-
-
-SHOW_EXAMPLES = examples(
-    "taskgraph show nightly-2026-08-01 --state failed",
-    "taskgraph show nightly --match test/",
-    "taskgraph show nightly --group tests",
-)

@@ -1,44 +1,44 @@
-"""The commands `limit set`, `limit clear` and `limit list`: how many tasks may be in flight.
-
-What this room is for: asking for limits of graphs and groups to be changed, writing those of targets, and showing who
-is in flight. It never writes a row of a graph (D16) and never decides about tasks.
-"""
+"""The commands `limit set`, `limit clear` and `limit list`: how many tasks may be in flight."""
 
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from taskgraph.interfaces import views
-from taskgraph.interfaces.cli import failures
-from taskgraph.interfaces.cli.common import Session, check_graph_id, examples, with_session
-from taskgraph.interfaces.cli.options import TimeoutOption
+from taskgraph.interfaces.cli.common import Session, command
+from taskgraph.interfaces.cli.options import (
+    OptionalGraphArgument,
+    PartOption,
+    ReasonOption,
+    TimeoutOption,
+    WaitOption,
+)
 from taskgraph.interfaces.cli.output import Column, safe
-from taskgraph.interfaces.cli.pause import GroupOption, OptionalGraphArgument, ReasonOption, WaitOption
 from taskgraph.interfaces.cli.signals import until_settled
-from taskgraph.interfaces.operations.checks import check_reason, check_target
 from taskgraph.model import limits
 from taskgraph.model.errors import InvalidInput
 
 if TYPE_CHECKING:
     from taskgraph.interfaces.app import App
     from taskgraph.queries.targets import TargetLimit
-    from taskgraph.queries.values import LimitStatus
 
 _NAMED_MAX = 5
 
 TargetOption = Annotated[
     str | None,
-    typer.Option("--target", metavar="NAME", help="Work of this target, of all graphs.", show_default=False),
+    typer.Option("--target", metavar="NAME", help="Work of this target, of all graphs."),
 ]
 
 
-@with_session
+@command(
+    "taskgraph limit set nightly-2026-08-01 8",
+    'taskgraph limit set nightly-2026-08-01 2 --group uploads --reason "the other end is slow"',
+    "taskgraph limit set --target gpu 4",
+)
 def set_(
     session: Session,
-    what: Annotated[
-        list[str], typer.Argument(metavar="[ID] N", help="The graph, and so many at a time.", show_default=False)
-    ],
-    group: GroupOption = "",
+    what: Annotated[list[str], typer.Argument(metavar="[ID] N", help="The graph, and so many at a time.")],
+    group: PartOption = "",
     target: TargetOption = None,
     reason: ReasonOption = "",
     wait: WaitOption = False,
@@ -56,18 +56,11 @@ def set_(
     _change(session, graphs, target, group, most, reason, wait=wait, timeout=timeout)
 
 
-SET_EXAMPLES = examples(
-    "taskgraph limit set nightly-2026-08-01 8",
-    'taskgraph limit set nightly-2026-08-01 2 --group uploads --reason "the other end is slow"',
-    "taskgraph limit set --target gpu 4",
-)
-
-
-@with_session
+@command("taskgraph limit clear nightly-2026-08-01 --group uploads", "taskgraph limit clear --target gpu")
 def clear(
     session: Session,
     graph_id: OptionalGraphArgument = None,
-    group: GroupOption = "",
+    group: PartOption = "",
     target: TargetOption = None,
     reason: ReasonOption = "",
     wait: WaitOption = False,
@@ -78,26 +71,13 @@ def clear(
     _change(session, graphs, target, group, 0, reason, wait=wait, timeout=timeout)
 
 
-CLEAR_EXAMPLES = examples(
-    "taskgraph limit clear nightly-2026-08-01 --group uploads", "taskgraph limit clear --target gpu"
-)
-
-
-@with_session
-def list_(
-    session: Session,
-    graph_id: OptionalGraphArgument = None,
-) -> None:
+@command("taskgraph limit list", "taskgraph limit list nightly-2026-08-01 --json")
+def list_(session: Session, graph_id: OptionalGraphArgument = None) -> None:
     """List the limits of targets and who holds their permits, or those of a graph and what is in flight."""
     if graph_id is None:
-        _show_targets(session, session.open(_targets))
-        return
-    check_graph_id(graph_id)
-    name = graph_id
-    _show_limits(session, name, session.open(lambda app: app.queries.limits_of(name)))
-
-
-LIST_EXAMPLES = examples("taskgraph limit list", "taskgraph limit list nightly-2026-08-01 --json")
+        _show_targets(session)
+    else:
+        _show_limits(session, graph_id)
 
 
 def _change(
@@ -111,96 +91,84 @@ def _change(
     wait: bool,
     timeout: float | None,
 ) -> None:
-    check_reason(reason)
     if target is not None:
         if graphs or group:
             raise InvalidInput("name a graph or a target, not both")
-        check_target(target)
-        name = target
-        raise typer.Exit(session.open(lambda app: _change_target(app, session, name, most, reason, wait=wait)))
+        _change_target(session, target, most, reason, wait=wait)
+        return
     if len(graphs) != 1:
         raise InvalidInput("name the graph, or a target: --target NAME")
     graph_id = graphs[0]
-    check_graph_id(graph_id)
 
-    async def ask(app: "App") -> int:
+    async def ask(app: "App") -> None:
         from taskgraph.interfaces.operations import limit
 
         asked = await limit.ask(app, graph_id, most, group=group, reason=reason)
         if wait:
-            late = "the limit is not changed"
-            await until_settled(app, session, graph_id, lambda end: limit.settled(app, asked, until=end), late, timeout)
+            await until_settled(app, session, limit.settled, asked, timeout, "the limit is not changed")
         output = session.output
         if output.json:
             output.document(asked.answer(settled=wait))
-            return failures.DONE
+            return
         whose = f"group “{safe(group)}” of graph {graph_id}" if group else f"graph {graph_id}"
         output.data(f"{whose}: the limit {'is' if wait else 'is asked to be'} {asked.most:,}")
         if not wait:
             output.hint(f"handlers must run for it: taskgraph serve{session.store_words}")
-        return failures.DONE
 
-    raise typer.Exit(session.open(ask, measured=True))
-
-
-async def _change_target(app: "App", session: Session, target: str, most: int, reason: str, *, wait: bool) -> int:
-    from taskgraph.interfaces.operations import limit
-
-    changed = await limit.ask_target(app, target, most, reason=reason, wait=wait)
-    if session.output.json:
-        session.output.document(views.target_limited(target, most, changed=changed))
-    elif most:
-        session.output.data(f"target {target}: the limit is {most:,}" + ("" if changed else " already"))
-    else:
-        session.output.data(f"target {target} has no limit" + (" any more" if changed else ""))
-    return failures.DONE
+    session.open(ask, measured=True)
 
 
-async def _targets(app: "App") -> "list[TargetLimit]":
-    from taskgraph.interfaces.operations import limit
+def _change_target(session: Session, target: str, most: int, reason: str, *, wait: bool) -> None:
+    async def ask(app: "App") -> None:
+        from taskgraph.interfaces.operations import limit
 
-    return await limit.of_targets(app)
+        changed = await limit.ask_target(app, target, most, reason=reason, wait=wait)
+        if session.output.json:
+            session.output.document(views.target_limited(target, most, changed=changed))
+        elif most:
+            session.output.data(f"target {target}: the limit is {most:,}" + ("" if changed else " already"))
+        else:
+            session.output.data(f"target {target} has no limit" + (" any more" if changed else ""))
+
+    session.open(ask)
 
 
-def _show_targets(session: Session, found: "list[TargetLimit]") -> None:
+def _show_targets(session: Session) -> None:
+    async def listed(app: "App") -> "list[TargetLimit]":
+        from taskgraph.interfaces.operations import limit
+
+        return await limit.of_targets(app)
+
+    found = session.open(listed)
     output = session.output
     if output.json:
         output.document(views.target_limits(found))
-        return
-    columns = (Column("TARGET"), Column("MAX", number=True), Column("TAKEN", number=True), Column("BY", flexible=True))
-    cells = [
-        (each.target, f"{each.most:,}", f"{len(each.permits):,}", _some([one.worker for one in each.permits]))
-        for each in found
-    ]
-    if cells:
-        output.table(columns, cells)
+    elif found:
+        columns = (
+            Column("TARGET", lambda each: each.target),
+            Column("MAX", lambda each: f"{each.most:,}", number=True),
+            Column("TAKEN", lambda each: f"{len(each.permits):,}", number=True),
+            Column("BY", lambda each: _some([one.worker for one in each.permits]), flexible=True),
+        )
+        output.table(found, columns)
     else:
         output.say("no target is limited")
         output.hint(f"limit one: taskgraph limit set --target NAME N{session.store_words}")
 
 
-def _show_limits(session: Session, graph_id: str, found: "list[LimitStatus]") -> None:
+def _show_limits(session: Session, graph_id: str) -> None:
+    found = session.open(lambda app: app.queries.limits_of(graph_id))
     output = session.output
     if output.json:
         output.document(views.limits(graph_id, found))
-        return
-    columns = (
-        Column("OF"),
-        Column("MAX", number=True),
-        Column("IN FLIGHT", number=True),
-        Column("TASKS", flexible=True),
-    )
-    cells = [
-        (
-            f"group “{safe(each.group)}”" if each.group else "the graph",
-            f"{each.most:,}",
-            f"{each.in_flight:,}",
-            _some(each.labels),
+    elif found:
+        columns = (
+            Column("OF", lambda each: f"group “{safe(each.group)}”" if each.group else "the graph"),
+            Column("MAX", lambda each: f"{each.most:,}", number=True),
+            Column("IN FLIGHT", lambda each: f"{each.in_flight:,}", number=True),
+            Column("TASKS", lambda each: _some(each.labels), flexible=True),
         )
-        for each in found
-    ]
-    if cells:
-        output.table(columns, cells)
+        output.table(found, columns)
     else:
         output.say(f"graph {graph_id} was submitted without limits")
 

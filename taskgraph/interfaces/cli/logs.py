@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from taskgraph.interfaces import views
-from taskgraph.interfaces.cli import failures
-from taskgraph.interfaces.cli.common import Session, examples, with_session
+from taskgraph.interfaces.cli.common import Session, command
 from taskgraph.interfaces.cli.options import GraphArgument, LabelArgument
 from taskgraph.interfaces.cli.output import LogText
 from taskgraph.model.errors import InvalidInput, NotFound
@@ -26,7 +25,7 @@ _LOOK_SECONDS_MAX: Final = 1.0
 LINES_AT_ONCE: Final = 1_000
 
 
-@with_session
+@command('taskgraph logs nightly-2026-08-01 "test/unit" --follow', 'taskgraph logs nightly-2026-08-01 "sum" --result')
 def logs(
     session: Session,
     graph_id: GraphArgument,
@@ -45,40 +44,31 @@ def logs(
     """
     if follow and (session.output.json or result):
         raise InvalidInput("--follow prints a log as it grows; it goes with neither --json nor --result")
-    raise typer.Exit(session.open(lambda app: _logs(app, session, graph_id, label, run, follow, result)))
-
-
-LOGS_EXAMPLES = examples(
-    'taskgraph logs nightly-2026-08-01 "test/unit" --follow', 'taskgraph logs nightly-2026-08-01 "sum" --result'
-)
+    session.open(lambda app: _logs(app, session, graph_id, label, run, follow, result))
 
 
 class _LogPrinter:
-    """Bytes of a log on their way to stdout."""
+    """Prints a log: its bytes in a pipe, its text on a terminal."""
 
     def __init__(self, session: Session) -> None:
-        self._out = session.output.out
+        self.out = session.output.out
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        self._text = LogText(colour=self._out.colour)
-
-    @property
-    def closed(self) -> bool:
-        return self._out.closed
+        self._text = LogText(colour=self.out.colour)
 
     def take(self, data: bytes) -> None:
-        if self._out.tty:
-            self._out.write(self._text.take(self._decoder.decode(data)))
+        if self.out.tty:
+            self.out.write(self._text.take(self._decoder.decode(data)))
         else:
-            self._out.write_bytes(data)
+            self.out.write_bytes(data)
 
     def end(self) -> None:
-        if self._out.tty:
-            self._out.write(self._text.take(self._decoder.decode(b"", True)) + self._text.end())
+        if self.out.tty:
+            self.out.write(self._text.take(self._decoder.decode(b"", True)) + self._text.end())
 
 
 async def _logs(
     app: "App", session: Session, graph_id: str, label: str, run: int | None, follow: bool, result: bool
-) -> int:
+) -> None:
     row = await app.queries.find_task(graph_id, label)
     label, state, latest = _label_of(row), str(row.columns.get("state", "")), _run_of(row)
     if run is not None and run > latest:
@@ -86,7 +76,8 @@ async def _logs(
         raise NotFound(f"“{label}” has {runs} so far")
     task_id = row.key.removeprefix("task:")
     if follow:
-        return await _follow(app, session, graph_id, task_id, latest if run is None else run)
+        await _follow(app, session, graph_id, task_id, latest if run is None else run)
+        return
     name = "result.json" if result else "run.log"
     wanted = [run] if run is not None else [latest, latest - 1] if latest else [0]
     for number in wanted:
@@ -104,14 +95,13 @@ async def _logs(
             session.output.document(views.result(graph_id, label, task_id, number, jsonlib.loads(whole)))
         else:
             session.output.document(views.log(graph_id, label, task_id, number, whole.decode("utf-8", "replace")))
-        return failures.DONE
+        return
     printer = _LogPrinter(session)
     printer.take(first)
     await _copy(app, printer, graph_id, task_id, number, len(first), name)
     printer.end()
     if result and session.output.out.tty:
         session.output.out.write("\n")
-    return failures.DONE
 
 
 def _label_of(row: "Row") -> str:
@@ -134,8 +124,8 @@ async def _rest(app: "App", graph_id: str, task_id: str, run: int, offset: int, 
 async def _copy(
     app: "App", printer: _LogPrinter, graph_id: str, task_id: str, run: int, offset: int, name: str = "run.log"
 ) -> int:
-    """Print from offset to what is the end now; gives the new offset."""
-    while not printer.closed:
+    """Print from offset to the present end; returns the new offset."""
+    while not printer.out.closed:
         piece = await app.logs.read(graph_id, task_id, run, offset=offset, limit=_LOG_PIECE_BYTES, name=name)
         if not piece:
             break
@@ -144,12 +134,12 @@ async def _copy(
     return offset
 
 
-async def _follow(app: "App", session: Session, graph_id: str, task_id: str, run: int) -> int:
+async def _follow(app: "App", session: Session, graph_id: str, task_id: str, run: int) -> None:
     printer = _LogPrinter(session)
     offset, pause = 0, _LOOK_SECONDS
     try:
-        while not printer.closed:
-            # The state first: a run ends only after its log is complete, so what is read then is all of it.
+        while not printer.out.closed:
+            # The state first: a run ends after its log is complete, so what is read then is all of it.
             row = await app.queries.find_task(graph_id, task_id)
             over = _run_of(row) != run or row.columns.get("state") not in (
                 TaskState.UNSCHEDULED,
@@ -164,4 +154,3 @@ async def _follow(app: "App", session: Session, graph_id: str, task_id: str, run
             await asyncio.sleep(pause)
     finally:
         printer.end()
-    return failures.DONE

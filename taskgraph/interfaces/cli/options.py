@@ -9,7 +9,7 @@ from taskgraph.model.priorities import LEVELS
 
 IdOption = Annotated[
     str | None,
-    typer.Option("--id", metavar="ID", help="The id of the graph; a fresh one otherwise.", show_default=False),
+    typer.Option("--id", metavar="ID", help="The id of the graph; a fresh one otherwise."),
 ]
 
 SlotsOption = Annotated[
@@ -70,24 +70,36 @@ LogFormatOption = Annotated[
         metavar="text|json",
         help="json: what goes to stderr is lines of JSON, one of them for each handled message. "
         "Otherwise TASKGRAPH_LOG_FORMAT, then text.",
-        show_default=False,
     ),
 ]
 
-GraphArgument = Annotated[str, typer.Argument(metavar="ID", help="The id of the graph.", show_default=False)]
+GraphArgument = Annotated[str, typer.Argument(metavar="ID", help="The id of the graph.")]
 
-LabelArgument = Annotated[
-    str, typer.Argument(metavar="LABEL", help="The label of the task, or its taskId.", show_default=False)
+OptionalGraphArgument = Annotated[str | None, typer.Argument(metavar="ID", help="The id of the graph.")]
+GraphFileArgument = Annotated[str, typer.Argument(metavar="FILE", help="The graph as JSON; - for standard input.")]
+LabelArgument = Annotated[str, typer.Argument(metavar="LABEL", help="The label of the task, or its taskId.")]
+OptionalLabelArgument = Annotated[
+    str | None, typer.Argument(metavar="LABEL", help="The label of the task, or its taskId.")
 ]
 
 GroupOption = Annotated[
     str | None,
-    typer.Option("--group", metavar="NAME", help="Only the tasks of this group.", show_default=False),
+    typer.Option("--group", metavar="NAME", help="Only the tasks of this group."),
 ]
+
+PartOption = Annotated[str, typer.Option("--group", metavar="NAME", help="Only the tasks of this group.")]
+
+ReasonOption = Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why; kept in the journal.")]
+
+WaitOption = Annotated[bool, typer.Option("--wait", help="Wait until it is so.")]
 
 TimeoutOption = Annotated[
     float | None,
     typer.Option("--timeout", min=0, metavar="SECONDS", help="Stop waiting after so long, with exit code 124."),
+]
+
+PatienceOption = Annotated[
+    float, typer.Option("--timeout", min=0, metavar="SECONDS", help="Stop waiting after so long.")
 ]
 
 PriorityOption = Annotated[
@@ -96,7 +108,6 @@ PriorityOption = Annotated[
         "--priority",
         metavar="LEVEL",
         help=f"The priority of tasks that name none: {', '.join(LEVELS)}. The document's own otherwise.",
-        show_default=False,
     ),
 ]
 
@@ -108,7 +119,6 @@ ParamOption = Annotated[
         metavar="NAME=VALUE",
         help="The value of a parameter: NAME=TEXT, read as JSON where the parameter is declared to be no string; or "
         "NAME:=JSON. May be given several times. Values are kept as plain text.",
-        show_default=False,
     ),
 ]
 
@@ -131,10 +141,7 @@ WorkerLabelOption = Annotated[
 HostOption = Annotated[
     str | None,
     typer.Option(
-        "--host",
-        metavar="NAME",
-        help="Take tasks for the host of this name too; . for the name of this machine.",
-        show_default=False,
+        "--host", metavar="NAME", help="Take tasks for the host of this name too; . for the name of this machine."
     ),
 ]
 
@@ -163,5 +170,23 @@ PythonOption = Annotated[
         "--python",
         metavar="MODULE",
         help="Make the callables of MODULE, or MODULE:ATTRIBUTE, known to python tasks; may be given several times.",
+    ),
+]
+
+PassOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--pass-env",
+        metavar="NAME",
+        help="Let commands see this variable, though it holds a secret; may be given several times. "
+        "Otherwise TASKGRAPH_PASS_ENV.",
+    ),
+]
+WithStoreOption = Annotated[
+    bool,
+    typer.Option(
+        "--with-store",
+        help="Hand the key of the store on to commands, so that they can call taskgraph extend: whoever submits to "
+        "this worker may then do anything to the store. Otherwise TASKGRAPH_WITH_STORE.",
     ),
 ]

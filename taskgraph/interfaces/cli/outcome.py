@@ -11,17 +11,14 @@ from taskgraph.interfaces.cli.common import Session
 from taskgraph.interfaces.cli.output import LogText, count, safe, seconds
 from taskgraph.interfaces.cli.progress import (
     Failure,
-    Follower,
     Tally,
     counts_line,
     display_for,
     following,
-    has_ended,
-    is_success,
 )
 from taskgraph.interfaces.cli.signals import Stop, unless_stopped
 from taskgraph.model.ids import is_task_id
-from taskgraph.model.states import GraphState
+from taskgraph.model.states import GRAPH_ENDED, GraphState
 
 if TYPE_CHECKING:
     from taskgraph.interfaces.app import App
@@ -43,12 +40,12 @@ def command_words(command: str, graph_id: str, *more: str) -> str:
 async def finish(
     app: "App", session: Session, tally: Tally, *, seconds_taken: float | None = None, as_line: bool = False
 ) -> int:
-    """Say how a graph ended, and gives the exit code. as_line: JSON as the last of several lines."""
+    """Print how a graph ended; returns the exit code. as_line: JSON as the last of several lines."""
     output = session.output
     shown = list(tally.failures.values())[:_FAILURES_SHOWN_MAX]
     logs = [await log_tail(app, tally.graph_id, one.task_id, one.run) for one in shown]
     if output.json:
-        told = [
+        failed = [
             views.failure(one.label, one.task_id, one.run, one.state, one.reason, log)
             for one, log in itertools.zip_longest(tally.failures.values(), logs)
         ]
@@ -61,7 +58,7 @@ async def finish(
             retries=tally.retries,
             hand_backs=tally.hand_backs,
             seconds=seconds_taken,
-            failures=told,
+            failures=failed,
         )
         if as_line:
             output.json_line(views.line("end", made))
@@ -85,12 +82,13 @@ async def finish(
         if left > 0:
             state = command_words("show", tally.graph_id)
             output.hint(f"… and {left:,} more: {state} --state failed{session.store_words}")
-        if tally.failures and not has_ended(tally.state):
+        if tally.failures and tally.state not in GRAPH_ENDED:
             where = session.store_words
             rerun = command_words("rerun", tally.graph_id, _typed(next(iter(tally.failures.values()))))
             resume = f"taskgraph run --id {tally.graph_id}"
             output.hint(f"when the cause is mended: {rerun}{where}, then {resume}{where}")
-    return failures.DONE if is_success(tally) else failures.UNSUCCESSFUL
+    succeeded = tally.state == GraphState.FINISHED and not tally.failures
+    return failures.DONE if succeeded else failures.UNSUCCESSFUL
 
 
 def _print_failures(session: Session, graph_id: str, shown: Sequence[Failure], logs: Sequence[Sequence[str]]) -> None:
@@ -104,19 +102,19 @@ def _print_failures(session: Session, graph_id: str, shown: Sequence[Failure], l
 
 
 def _typed(one: Failure) -> str:
-    """What to type for a task: its label, unless that cannot be typed."""
+    """The label of a task, or its id where the label cannot be typed."""
     return one.label if one.label.isprintable() else one.task_id
 
 
 async def log_tail(app: "App", graph_id: str, task_id: str, run: int, lines: int = _LOG_LINES_SHOWN) -> list[str]:
-    """The last lines of a run's log, without colours; none if there is no log, or no such task can be."""
+    """The last lines of a run's log, without colours; none if there is no log."""
     if not is_task_id(task_id) or run < 0:
         return []
     data = await app.logs.read(graph_id, task_id, run, limit=_LOG_WHOLE_BYTES)
     if not data:
         return []
     if len(data) == _LOG_WHOLE_BYTES:
-        # A log has no length that could be asked for: it is looked for by steps that double, and then by halves.
+        # No request gives the length of a log: look for its end by steps that double, then by halves.
         low = _LOG_WHOLE_BYTES
         high = 2 * low
         while await app.logs.read(graph_id, task_id, run, offset=high, limit=1):
@@ -142,13 +140,12 @@ async def wait_and_finish(
     json_lines: bool = False,
     fresh: bool = False,
 ) -> int:
-    """Show a graph until it has ended, and say how. Raises TimedOut, and Interrupted."""
+    """Show a graph until it has ended, and print how. Raises TimedOut, Interrupted."""
     from taskgraph.interfaces.loops import wait_for_end
     from taskgraph.interfaces.operations.waiting import ends
 
     until = ends(app.clock, timeout_seconds)
     display = display_for(session.output, app.clock, json_lines=json_lines)
-    follower: Follower
     try:
         async with following(app, graph_id, display, fresh=fresh) as follower:
             state = await unless_stopped(stop, wait_for_end(app, graph_id, until=until))

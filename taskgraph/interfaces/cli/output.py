@@ -1,8 +1,7 @@
-"""What the command line puts on its two streams: data on stdout, words on stderr.
+"""Lines, tables, JSON and colours, for a terminal or a pipe: data on stdout, words on stderr.
 
-What this room is for: lines, tables, JSON and colours, for a terminal or for a pipe. Whatever a user, a task or a file
-may have put into a text (labels, reasons, logs) passes `safe` before a terminal gets it. It never asks a store anything
-and never decides on an exit code. A reader that goes away (`| head`) is no error: what follows goes nowhere.
+What a user, a task or a file may have put into a text (labels, reasons, logs) passes `safe` before a terminal gets it.
+A reader that goes away (`| head`) is no error: what follows is dropped.
 """
 
 import contextlib
@@ -81,10 +80,9 @@ _NO_LOOK: Final = Look("?", "?", "")
 
 
 def safe(text: str, *, keep: str = "") -> str:
-    r"""The text on one line, with everything that a terminal would obey or that changes the order of reading spelt out.
+    r"""The text on one line: control characters, bidirectional overrides, line breaks and invisible formats spelt out.
 
-    Escape sequences, other control characters, bidirectional overrides, line separators and invisible formats become
-    `\x1b`, `\u202e` and so on; half characters become U+FFFD. keep: control characters that may stay, such as "\n".
+    They become `\x1b`, `\u202e` and so on; lone surrogates become U+FFFD. keep: control characters that stay.
     """
     if text.isprintable():
         return text
@@ -99,16 +97,7 @@ def _spelt_out(char: str) -> str:
         return char
     if category == "Cs":
         return "\ufffd"
-    match char:
-        case "\n":
-            return "\\n"
-        case "\t":
-            return "\\t"
-        case "\r":
-            return "\\r"
-        case _:
-            code = ord(char)
-            return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+    return char.encode("unicode_escape").decode("ascii")
 
 
 _COLOUR_SEQUENCE: Final = re.compile(r"\x1b\[[0-9;:]{0,40}m")
@@ -116,14 +105,14 @@ _COLOUR_BEGUN: Final = re.compile(r"\x1b(?:\[[0-9;:]{0,40})?\Z")
 
 
 class LogText:
-    """Makes the text of a log fit for a terminal, piece by piece: colours stay, everything else that it obeys goes."""
+    """The text of a log for a terminal, piece by piece: colours stay, what else a terminal obeys is spelt out."""
 
     def __init__(self, *, colour: bool = True) -> None:
         self._left = ""
         self._colour = colour
 
     def take(self, text: str) -> str:
-        """What can be shown of the log after this piece."""
+        """What can be shown after this piece."""
         text = self._left + text
         begun = _COLOUR_BEGUN.search(text)
         cut = begun.start() if begun else len(text) - text.endswith("\r")
@@ -131,13 +120,13 @@ class LogText:
         return self._shown(text)
 
     def end(self) -> str:
-        """The rest, and the end of whatever colour was on."""
+        """The rest, and the end of the colour."""
         text, self._left = self._left, ""
         return self._shown(text) + ("\x1b[0m" if self._colour else "")
 
     @staticmethod
     def plain(text: str) -> str:
-        """A whole text without its colours; line breaks stay, and what `safe` would spell out is still in it."""
+        """A text without its colours; what `safe` would spell out is still in it."""
         return _COLOUR_SEQUENCE.sub("", text)
 
     def _shown(self, text: str) -> str:
@@ -160,7 +149,7 @@ def count(number: int, noun: str, plural: str = "") -> str:
 
 
 def seconds(value: float) -> str:
-    """A length of time that a person can read: `0.25 s`, `12.3 s`, `5 min 08 s`, `3 h 20 min`."""
+    """A length of time: `0.25 s`, `12.3 s`, `5 min 08 s`, `3 h 20 min`."""
     if value < 10:
         return f"{value:.2f} s"
     if value < 60:
@@ -174,12 +163,12 @@ def seconds(value: float) -> str:
 
 
 def moment(value: datetime | None) -> str:
-    """A time for people, in UTC."""
+    """A time in UTC; "" for None."""
     return value.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%SZ") if value else ""
 
 
 def json_text(value: Any, *, indent: int | None = 2, ascii_only: bool = False) -> str:
-    """JSON in which no character needs to be feared by a terminal: those that `safe` spells out are escaped."""
+    """JSON in which the characters that `safe` spells out are escaped."""
     text = json.dumps(value, indent=indent, ensure_ascii=ascii_only, default=_json_value)
     if ascii_only or text.isprintable():
         return text
@@ -204,10 +193,7 @@ def _json_value(value: object) -> object:
 
 
 class Stream:
-    """One of the two streams. tty: whether a person looks at it. colour: whether it may be coloured.
-
-    needed: where its disk is full the command ends, and does not go on without these lines.
-    """
+    """stdout or stderr. live: a terminal on which a picture can be drawn. needed: a full disk is an error."""
 
     def __init__(self, file: TextIO, environ: Mapping[str, str], *, needed: bool = True) -> None:
         self.file = file
@@ -218,7 +204,7 @@ class Stream:
         self.live = self.tty and not dumb
         encoding = (getattr(file, "encoding", "") or "ascii").lower().replace("-", "")
         self.unicode = encoding.startswith("utf")
-        self.closed = False  # the reader has gone
+        self.closed = False
         self._sink: Callable[[str], None] | None = None
         reconfigure = getattr(file, "reconfigure", None)
         if reconfigure is not None:
@@ -226,28 +212,25 @@ class Stream:
 
     @property
     def width(self) -> int | None:
-        """Columns of the terminal; None for a pipe, whose lines may be of any length."""
+        """Columns of the terminal; None for a pipe."""
         return shutil.get_terminal_size().columns if self.tty else None
 
     def paint(self, text: str, style: Style) -> str:
-        """The text in a style, if this stream has colours."""
+        """The text in a style, where there are colours."""
         return f"\x1b[{_SGR[style]}m{text}\x1b[0m" if self.colour and style and text else text
 
     def line(self, text: str = "") -> None:
-        """One line (or several), flushed for a reader along the way."""
         if self._sink is not None:
             self._sink(text)
         else:
             self.write(text + "\n")
 
     def write(self, text: str) -> None:
-        """Text as it is."""
         with self.writing():
             self.file.write(text)
             self.file.flush()
 
     def write_bytes(self, data: bytes) -> None:
-        """Bytes as they are; only a pipe gets those."""
         with self.writing():
             self.file.flush()
             buffer = getattr(self.file, "buffer", None)
@@ -259,7 +242,7 @@ class Stream:
 
     @contextlib.contextmanager
     def lines_through(self, sink: Callable[[str], None]) -> Iterator[None]:
-        """While something is drawn at the end of this stream, hand lines to what draws it."""
+        """Hand lines to `sink`, which draws at the end of this stream."""
         self._sink = sink
         try:
             yield
@@ -268,7 +251,7 @@ class Stream:
 
     @contextlib.contextmanager
     def writing(self) -> Iterator[None]:
-        """Around each write: a reader that has gone ends it in silence. Raises StorageUnavailable for a full disk."""
+        """Around each write: a reader that has gone is no error. Raises StorageUnavailable for a full disk."""
         try:
             yield
         except BrokenPipeError:
@@ -281,7 +264,7 @@ class Stream:
                 raise unwritable("standard output", error) from error
 
     def hang_up(self) -> None:
-        """The reader has gone: what follows goes nowhere, also what the interpreter flushes at its end."""
+        """Drop what follows, also what the interpreter flushes at its end."""
         self.closed = True
         nowhere = os.open(os.devnull, os.O_WRONLY)
         with contextlib.suppress(OSError, ValueError):  # a file without a descriptor needs none
@@ -289,122 +272,112 @@ class Stream:
         os.close(nowhere)
 
     def state(self, state: str, width: int = 0) -> str:
-        """A state: symbol, word, colour."""
         look = LOOKS.get(state, _NO_LOOK)
         text = f"{look.symbol if self.unicode else look.plain} {safe(state)}"
         return self.paint(text.ljust(width), look.style)
 
     def symbol(self, state: str) -> str:
-        """The symbol of a state, in its colour."""
         look = LOOKS.get(state, _NO_LOOK)
         return self.paint(look.symbol if self.unicode else look.plain, look.style)
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column of a table. flexible: may be cut to the terminal. number: aligned to the right. state: drawn as one."""
+    """A column of a table. cell: the text of an item in it.
+
+    flexible: may be cut to the terminal. number: aligned to the right. state: with the symbol and colour of a state.
+    """
 
     title: str
+    cell: Callable[[Any], str]
     flexible: bool = False
     number: bool = False
     state: bool = False
 
 
 class Output:
-    """Both streams, and whether data is wanted as JSON."""
+    """Both streams. json: whether data is wanted as JSON. lines: and line by line."""
 
     def __init__(
-        self,
-        out: TextIO | None = None,
-        err: TextIO | None = None,
-        environ: Mapping[str, str] | None = None,
+        self, out: TextIO | None = None, err: TextIO | None = None, environ: Mapping[str, str] | None = None
     ) -> None:
         environ = os.environ if environ is None else environ
         self.out = Stream(out or sys.stdout, environ)
         self.err = Stream(err or sys.stderr, environ, needed=False)
         self.json = False
-        self.lines = False  # JSON is wanted line by line
-
-    # --- words ---
+        self.lines = False
 
     def say(self, text: str, style: Style = "") -> None:
-        """A line for people."""
         self.err.line(self.err.paint(safe(text), style))
 
     def hint(self, text: str) -> None:
         """What to do next."""
-        self.err.line(self.err.paint(safe(text), "dim"))
+        self.say(text, "dim")
 
     def warn(self, text: str) -> None:
-        """Something that is not as it should be, and ends nothing."""
         self.err.line(f"{self.err.paint('warning:', 'yellow')} {safe(text)}")
 
     def fail(self, text: str) -> None:
-        """Why it ends here."""
         self.err.line(f"{self.err.paint('error:', 'bold red')} {safe(text)}")
 
-    # --- data ---
-
     def document(self, value: Any) -> None:
-        """One JSON document."""
+        """One JSON document on stdout."""
         self.out.line(json_text(value, ascii_only=not self.out.unicode))
 
     async def document_of(self, head: Mapping[str, Any], name: str, items: AsyncIterable[Any]) -> None:
         """One JSON document whose last member lists very many values, written as they come."""
         ascii_only = not self.out.unicode
-        # An error among the first of them is an error, and no broken document.
         beginning = json_text({**head, name: []}, ascii_only=ascii_only).removesuffix("]\n}")
+        before = f"{beginning}\n"  # written with the first items: an error before them leaves no broken document
         some: list[str] = []
-        written = False
         async for item in items:
             text = json_text(item, ascii_only=ascii_only)
             some.append("    " + text.replace("\n", "\n    "))
             if len(some) == _ITEMS_AT_ONCE:
-                self.out.write((",\n" if written else f"{beginning}\n") + ",\n".join(some))
-                written = True
+                self.out.write(before + ",\n".join(some))
+                before = ",\n"
                 some.clear()
                 if self.out.closed:
                     return
         if some:
-            self.out.write((",\n" if written else f"{beginning}\n") + ",\n".join(some))
-            written = True
-        self.out.line("\n  ]\n}" if written else f"{beginning}]\n}}")
+            self.out.write(before + ",\n".join(some))
+            before = ",\n"
+        self.out.line("\n  ]\n}" if before == ",\n" else f"{beginning}]\n}}")
 
     def json_line(self, value: Any) -> None:
-        """One line of JSON."""
         self.out.line(json_text(value, indent=None, ascii_only=not self.out.unicode))
 
     def data(self, text: str, style: Style = "") -> None:
-        """A line of data."""
+        """A line on stdout."""
         self.out.line(self.out.paint(safe(text), style))
 
     def pairs(self, pairs: Iterable[tuple[str, str]]) -> None:
-        """Names and values, one below the other; those without a value are left out. Values are taken as painted."""
+        """Names and values, one below the other, without those that are empty. Values are printed as they are."""
         kept = [(name, value) for name, value in pairs if value]
         width = max((len(name) for name, _ in kept), default=0)
         for name, value in kept:
             self.out.line(f"{self.out.paint(name.ljust(width), 'dim')}{_GAP}{value}")
 
-    def table(self, columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> None:
-        """A table; on a terminal its flexible columns are cut to what fits, in a pipe nothing is."""
-        self.out.line("\n".join(table_lines(columns, rows, self.out, self.out.width)))
+    def table(self, items: Iterable[Any], columns: Sequence[Column]) -> None:
+        """A line for each item; on a terminal flexible columns are cut to what fits, in a pipe nothing is."""
+        self.out.line("\n".join(table_lines(items, columns, self.out, self.out.width)))
 
 
-def table_lines(columns: Sequence[Column], rows: Sequence[Sequence[str]], out: Stream, width: int | None) -> list[str]:
+def table_lines(items: Iterable[Any], columns: Sequence[Column], out: Stream, width: int | None) -> list[str]:
     """A table as lines, the titles first. width: what fits, None for any length."""
-    cells = [[safe(cell) for cell in row] for row in rows]
-    shown = [
-        [
-            f"{(look.symbol if out.unicode else look.plain)} {cell}"
-            if column.state and (look := LOOKS.get(cell, _NO_LOOK))
-            else cell
-            for column, cell in zip(columns, row, strict=True)
-        ]
-        for row in cells
-    ]
+    rows: list[list[tuple[str, Style]]] = []  # text and style of each cell
+    for item in items:
+        row: list[tuple[str, Style]] = []
+        for column in columns:
+            text = safe(column.cell(item))
+            look = LOOKS.get(text, _NO_LOOK)
+            if column.state:
+                row.append((f"{look.symbol if out.unicode else look.plain} {text}", look.style))
+            else:
+                row.append((text, ""))
+        rows.append(row)
     widths = [
-        max(len(column.title), max((cell_width(row[index]) for row in shown), default=0))
-        for index, column in enumerate(columns)
+        max([len(column.title), *(cell_width(row[index][0]) for row in rows)]) for index, column in enumerate(columns)
     ]
     if width is not None:
         widths = _squeezed(columns, widths, width)
@@ -413,17 +386,15 @@ def table_lines(columns: Sequence[Column], rows: Sequence[Sequence[str]], out: S
         for column, width in zip(columns, widths, strict=True)
     )
     lines = [out.paint(title.rstrip(), "bold")]
-    for raw, row in zip(cells, shown, strict=True):
-        parts = []
-        for column, word, cell, width in zip(columns, raw, row, widths, strict=True):
-            text = fitted(cell, width, right=column.number)
-            parts.append(out.paint(text, LOOKS.get(word, _NO_LOOK).style) if column.state else text)
+    for row in rows:
+        cells = zip(columns, row, widths, strict=True)
+        parts = [out.paint(fitted(text, width, right=column.number), style) for column, (text, style), width in cells]
         lines.append(_GAP.join(parts).rstrip())
     return lines
 
 
 def cell_width(text: str) -> int:
-    """Columns that a text takes on a terminal."""
+    """In columns of a terminal."""
     if text.isascii():
         return len(text)
     return sum(_char_width(char) for char in text)
@@ -453,7 +424,7 @@ def fitted(text: str, width: int, *, right: bool = False) -> str:
 
 
 def _squeezed(columns: Sequence[Column], widths: Sequence[int], room: int) -> list[int]:
-    """Widths that fit the terminal, as far as flexible columns can give: the widest gives first."""
+    """Widths that fit the terminal, as far as flexible columns can be cut: the widest first."""
     made = list(widths)
     excess = sum(made) + len(_GAP) * (len(made) - 1) - room
     flexible = [index for index, column in enumerate(columns) if column.flexible]

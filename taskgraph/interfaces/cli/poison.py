@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from taskgraph.interfaces import views
-from taskgraph.interfaces.cli.common import Session, examples, with_session
+from taskgraph.interfaces.cli.common import Session, command
 from taskgraph.interfaces.cli.output import count, moment, safe
 from taskgraph.model.errors import InvalidInput
 
@@ -19,15 +19,13 @@ _SHOWN: Final = 100
 _BODY_CHARS_SHOWN: Final = 120
 
 
-@with_session
-def poison_list(
+@command("taskgraph poison list", "taskgraph poison list --limit 1000 --json")
+def list_(
     session: Session,
     limit: Annotated[
         int, typer.Option("--limit", min=1, metavar="N", help="Show so many at most, in the order of their keys.")
     ] = _SHOWN,
-    after: Annotated[
-        str, typer.Option("--after", metavar="KEY", help="Go on behind this key.", show_default=False)
-    ] = "",
+    after: Annotated[str, typer.Option("--after", metavar="KEY", help="Go on behind this key.")] = "",
 ) -> None:
     """List messages that could not be handled and were set aside."""
 
@@ -59,23 +57,21 @@ def _print_poison(session: Session, one: "PoisonMessage") -> None:
     out.line(f"  {out.paint('body', 'dim')}    {safe(body)}")
 
 
-@with_session
-def poison_replay(
+@command("taskgraph poison replay --all", "taskgraph poison replay taskgraph-events:4711")
+def replay(
     session: Session,
-    key: Annotated[
-        str | None, typer.Argument(metavar="KEY", help="The key of a message, from the list.", show_default=False)
-    ] = None,
+    key: Annotated[str | None, typer.Argument(metavar="KEY", help="The key of a message, from the list.")] = None,
     everything: Annotated[bool, typer.Option("--all", help="Replay every message that is set aside.")] = False,
 ) -> None:
     """Put messages back on their queue, once what kept them from being handled is mended."""
     if (key is None) != everything:
         raise InvalidInput("name the KEY of one message, or say --all")
 
-    async def replay(app: "App") -> "list[PoisonMessage]":
+    async def replayed(app: "App") -> "list[PoisonMessage]":
         keys = [each.key for each in await app.poison.list()] if key is None else [key]
         return [await app.poison.replay(each) for each in keys]
 
-    found = session.open(replay)
+    found = session.open(replayed)
     output = session.output
     if session.output.json:
         output.document(views.replayed(found))
@@ -83,7 +79,3 @@ def poison_replay(
     for each in found:
         output.data(each.key)
     output.say(f"{count(len(found), 'message')} put back")
-
-
-POISON_LIST_EXAMPLES = examples("taskgraph poison list", "taskgraph poison list --limit 1000 --json")
-POISON_REPLAY_EXAMPLES = examples("taskgraph poison replay --all", "taskgraph poison replay taskgraph-events:4711")

@@ -1,8 +1,6 @@
-"""How far a graph is, from its journal, and how that is shown while it goes on.
+"""How far a graph is, from its journal, and how that is shown: a live picture, lines now and then, or JSON lines.
 
-What this room is for: adding up events as they come (never the rows of all tasks), knowing what runs in this process,
-and drawing both: a live picture on a terminal, a line now and then elsewhere, JSON lines for programs. It never changes
-anything, and a store that does not answer for a moment is no matter of the picture.
+Events are added up as they come; the rows of the tasks are never read.
 """
 
 import asyncio
@@ -15,7 +13,7 @@ from taskgraph.interfaces import views
 from taskgraph.interfaces.cli.output import Output, Stream, count, fitted, safe, seconds
 from taskgraph.model.columns import texts
 from taskgraph.model.errors import StorageUnavailable
-from taskgraph.model.states import GRAPH_ENDED, PAUSED, GraphState, TaskState
+from taskgraph.model.states import PAUSED, TaskState
 
 if TYPE_CHECKING:
     from taskgraph.interfaces.app import App
@@ -29,7 +27,7 @@ _POLL_SHARE: Final = 20  # reading the journal takes at most one part in so many
 _DRAW_SECONDS: Final = 0.2
 _LINE_SECONDS: Final = 1.0
 _RUNNING_SHOWN_MAX: Final = 8
-_NOTICES_MAX: Final = 100  # failures told one by one; the rest is counted
+_NOTICES_MAX: Final = 100  # failures printed one by one; the rest is counted
 
 
 # --- adding up -------------------------------------------------------------------------------------------------
@@ -48,10 +46,7 @@ class Failure:
 
 @dataclass(slots=True)
 class Tally:
-    """What the journal of one graph adds up to. sequence: of the last event row that was taken.
-
-    held: what of the graph is paused, as the column of its row says.
-    """
+    """The sum of the journal of one graph. sequence: of the last event row in it. held: as on the graph's row."""
 
     graph_id: str
     sequence: int = 0
@@ -67,7 +62,7 @@ class Tally:
     held: tuple[str, ...] = ()
 
     def take(self, events: "Iterable[Event]") -> None:
-        """Add events, which come in order and never twice."""
+        """Add events, in order and each once."""
         for event in events:
             self.sequence = event.sequence
             task_id = str(event.fields.get("task", ""))
@@ -88,7 +83,7 @@ class Tally:
                     match event.fields.get("because"):
                         case "lost":
                             self.retries += 1
-                        case "handed-back":  # which spends nothing
+                        case "handed-back":  # spends no retry
                             self.hand_backs += 1
                         case _:
                             self.reruns += 1
@@ -96,11 +91,11 @@ class Tally:
                     pass  # what happens to the graph stands on its row
 
     def failed(self, state: TaskState) -> int:
-        """How many tasks stand in this state, failed or exception."""
+        """The number of tasks in this state, failed or exception."""
         return sum(failure.state == state for failure in self.failures.values())
 
     def counts(self, running: int | None = None) -> dict[str, int]:
-        """Tasks by what the journal knows of them; `running` too, where that is known."""
+        """Tasks by state; what is not in the journal waits."""
         made = {
             "completed": self.completed,
             "failed": self.failed(TaskState.FAILED),
@@ -117,7 +112,6 @@ class Tally:
 
 
 def failure_of(event: "Event") -> Failure:
-    """The failure that an event tells."""
     fields = event.fields
     run = fields.get("run", 0)
     return Failure(
@@ -139,7 +133,7 @@ class Running:
 
 @dataclass(frozen=True, slots=True)
 class Here:
-    """What runs in this process, seen from one graph. others: number of tasks of other graphs."""
+    """What runs in this process of one graph. others: number of tasks of other graphs."""
 
     running: Sequence[Running] = ()
     others: int = 0
@@ -147,23 +141,21 @@ class Here:
 
 @dataclass(slots=True)
 class Board:
-    """What runs in this process now, by (graph, task, run): a worker takes what is ready, whatever graph it is of."""
+    """What runs in this process now, by (graph, task, run), of all graphs."""
 
     clock: "Clock"
     running: dict[tuple[str, str, int], Running] = field(default_factory=dict)
 
     def of(self, graph_id: str) -> "Here":
-        """What runs, seen from one graph."""
         own = [one for (graph, _, _), one in self.running.items() if graph == graph_id]
         return Here(own, len(self.running) - len(own))
 
     def watched(self, executor: "Executor") -> "Executor":
-        """An executor that writes on this board what it runs."""
         return _Watched(executor, self)
 
 
 class _Watched:
-    """An executor whose runs are seen."""
+    """An executor whose runs stand on a board."""
 
     def __init__(self, inner: "Executor", board: Board) -> None:
         self._inner = inner
@@ -193,38 +185,37 @@ class _Watched:
 
 
 class Display(Protocol):
-    """Something that shows how far a graph is."""
+    """Shows how far a graph is."""
 
     def events(self, events: "Sequence[Event]") -> None:
-        """New facts, in order."""
+        """Show new events, in order."""
 
     def draw(self, tally: Tally, here: Here | None) -> None:
-        """Show it as it is now. here: None where it is unknown what runs."""
+        """Show the state of now. here: None where it is unknown what runs."""
 
     def close(self) -> None:
-        """Leave the place to others. Idempotent."""
+        """Idempotent."""
 
 
-class _Notices:
-    """Failures, told as they come."""
+class _Failures:
+    """Prints failures as they come."""
 
     def __init__(self, output: Output) -> None:
-        self._output = output
-        self._told = 0
+        self._err = output.err
+        self._number = 0
 
-    def tell(self, events: "Sequence[Event]") -> None:
-        err = self._output.err
+    def events(self, events: "Sequence[Event]") -> None:
         for event in events:
             if event.kind not in ("task-failed", "task-exception"):
                 continue
-            self._told += 1
-            if self._told > _NOTICES_MAX:
+            self._number += 1
+            if self._number > _NOTICES_MAX:
                 continue
             failure = failure_of(event)
             reason = f": {safe(failure.reason)}" if failure.reason else ""
-            err.line(f"{err.state(failure.state)}  {safe(failure.label)} (run {failure.run}){reason}")
-            if self._told == _NOTICES_MAX:
-                err.line("further failures are counted, and not listed here")
+            self._err.line(f"{self._err.state(failure.state)}  {safe(failure.label)} (run {failure.run}){reason}")
+            if self._number == _NOTICES_MAX:
+                self._err.line("further failures are counted, and not listed here")
 
 
 def counts_line(stream: Stream, tally: Tally, here: Here | None = None) -> str:
@@ -247,24 +238,18 @@ def counts_line(stream: Stream, tally: Tally, here: Here | None = None) -> str:
     return ", ".join(parts)
 
 
-class PlainDisplay:
+class PlainDisplay(_Failures):
     """A line when something has changed, at most one each second; every failure at once."""
 
     def __init__(self, output: Output, clock: "Clock") -> None:
-        self._err = output.err
+        super().__init__(output)
         self._clock = clock
         self._began = clock.monotonic()
-        self._notices = _Notices(output)
         self._last: tuple[object, ...] = ()
         self._last_line = -_LINE_SECONDS
         self._latest: tuple[Tally, Here | None] | None = None
 
-    def events(self, events: "Sequence[Event]") -> None:
-        """See Display."""
-        self._notices.tell(events)
-
     def draw(self, tally: Tally, here: Here | None) -> None:
-        """See Display."""
         self._latest = (tally, here)
         now = self._clock.monotonic()
         if now - self._last_line >= _LINE_SECONDS:
@@ -281,14 +266,13 @@ class PlainDisplay:
             tally.held,
             others,
             *tally.counts().values(),
-        )  # what runs changes too often to be told alone
+        )  # not `running`, which always changes
         if seen == self._last:
             return
         self._last, self._last_line = seen, now
         self._err.line(f"{now - self._began:6.1f} s  {tally.state}: {counts_line(self._err, tally, here)}")
 
     def close(self) -> None:
-        """See Display."""
         self._line(self._clock.monotonic())
         self._latest = None
 
@@ -304,13 +288,11 @@ class JsonDisplay:
         self._latest: Tally | None = None
 
     def events(self, events: "Sequence[Event]") -> None:
-        """See Display."""
         for event in events:
             if event.kind in ("task-failed", "task-exception"):
                 self._output.json_line(views.failure_line(event))
 
     def draw(self, tally: Tally, here: Here | None) -> None:
-        """See Display."""
         self._latest = tally
         if self._clock.monotonic() - self._last_line >= _LINE_SECONDS:
             self._line()
@@ -326,41 +308,34 @@ class JsonDisplay:
         self._output.json_line(views.at_time(snapshot, self._clock.now()))
 
     def close(self) -> None:
-        """See Display."""
         self._line()
         self._latest = None
 
 
-class LiveDisplay:
+class LiveDisplay(_Failures):
     """A picture at the end of a terminal: bar, counts, what runs; failures stay above it."""
 
     def __init__(self, output: Output, clock: "Clock") -> None:
         from rich.console import Console
         from rich.live import Live
-        from rich.text import Text
 
-        self._output = output
-        self._err = output.err
+        super().__init__(output)
         self._clock = clock
         self._began = clock.monotonic()
-        self._notices = _Notices(output)
         self._console = Console(file=self._err.file, force_terminal=True, highlight=False, markup=False, emoji=False)
         self._live = Live(console=self._console, auto_refresh=False, transient=True, redirect_stdout=False)
-        self._text = Text
         self._stack = contextlib.ExitStack()
         self._stack.enter_context(self._live)
         self._stack.enter_context(self._err.lines_through(self._print))
 
     def _print(self, line: str) -> None:
-        self._console.print(self._text.from_ansi(line), soft_wrap=True)
+        from rich.text import Text
 
-    def events(self, events: "Sequence[Event]") -> None:
-        """See Display."""
-        self._notices.tell(events)
+        self._console.print(Text.from_ansi(line), soft_wrap=True)
 
     def draw(self, tally: Tally, here: Here | None) -> None:
-        """See Display."""
         from rich.console import Group
+        from rich.text import Text
 
         now = self._clock.monotonic()
         width = max(20, self._console.width - 1)
@@ -374,7 +349,7 @@ class LiveDisplay:
             lines.append(f"  {self._err.symbol(TaskState.RUNNING)} {label}{self._err.paint(length, 'dim')}")
         if len(shown) > _RUNNING_SHOWN_MAX:
             lines.append(self._err.paint(f"    … and {len(shown) - _RUNNING_SHOWN_MAX:,} more", "dim"))
-        texts = [self._text.from_ansi(line, no_wrap=True, overflow="ellipsis") for line in lines]
+        texts = [Text.from_ansi(line, no_wrap=True, overflow="ellipsis") for line in lines]
         self._live.update(Group(*texts), refresh=True)
 
     def _bar(self, tally: Tally, width: int) -> str:
@@ -389,12 +364,11 @@ class LiveDisplay:
         return f"  {bar}{self._err.paint(empty * (room - done - bad), 'dim')} {int(share * 100):3d} %"
 
     def close(self) -> None:
-        """See Display."""
         self._stack.close()
 
 
 def display_for(output: Output, clock: "Clock", *, json_lines: bool = False) -> Display:
-    """The display that suits the streams. json_lines: whether progress is data here."""
+    """json_lines: whether progress is printed as JSON lines, where JSON is wanted."""
     if json_lines and output.json:
         return JsonDisplay(output, clock)
     return LiveDisplay(output, clock) if output.err.live else PlainDisplay(output, clock)
@@ -412,18 +386,17 @@ class Follower:
         self, app: "App", graph_id: str, display: Display, what_runs: WhatRuns = lambda: None, *, fresh: bool = False
     ) -> None:
         self.tally = Tally(graph_id)
-        self._history = not fresh  # what had happened before is counted, and is no news
-        self.extended = False  # since the last look
+        self._history = not fresh  # what happened before is counted, and not displayed
+        self.extended = False  # since it was reset
         self._app = app
         self._display = display
         self._what_runs = what_runs
 
     async def poll(self) -> None:
-        """Read what has come since the last time. Raises NotFound, StorageUnavailable."""
+        """Read what is new in the journal. Raises NotFound, StorageUnavailable."""
         tally = self.tally
+        # The graph row is read first, so the journal is never behind it.
         row = await self._app.queries.graph_row(tally.graph_id)
-        # The graph row is read first, so the journal is never behind what the row says. Of the journal only those rows
-        # are read that were not there the last time.
         async with contextlib.aclosing(self._app.queries.journal(tally.graph_id, since=tally.sequence)) as rows:
             async for events in rows:
                 tally.take(events)
@@ -437,7 +410,6 @@ class Follower:
         tally.held = tuple(texts(row.columns, "held"))
 
     def draw(self) -> None:
-        """Show it."""
         self._display.draw(self.tally, self._what_runs())
 
     async def follow(self) -> None:
@@ -447,34 +419,27 @@ class Follower:
         while True:
             began = clock.monotonic()
             if began >= next_poll:
-                with contextlib.suppress(StorageUnavailable):  # the work on the store says so, and decides
+                with contextlib.suppress(StorageUnavailable):  # an error of the work beside this
                     await self.poll()
                 took = clock.monotonic() - began
                 next_poll = clock.monotonic() + min(max(took * _POLL_SHARE, _POLL_SECONDS_MIN), _POLL_SECONDS_MAX)
             self.draw()
             await asyncio.sleep(_DRAW_SECONDS)
 
-    async def last(self) -> None:
-        """The last look: everything is in the tally, and the display has shown it."""
-        await self.poll()
-        self.draw()
-
 
 @contextlib.asynccontextmanager
 async def following(
     app: "App", graph_id: str, display: Display, what_runs: WhatRuns = lambda: None, *, fresh: bool = False
 ) -> AsyncIterator[Follower]:
-    """Follow a graph beside the body; the display is closed at the end, when the last look has been taken.
-
-    fresh: the graph has no history yet, so every failure is news.
-    """
+    """Follow a graph beside the body, and poll once more at its end. fresh: display the first failures, too."""
     follower = Follower(app, graph_id, display, what_runs, fresh=fresh)
     task = asyncio.create_task(follower.follow())
     try:
         yield follower
         task.cancel()
         await asyncio.wait((task,))
-        await follower.last()
+        await follower.poll()
+        follower.draw()
     finally:
         task.cancel()
         await asyncio.wait((task,))
@@ -484,32 +449,21 @@ async def following(
 
 
 def submitting(output: Output, clock: "Clock") -> contextlib.AbstractContextManager[Callable[[int, int | None], None]]:
-    """Shows how many rows of a submission are written, if that takes long enough to be seen."""
+    """Show how many rows of a submission are written."""
 
-    def told(written: int, total: int | None) -> str:
+    def words(written: int, total: int | None) -> str:
         return f"submitting: {written:,} of {count(total or 0, 'row')} written"
 
-    return counting(output, clock, "submitting", told)
-
-
-def reading(
-    output: Output, clock: "Clock", unit: str
-) -> contextlib.AbstractContextManager[Callable[[int, int | None], None]]:
-    """Shows how many rows or graphs have been looked at, if that takes long enough to be seen."""
-
-    def told(done: int, total: int | None) -> str:
-        return f"looked at {done:,}{f' of {total:,}' if total is not None else ''} {unit}s"
-
-    return counting(output, clock, f"looking at {unit}s", told)
+    return counting(output, clock, "submitting", words)
 
 
 @contextlib.contextmanager
 def counting(
-    output: Output, clock: "Clock", title: str, told: Callable[[int, int | None], str]
+    output: Output, clock: "Clock", title: str, words: Callable[[int, int | None], str]
 ) -> Iterator[Callable[[int, int | None], None]]:
-    """Shows how far something has come (done, and of how many if that is known), if it takes long enough to be seen.
+    """Show how far something has come (done, and of how many if that is known), if it takes long enough to be seen.
 
-    A bar with this title on a terminal that can show one; elsewhere a line now and then, in the words of `told`.
+    A bar with this title on a terminal that can show one; elsewhere a line now and then, made by `words`.
     """
     began = clock.monotonic()
     if output.err.live:
@@ -544,21 +498,11 @@ def counting(
         return
     last = began
 
-    def tell(done: int, total: int | None) -> None:
+    def say(done: int, total: int | None) -> None:
         nonlocal last
         now = clock.monotonic()
         if now - last >= _LINE_SECONDS:
             last = now
-            output.say(f"{now - began:6.1f} s  {told(done, total)}")
+            output.say(f"{now - began:6.1f} s  {words(done, total)}")
 
-    yield tell
-
-
-def is_success(tally: Tally) -> bool:
-    """Whether a graph that ended like this did what it should. One that goes on after failures may finish with some."""
-    return tally.state == GraphState.FINISHED and not tally.failures
-
-
-def has_ended(state: GraphState | str) -> bool:
-    """Whether nothing can ever happen to a graph in this state."""
-    return state in GRAPH_ENDED
+    yield say

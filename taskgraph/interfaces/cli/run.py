@@ -1,8 +1,4 @@
-"""The command `run`: submit a graph, and handle and work on it in one process until it ends.
-
-What this room is for: putting a submission, a worker and the loops together, with progress on stderr, and ending with
-what became of it. It never writes a row by itself (D16) and never decides about tasks.
-"""
+"""The command `run`: submit a graph, and handle and work on it in one process until it ends."""
 
 import contextlib
 import logging
@@ -17,26 +13,25 @@ import typer
 from taskgraph.interfaces.cli import failures
 from taskgraph.interfaces.cli.common import (
     STDIN,
-    PassOption,
     Session,
-    WithStoreOption,
     check_graph_id,
-    examples,
+    command,
     look_for_warnings,
     read_graph,
-    with_session,
 )
 from taskgraph.interfaces.cli.options import (
     ExecutorOption,
     HostOption,
     IdOption,
     ParamOption,
+    PassOption,
     PriorityOption,
     PythonOption,
     SlotsOption,
     StrictOption,
     TargetOption,
     TimeScaleOption,
+    WithStoreOption,
     WorkerLabelOption,
 )
 from taskgraph.interfaces.cli.outcome import finish
@@ -46,14 +41,13 @@ from taskgraph.interfaces.cli.progress import (
     counts_line,
     display_for,
     following,
-    has_ended,
 )
-from taskgraph.interfaces.cli.served import Serves, default_slots, make_executors, serves
+from taskgraph.interfaces.cli.serve import Serves, default_slots, make_executors, serves
 from taskgraph.interfaces.cli.signals import minding_signals
 from taskgraph.interfaces.cli.submit import submit_document
 from taskgraph.model.errors import InvalidInput, Refused, StorageUnavailable
 from taskgraph.model.secrecy import Handed, read_handed, withdraw
-from taskgraph.model.states import GraphState
+from taskgraph.model.states import GRAPH_ENDED, GraphState
 
 if TYPE_CHECKING:
     from taskgraph.documents.nodes import GraphDocument
@@ -80,7 +74,14 @@ class _Order:
     every: bool = False
 
 
-@with_session
+@command(
+    "taskgraph run graph.json",
+    "taskgraph run graph.json --id nightly-2026-08-01 --slots 4",
+    "taskgraph run --id nightly-2026-08-01",
+    'taskgraph run release.json --param version=1.4 --param regions:=\'["eu", "us"]\'',
+    "taskgraph run graph.json --executor sleep --time-scale 0.001",
+    "taskgraph run graph.json --all",
+)
 def run(
     session: Session,
     file: Annotated[
@@ -88,7 +89,6 @@ def run(
         typer.Argument(
             metavar="FILE",
             help="The graph as JSON; - for standard input. May be left out when --id names a graph that exists.",
-            show_default=False,
         ),
     ] = None,
     graph_id: IdOption = None,
@@ -106,11 +106,9 @@ def run(
     with_store: WithStoreOption = False,
     every: Annotated[
         bool,
-        typer.Option(
-            "--all", help="Work on all other graphs of the store, too, until this one ends.", show_default=False
-        ),
+        typer.Option("--all", help="Work on all other graphs of the store, too, until this one ends."),
     ] = False,
-) -> None:
+) -> int:
     """Submit a graph, and handle and work on it in this process until it ends.
 
     The tasks of this graph alone run here. Whatever happens to this process, the same command
@@ -140,21 +138,11 @@ def run(
         look_for_warnings(session, document, name, strict=strict)
     slots = slots or default_slots()
     order = _Order(file, graph_id, document, executors, board, served, slots, param or (), handed, every)
-    raise typer.Exit(session.open(lambda app: _run(app, session, order), measured=True))
-
-
-RUN_EXAMPLES = examples(
-    "taskgraph run graph.json",
-    "taskgraph run graph.json --id nightly-2026-08-01 --slots 4",
-    "taskgraph run --id nightly-2026-08-01",
-    'taskgraph run release.json --param version=1.4 --param regions:=\'["eu", "us"]\'',
-    "taskgraph run graph.json --executor sleep --time-scale 0.001",
-    "taskgraph run graph.json --all",
-)
+    return session.open(lambda app: _run(app, session, order), measured=True)
 
 
 def check_runnable(document: "GraphDocument", source: str, executors: "Executors", served: Serves) -> None:
-    """Raise InvalidGraph, with the place of every task that this process could not run: nothing is written then."""
+    """Raise InvalidGraph, with the place of every task that this process could not run."""
     from taskgraph.interfaces.operations.checks import CannotRun, check_all_can_run
     from taskgraph.model.placement import labels_of, target_of
 
@@ -198,7 +186,7 @@ async def _run(app: "App", session: Session, order: _Order) -> int:
         if signals == 1:
             output.say("handing unfinished tasks back …")
         else:
-            logging.getLogger("asyncio").setLevel(logging.CRITICAL)  # what is cut short now has nothing to tell
+            logging.getLogger("asyncio").setLevel(logging.CRITICAL)  # errors of what is cut short now
 
     fresh = False
     async with minding_signals(on_signal) as stop, contextlib.AsyncExitStack() as stack:
@@ -245,27 +233,27 @@ async def _run(app: "App", session: Session, order: _Order) -> int:
             except StorageUnavailable:
                 output.hint(f"when the store is back, go on with: {resume}")
                 raise
-    if stop.asked and not has_ended(state):
+    if stop.asked and state not in GRAPH_ENDED:
         summary = counts_line(output.err, follower.tally)
         raise failures.Interrupted(f"interrupted: {summary}; go on with: {resume}")
     seconds_taken = app.clock.monotonic() - began
     if outlets is not None:
         rest = await deliver_rest(app, graph_id, stop.event, outlets)
         if rest.waiting or rest.given_up:
-            output.warn("not everybody has been told of this graph: the rest goes out while taskgraph serve runs")
+            output.warn("not all notices of this graph are delivered: the rest goes out while taskgraph serve runs")
             output.hint(f"         see: taskgraph notices {graph_id}{session.store_words}")
     return await finish(app, session, follower.tally, seconds_taken=seconds_taken)
 
 
 def targets_in(document: "GraphDocument") -> list[str]:
-    """Every target that a task of the document goes to, the default one first."""
+    """The targets of the tasks of a document, the default one first."""
     from taskgraph.model.placement import target_of
 
     return _default_first({target_of(node.task) for node in document.tasks.values()})
 
 
 async def targets_of(app: "App", graph_id: str) -> list[str]:
-    """Every target that a task of the graph goes to, the default one first."""
+    """The targets of the tasks of a graph, the default one first."""
     return _default_first(await app.queries.targets(graph_id))
 
 

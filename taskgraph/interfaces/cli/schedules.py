@@ -1,8 +1,4 @@
-"""The commands `schedule …`: graphs that are submitted by the clock.
-
-What this room is for: reading times and lengths of time as people write them, asking `Schedules`, and putting the
-answers into lines or JSON. It never decides when anything fires.
-"""
+"""The commands `schedule …`: graphs that are submitted by the clock."""
 
 import re
 from collections.abc import Sequence
@@ -12,48 +8,37 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from taskgraph.interfaces import views
-from taskgraph.interfaces.cli.common import Session, examples, look_for_warnings, read_graph, with_session
-from taskgraph.interfaces.cli.options import ParamOption, StrictOption
+from taskgraph.interfaces.cli.common import Session, command, read_checked
+from taskgraph.interfaces.cli.options import GraphFileArgument, ParamOption, StrictOption
 from taskgraph.interfaces.cli.output import Column, count, moment, safe, seconds
 from taskgraph.model import limits
 from taskgraph.model.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from taskgraph.documents.nodes import GraphDocument
     from taskgraph.documents.recurrence import Times
     from taskgraph.engine.schedules import ScheduleDetail
     from taskgraph.interfaces.app import App
-    from taskgraph.protocol.schedule_rules import Schedule
+    from taskgraph.protocol.schedule_rules import Run, Schedule
 
 _LENGTH: Final = re.compile(r"(\d{1,9})([smhd])")
 _UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 
-NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="The name of the schedule.", show_default=False)]
-OneArgument = Annotated[
-    str | None, typer.Argument(metavar="[NAME]", help="The name of the schedule.", show_default=False)
-]
+NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="The name of the schedule.")]
+OneArgument = Annotated[str | None, typer.Argument(metavar="[NAME]", help="The name of the schedule.")]
 AllOption = Annotated[bool, typer.Option("--all", help="Instead of a name: every schedule of the store.")]
 CronOption = Annotated[
     str | None,
     typer.Option(
-        "--cron",
-        metavar="CRON",
-        help="Fire by cron: minute, hour, day, month, weekday, such as '30 2 * * 1-5'.",
-        show_default=False,
+        "--cron", metavar="CRON", help="Fire by cron: minute, hour, day, month, weekday, such as '30 2 * * 1-5'."
     ),
 ]
 TimezoneOption = Annotated[
     str | None,
-    typer.Option(
-        "--timezone",
-        metavar="ZONE",
-        help="The time zone of --cron, such as Europe/Berlin; UTC otherwise.",
-        show_default=False,
-    ),
+    typer.Option("--timezone", metavar="ZONE", help="The time zone of --cron, such as Europe/Berlin; UTC otherwise."),
 ]
 EveryOption = Annotated[
     str | None,
-    typer.Option("--every", metavar="TIME", help="Fire again and again: 30s, 5m, 12h, 7d.", show_default=False),
+    typer.Option("--every", metavar="TIME", help="Fire again and again: 30s, 5m, 12h, 7d."),
 ]
 AnchorOption = Annotated[
     str | None,
@@ -61,14 +46,11 @@ AnchorOption = Annotated[
         "--anchor",
         metavar="TIME",
         help="Count --every from this time on, such as 2026-01-01T06:00+01:00; from now otherwise.",
-        show_default=False,
     ),
 ]
 AtOption = Annotated[
     str | None,
-    typer.Option(
-        "--at", metavar="TIME", help="Fire once, at a time such as 2026-12-24T18:00+01:00.", show_default=False
-    ),
+    typer.Option("--at", metavar="TIME", help="Fire once, at a time such as 2026-12-24T18:00+01:00."),
 ]
 CatchUpOption = Annotated[
     str | None,
@@ -76,8 +58,7 @@ CatchUpOption = Annotated[
         "--catch-up",
         metavar="none|last|all",
         help=f"What becomes of fires that come up more than {limits.SCHEDULE_LATE_SECONDS / 60:g} minutes late, as "
-        "nobody looked: none of them fires, the last one, or each in order. Otherwise last.",
-        show_default=False,
+        "no process ran: none of them fires, the last one, or each in order. Otherwise last.",
     ),
 ]
 OverlapOption = Annotated[
@@ -87,7 +68,6 @@ OverlapOption = Annotated[
         metavar="skip|queue|cancel|allow",
         help="What becomes of a fire while the graph of an earlier one is not over: it is left out, it waits, it waits "
         "and that graph is cancelled, or it fires. Otherwise skip.",
-        show_default=False,
     ),
 ]
 KeepOption = Annotated[
@@ -98,18 +78,20 @@ KeepOption = Annotated[
         max=limits.SCHEDULE_WAITING_MAX,
         metavar="N",
         help=f"With --overlap queue: at most so many fires wait. Otherwise {limits.SCHEDULE_FIRES_MAX}.",
-        show_default=False,
     ),
 ]
 
 
-@with_session
+@command(
+    "taskgraph schedule create nightly graph.json --cron '30 2 * * *' --timezone Europe/Berlin",
+    "taskgraph schedule create poll poll.json --every 5m --overlap skip --catch-up none",
+    "taskgraph schedule create launch launch.json --at 2026-12-24T18:00+01:00 --param version=1.4",
+    "taskgraph schedule create billing bill.json --cron '0 6 1 * *' --catch-up all --overlap queue",
+)
 def create(
     session: Session,
     name: NameArgument,
-    file: Annotated[
-        str, typer.Argument(metavar="FILE", help="The graph as JSON; - for standard input.", show_default=False)
-    ],
+    file: GraphFileArgument,
     cron: CronOption = None,
     timezone: TimezoneOption = None,
     every: EveryOption = None,
@@ -130,7 +112,7 @@ def create(
     """
     times = _times(cron, timezone, every, anchor, at)
     times.over()  # what cannot be is said before anything is read
-    document = _graph(session, file, param, strict)
+    document = read_checked(session, file, param, strict=strict)
 
     async def created(app: "App") -> "tuple[Schedule, str]":
         from taskgraph.interfaces.operations.schedules import checked_rules
@@ -142,21 +124,15 @@ def create(
     _print_changed(session, schedule, str(outcome))
 
 
-CREATE_EXAMPLES = examples(
-    "taskgraph schedule create nightly graph.json --cron '30 2 * * *' --timezone Europe/Berlin",
-    "taskgraph schedule create poll poll.json --every 5m --overlap skip --catch-up none",
-    "taskgraph schedule create launch launch.json --at 2026-12-24T18:00+01:00 --param version=1.4",
-    "taskgraph schedule create billing bill.json --cron '0 6 1 * *' --catch-up all --overlap queue",
+@command(
+    "taskgraph schedule update nightly graph.json",
+    "taskgraph schedule update nightly --cron '0 4 * * *'",
+    "taskgraph schedule update nightly --timezone Europe/Berlin",
 )
-
-
-@with_session
 def update(
     session: Session,
     name: NameArgument,
-    file: Annotated[
-        str | None, typer.Argument(metavar="[FILE]", help="Another graph; - for standard input.", show_default=False)
-    ] = None,
+    file: Annotated[str | None, typer.Argument(metavar="[FILE]", help="Another graph; - for standard input.")] = None,
     cron: CronOption = None,
     timezone: TimezoneOption = None,
     every: EveryOption = None,
@@ -177,7 +153,7 @@ def update(
     times = _times(cron, timezone, every, anchor, at)
     if file is None and param:
         raise InvalidInput("--param goes with a FILE: the graph that a schedule has was given its values with it")
-    document = None if file is None else _graph(session, file, param, strict)
+    document = None if file is None else read_checked(session, file, param, strict=strict)
 
     async def updated(app: "App") -> "Schedule":
         from taskgraph.interfaces.operations.schedules import checked_rules
@@ -188,19 +164,8 @@ def update(
     _print_changed(session, session.open(updated, measured=True), "updated")
 
 
-UPDATE_EXAMPLES = examples(
-    "taskgraph schedule update nightly graph.json",
-    "taskgraph schedule update nightly --cron '0 4 * * *'",
-    "taskgraph schedule update nightly --timezone Europe/Berlin",
-)
-
-
-@with_session
-def activate(
-    session: Session,
-    name: OneArgument = None,
-    every_one: AllOption = False,
-) -> None:
+@command("taskgraph schedule activate nightly", "taskgraph schedule activate --all")
+def activate(session: Session, name: OneArgument = None, every_one: AllOption = False) -> None:
     """Let a schedule fire again, or all of them.
 
     What would have fired meanwhile fires only as the schedule's catch-up says: with none, nothing of it does. --all
@@ -209,15 +174,8 @@ def activate(
     _switch(session, name, every_one, active=True)
 
 
-ACTIVATE_EXAMPLES = examples("taskgraph schedule activate nightly", "taskgraph schedule activate --all")
-
-
-@with_session
-def deactivate(
-    session: Session,
-    name: OneArgument = None,
-    every_one: AllOption = False,
-) -> None:
+@command("taskgraph schedule deactivate nightly", "taskgraph schedule deactivate --all")
+def deactivate(session: Session, name: OneArgument = None, every_one: AllOption = False) -> None:
     """Let a schedule fire no more, or none of them, until it is activated. Graphs that it has fired go on.
 
     --all names those that were active.
@@ -230,35 +188,21 @@ def _switch(session: Session, name: str | None, every_one: bool, *, active: bool
         raise InvalidInput("name the schedule, or say --all; one of the two")
     outcome = "active" if active else "inactive"
     if name is None:
-        _print_all_changed(
-            session, session.open(lambda app: app.schedules().set_all(active=active), measured=True), outcome
-        )
+        changed = session.open(lambda app: app.schedules().set_all(active=active), measured=True)
+        _print_all_changed(session, changed, outcome)
     else:
-        _print_changed(
-            session, session.open(lambda app: app.schedules().set_active(name, active=active), measured=True), outcome
-        )
+        schedule = session.open(lambda app: app.schedules().set_active(name, active=active), measured=True)
+        _print_changed(session, schedule, outcome)
 
 
-DEACTIVATE_EXAMPLES = examples("taskgraph schedule deactivate nightly", "taskgraph schedule deactivate --all")
-
-
-@with_session
-def delete(
-    session: Session,
-    name: NameArgument,
-) -> None:
+@command("taskgraph schedule delete nightly")
+def delete(session: Session, name: NameArgument) -> None:
     """Delete a schedule. Graphs that it has fired stay, and go on."""
     _print_changed(session, session.open(lambda app: app.schedules().delete(name), measured=True), "deleted")
 
 
-DELETE_EXAMPLES = examples("taskgraph schedule delete nightly")
-
-
-@with_session
-def run_now(
-    session: Session,
-    name: NameArgument,
-) -> None:
+@command("taskgraph schedule run-now nightly")
+def run_now(session: Session, name: NameArgument) -> None:
     """Submit the graph of a schedule now; the id of the graph goes to stdout.
 
     It does not matter whether the schedule is active, and whether an earlier graph is over. Its times stay as they are.
@@ -273,13 +217,8 @@ def run_now(
     output.hint(f"watch it: taskgraph watch {submission.graph_id}{session.store_words}")
 
 
-RUN_NOW_EXAMPLES = examples("taskgraph schedule run-now nightly")
-
-
-@with_session
-def list_(
-    session: Session,
-) -> None:
+@command("taskgraph schedule list", "taskgraph schedule list --json")
+def list_(session: Session) -> None:
     """List the schedules, with the next and the last fire of each."""
     found = session.open(lambda app: app.schedules().listed())
     output = session.output
@@ -287,37 +226,20 @@ def list_(
         output.document(views.schedules(found))
     elif found:
         columns = [
-            Column("SCHEDULE"),
-            Column("WHEN"),
-            Column("NEXT"),
-            Column("LAST"),
-            Column("FIRED", number=True),
-            Column("", flexible=True),
+            Column("SCHEDULE", lambda each: each.name),
+            Column("WHEN", lambda each: each.recurrence.words()),
+            Column("NEXT", lambda each: moment(each.next) if each.active else "inactive"),
+            Column("LAST", lambda each: moment(each.last_fired)),
+            Column("FIRED", lambda each: f"{each.fired:,}", number=True),
+            Column("", lambda each: each.error, flexible=True),
         ]
-        rows = [
-            [
-                each.name,
-                each.recurrence.words(),
-                moment(each.next) if each.active else "inactive",
-                moment(each.last_fired),
-                f"{each.fired:,}",
-                each.error,
-            ]
-            for each in found
-        ]
-        output.table(columns, rows)
+        output.table(found, columns)
     else:
         output.say(f"there are no schedules in {session.settings.display}")
 
 
-LIST_EXAMPLES = examples("taskgraph schedule list", "taskgraph schedule list --json")
-
-
-@with_session
-def show(
-    session: Session,
-    name: NameArgument,
-) -> None:
+@command("taskgraph schedule show nightly", "taskgraph schedule show nightly --json")
+def show(session: Session, name: NameArgument) -> None:
     """Show a schedule: its next fires and its last ones, and what keeps it from firing, with the remedy."""
     found = session.open(lambda app: app.schedules().show(name))
     if session.output.json:
@@ -326,14 +248,11 @@ def show(
         _print_detail(session, found)
 
 
-SHOW_EXAMPLES = examples("taskgraph schedule show nightly", "taskgraph schedule show nightly --json")
-
-
 # --- what was typed --------------------------------------------------------------------------------------------
 
 
 def _times(cron: str | None, timezone: str | None, every: str | None, anchor: str | None, at: str | None) -> "Times":
-    """What the options say. Raises InvalidInput for what cannot be read."""
+    """Raises InvalidInput."""
     from taskgraph.documents.recurrence import Times
 
     return Times(
@@ -360,12 +279,6 @@ def _moment(option: str, text: str) -> datetime:
     if found.tzinfo is None:
         raise InvalidInput(f"{option} {text!r} has no time zone; write Z or an offset such as +01:00 behind it")
     return found
-
-
-def _graph(session: Session, file: str, params: Sequence[str] | None, strict: bool) -> "GraphDocument":
-    document, source = read_graph(file, params=params)
-    look_for_warnings(session, document, source, strict=strict)
-    return document
 
 
 # --- answers ---------------------------------------------------------------------------------------------------
@@ -401,7 +314,7 @@ def _print_all_changed(session: Session, changed: "Sequence[Schedule]", outcome:
 
 
 def _upcoming(schedule: "Schedule", each: datetime) -> str:
-    """A time of a fire, and what the clocks there show then."""
+    """The time of a fire, in UTC and in the schedule's time zone."""
     local = schedule.recurrence.local(each)
     return moment(each) + (f"  {local}" if local else "")
 
@@ -428,19 +341,19 @@ def _print_detail(session: Session, detail: "ScheduleDetail") -> None:
     for each in detail.upcoming[1:]:
         out.line(f"{'':10}{_upcoming(schedule, each)}")
     if detail.runs:
-        columns = [Column("FOR"), Column("STATE", state=True), Column("GRAPH"), Column("LATE", number=True)]
-        rows = [
-            [
-                "by hand" if each.run.manual else moment(each.run.due),
-                each.state,
-                each.run.graph_id,
-                "" if each.run.manual else seconds((each.run.fired - each.run.due).total_seconds()),
-            ]
-            for each in detail.runs
+        columns = [
+            Column("FOR", lambda each: "by hand" if each.run.manual else moment(each.run.due)),
+            Column("STATE", lambda each: each.state, state=True),
+            Column("GRAPH", lambda each: each.run.graph_id),
+            Column("LATE", lambda each: _late(each.run), number=True),
         ]
         out.line()
-        output.table(columns, rows)
+        output.table(detail.runs, columns)
     for trouble in detail.troubles:
         output.warn(trouble.text)
         if trouble.remedy:
             output.hint(f"         {trouble.remedy}")
+
+
+def _late(run: "Run") -> str:
+    return "" if run.manual else seconds((run.fired - run.due).total_seconds())

@@ -1,43 +1,53 @@
-"""The commands `serve` and `worker`: processes that handle and run until they are stopped."""
+"""The commands `serve` and `worker`, which run until they are stopped; and what the worker of a process takes."""
 
 import contextlib
 import logging
 import os
-from collections.abc import AsyncIterator
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from taskgraph.interfaces.cli import failures
-from taskgraph.interfaces.cli.common import PassOption, Session, WithStoreOption, begin, examples
+from taskgraph.interfaces.cli.common import Session, command
 from taskgraph.interfaces.cli.options import (
     ExecutorOption,
     GraceOption,
     HostOption,
     LeaseOption,
-    LogFormatOption,
+    PassOption,
     PythonOption,
     SlotsOption,
-    StoreOption,
     TargetOption,
     TimeScaleOption,
-    VerboseOption,
+    WithStoreOption,
     WorkerLabelOption,
 )
 from taskgraph.interfaces.cli.output import count
-from taskgraph.interfaces.cli.served import default_slots, make_executors, serves
+from taskgraph.interfaces.cli.progress import Board
 from taskgraph.interfaces.cli.signals import Stop, minding_signals
+from taskgraph.interfaces.operations.checks import check_target
 from taskgraph.interfaces.settings import read_keep_days
 from taskgraph.model import limits
-from taskgraph.model.secrecy import read_handed, withdraw
+from taskgraph.model.errors import InvalidInput, InvalidSettings
+from taskgraph.model.secrecy import Handed, read_handed, withdraw
 
 if TYPE_CHECKING:
     from taskgraph.interfaces.app import App
+    from taskgraph.model.clock import Clock
+    from taskgraph.model.placement import Offer
+    from taskgraph.worker.executors import Executors
     from taskgraph.worker.loop import Worker
 
 
+@command(
+    "taskgraph serve",
+    "taskgraph serve --worker 4 --target default --target gpu",
+    "taskgraph serve --keep-days 30",
+    options=("store", "verbose", "log_format"),
+)
 def serve(
-    ctx: typer.Context,
+    session: Session,
     worker_slots: Annotated[
         int, typer.Option("--worker", min=0, metavar="N", help="Also run tasks, N side by side.")
     ] = 0,
@@ -58,30 +68,25 @@ def serve(
             metavar="DAYS",
             help="Delete graphs so long after they have finished or were cancelled. Otherwise TASKGRAPH_KEEP_DAYS, "
             "then they are kept for ever.",
-            show_default=False,
         ),
     ] = None,
     grace_seconds: GraceOption = limits.GRACE_SECONDS,
-    store: StoreOption = None,
-    verbose: VerboseOption = 0,
-    log_format: LogFormatOption = None,
 ) -> None:
-    """Handle the events of all graphs of a store, and repair what was lost, until told to stop.
+    """Handle the events of all graphs of a store, and repair what was lost, until stopped.
 
     Any number of these may run over one store. SIGTERM and SIGINT end it gracefully; a second one at once.
     """
-    session = begin(ctx, store=store, verbose=verbose, log_format=log_format)
-    served = serves(target, label, host)
-    from taskgraph.model.clock import SystemClock
-
     handed = read_handed(os.environ, pass_env or (), store=with_store)
-    executors = make_executors(
-        SystemClock(),
-        executor=executor,
-        time_scale=time_scale,
-        python=python,
+    make_worker = _worker_of(
+        target,
+        label,
+        host,
+        executor,
+        time_scale,
+        python,
+        handed,
+        lease_seconds=lease_seconds,
         grace_seconds=grace_seconds,
-        handed=handed,
     )
     days = keep_days if keep_days is not None else read_keep_days(os.environ)
     from taskgraph.engine.outlets import read_outlets
@@ -89,36 +94,27 @@ def serve(
     # A process that runs the commands of tasks may run those of notices: both come from the same documents.
     outlets = read_outlets(os.environ, commands=bool(worker_slots))
 
-    async def serve_store(app: "App") -> int:
+    async def serve_store(app: "App") -> None:
         from taskgraph.interfaces.loops import serve as serve_app
 
-        workers = []
         withdraw(os.environ, handed)
-        if worker_slots:
-            made = app.worker(
-                executors,
-                targets=served.targets,
-                offer=served.offer,
-                slots=worker_slots,
-                lease_seconds=lease_seconds,
-                with_store=handed.store,
-            )
-            workers = [made]
+        workers = [make_worker(app, worker_slots)] if worker_slots else []
         what = ", ".join(["handling events", *(_words_for(each, worker_slots) for each in workers)])
         async with _until_stopped(app, session, what) as stop:
             await serve_app(app, stop.event, workers=workers, keep_days=days, outlets=outlets)
-        return failures.DONE
 
-    raise typer.Exit(session.open(serve_store, measured=True))
+    session.open(serve_store, measured=True)
 
 
-SERVE_EXAMPLES = examples(
-    "taskgraph serve", "taskgraph serve --worker 4 --target default --target gpu", "taskgraph serve --keep-days 30"
+@command(
+    "taskgraph worker --slots 4",
+    "taskgraph worker --target gpu --label cuda-12 --python mypackage.tasks",
+    "taskgraph worker --host .",
+    "taskgraph worker --executor noop",
+    options=("store", "verbose", "log_format"),
 )
-
-
 def worker(
-    ctx: typer.Context,
+    session: Session,
     target: TargetOption = None,
     label: WorkerLabelOption = None,
     host: HostOption = None,
@@ -130,20 +126,53 @@ def worker(
     with_store: WithStoreOption = False,
     lease_seconds: LeaseOption = limits.LEASE_SECONDS,
     grace_seconds: GraceOption = limits.GRACE_SECONDS,
-    store: StoreOption = None,
-    verbose: VerboseOption = 0,
-    log_format: LogFormatOption = None,
 ) -> None:
-    """Run tasks that are ready, until told to stop.
+    """Run tasks that are ready, until stopped.
 
     Any number of workers may run, anywhere. SIGTERM and SIGINT hand unfinished tasks back, for others to run; a second
     one ends it at once. Handlers must run too: taskgraph serve.
     """
-    session = begin(ctx, store=store, verbose=verbose, log_format=log_format)
-    served = serves(target, label, host)
+    handed = read_handed(os.environ, pass_env or (), store=with_store)
+    make_worker = _worker_of(
+        target,
+        label,
+        host,
+        executor,
+        time_scale,
+        python,
+        handed,
+        lease_seconds=lease_seconds,
+        grace_seconds=grace_seconds,
+    )
+
+    async def work_for_store(app: "App") -> None:
+        from taskgraph.interfaces.loops import work
+
+        withdraw(os.environ, handed)
+        number = slots or default_slots()
+        made = make_worker(app, number)
+        async with _until_stopped(app, session, _words_for(made, number)) as stop:
+            await work(app, stop.event, made)
+
+    session.open(work_for_store, measured=True)
+
+
+def _worker_of(
+    targets: Sequence[str] | None,
+    labels: Sequence[str] | None,
+    host: str | None,
+    executor: str | None,
+    time_scale: float,
+    python: Sequence[str] | None,
+    handed: Handed,
+    *,
+    lease_seconds: float,
+    grace_seconds: float,
+) -> "Callable[[App, int], Worker]":
+    """What makes the worker that the options describe, with so many slots. Raises InvalidInput, InvalidSettings."""
+    served = serves(targets, labels, host)
     from taskgraph.model.clock import SystemClock
 
-    handed = read_handed(os.environ, pass_env or (), store=with_store)
     executors = make_executors(
         SystemClock(),
         executor=executor,
@@ -152,33 +181,14 @@ def worker(
         grace_seconds=grace_seconds,
         handed=handed,
     )
-
-    async def work_for_store(app: "App") -> int:
-        from taskgraph.interfaces.loops import work
-
-        withdraw(os.environ, handed)
-        number = slots or default_slots()
-        made = app.worker(
-            executors,
-            targets=served.targets,
-            offer=served.offer,
-            slots=number,
-            lease_seconds=lease_seconds,
-            with_store=handed.store,
-        )
-        async with _until_stopped(app, session, _words_for(made, number)) as stop:
-            await work(app, stop.event, made)
-        return failures.DONE
-
-    raise typer.Exit(session.open(work_for_store, measured=True))
-
-
-WORKER_EXAMPLES = examples(
-    "taskgraph worker --slots 4",
-    "taskgraph worker --target gpu --label cuda-12 --python mypackage.tasks",
-    "taskgraph worker --host .",
-    "taskgraph worker --executor noop",
-)
+    return lambda app, slots: app.worker(
+        executors,
+        targets=served.targets,
+        offer=served.offer,
+        slots=slots,
+        lease_seconds=lease_seconds,
+        with_store=handed.store,
+    )
 
 
 def _words_for(worker: "Worker", slots: int) -> str:
@@ -187,7 +197,7 @@ def _words_for(worker: "Worker", slots: int) -> str:
 
 @contextlib.asynccontextmanager
 async def _until_stopped(app: "App", session: Session, what: str) -> AsyncIterator[Stop]:
-    """The time until a signal. The store is asked once before, so that a wrong address is an error and no silence."""
+    """The time until a signal. One request to the store comes before, so that a wrong address is an error."""
     await app.handlers.dispatcher.events_waiting()
 
     def on_signal(signals: int) -> None:
@@ -199,3 +209,73 @@ async def _until_stopped(app: "App", session: Session, what: str) -> AsyncIterat
     async with minding_signals(on_signal) as stop:
         session.say(f"{what}; store {app.settings.display}; stop with Ctrl-C")
         yield stop
+
+
+# --- what a worker takes ---------------------------------------------------------------------------------------
+
+
+def default_slots() -> int:
+    return max(2, os.cpu_count() or 2)
+
+
+def make_executors(
+    clock: "Clock",
+    *,
+    executor: str | None,
+    time_scale: float,
+    python: Sequence[str] | None,
+    board: Board | None = None,
+    grace_seconds: float = limits.GRACE_SECONDS,
+    handed: Handed,
+) -> "Executors":
+    """Raises InvalidSettings."""
+    from taskgraph.worker.executors import Executors, built_in, load_callables
+
+    callables: dict[str, Any] | None = None
+    for place in python or ():
+        found = load_callables(place)
+        twice = sorted(set(callables or ()) & set(found))
+        if twice:
+            raise InvalidSettings(f"--python {place}: two callables are named {twice[0]}")
+        callables = {**(callables or {}), **found}
+    made = built_in(
+        clock,
+        callables=callables,
+        override=executor,
+        time_scale=time_scale,
+        grace_seconds=grace_seconds,
+        handed=handed,
+    )
+    return made if board is None else Executors([board.watched(each) for each in made.values()], executor)
+
+
+@dataclass(frozen=True, slots=True)
+class Serves:
+    """What a worker takes. given: whether targets were named."""
+
+    targets: Sequence[str]
+    offer: "Offer"
+    given: bool
+
+
+def serves(targets: Sequence[str] | None, labels: Sequence[str] | None, host: str | None) -> Serves:
+    """Of --target, --label and --host. Raises InvalidInput."""
+    from taskgraph.model.placement import DEFAULT_TARGET, Offer, host_target, is_host, is_worker_label
+
+    for target in targets or ():
+        check_target(target)
+    for label in labels or ():
+        if not is_worker_label(label):
+            raise InvalidInput(
+                f"--label {label}: a letter or digit, then letters, digits and . _ : / = + -, 63 at most"
+            )
+    if len(labels or ()) > limits.WORKER_LABELS_MAX:
+        raise InvalidInput(f"--label is given {len(labels or ())} times; {limits.WORKER_LABELS_MAX} are allowed")
+    if host == ".":
+        from taskgraph.interfaces.app import host_name
+
+        host = host_name()
+    if host is not None and not is_host(host):
+        raise InvalidInput(f"--host {host}: a letter or digit, then letters, digits and . _ -, 63 at most")
+    served = list(dict.fromkeys([*(targets or [DEFAULT_TARGET]), *([host_target(host)] if host else [])]))
+    return Serves(served, Offer(frozenset(labels or ()), host or ""), targets is not None)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Stop:
-    """What SIGINT and SIGTERM do: the first sets `event`, the second cancels everything, the third ends at once."""
+    """The first SIGINT or SIGTERM sets `event`, the second cancels everything, the third ends the process."""
 
     event: asyncio.Event
     signals: int = 0
@@ -77,18 +77,18 @@ async def unless_stopped(stop: Stop, work: Coroutine[Any, Any, T]) -> T:
 async def until_settled(
     app: "App",
     session: Session,
-    graph_id: str,
-    settled: Callable[[float | None], Coroutine[Any, Any, bool]],
-    late: str,
+    settled: Callable[..., Coroutine[Any, Any, bool]],
+    asked: Any,
     seconds: float | None,
+    late: str,
 ) -> None:
     """Wait for what was asked for, with a hint at handlers where that takes long. Raises TimedOut, Interrupted.
 
-    settled: gets the time at which its patience ends, and gives False then. late: what is not so by then.
+    settled: of the operation; False when time is up. asked: what its `ask` returned. late: what is not so then.
     """
     from taskgraph.interfaces.operations.waiting import ends
 
-    over = settled(ends(app.clock, seconds))
+    over = settled(app, asked, until=ends(app.clock, seconds))
     async with minding_signals(lambda _: None) as stop:
-        if not await unless_stopped(stop, with_hint(over, lambda: hint_at_handlers(session, graph_id))):
-            raise failures.TimedOut(f"graph {graph_id}: {late} after {seconds:g} s")
+        if not await unless_stopped(stop, with_hint(over, lambda: hint_at_handlers(session, asked.graph_id))):
+            raise failures.TimedOut(f"graph {asked.graph_id}: {late} after {seconds:g} s")

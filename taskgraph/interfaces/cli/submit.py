@@ -9,16 +9,17 @@ from taskgraph.interfaces.cli import failures
 from taskgraph.interfaces.cli.common import (
     Session,
     check_graph_id,
-    examples,
+    command,
     look_for_warnings,
-    read_graph,
+    read_checked,
     read_source,
-    with_session,
 )
 from taskgraph.interfaces.cli.options import (
     GraphArgument,
+    GraphFileArgument,
     IdOption,
     ParamOption,
+    PatienceOption,
     PriorityOption,
     StrictOption,
     TimeoutOption,
@@ -34,14 +35,13 @@ if TYPE_CHECKING:
     from taskgraph.engine.submission import Submission
     from taskgraph.interfaces.app import App
 
-
 _EXTEND_TIMEOUT_SECONDS: Final = 60.0
 
 
 async def submit_document(
     app: "App", session: Session, graph_id: str, document: "GraphDocument", stop: Stop
 ) -> "Submission":
-    """Submit with its progress on a terminal; interrupted, say how to go on."""
+    """Submit with progress. Raises Interrupted, which says how to go on."""
     from taskgraph.engine.submission import Submitted
     from taskgraph.interfaces.operations.requests import submit
 
@@ -57,19 +57,23 @@ async def submit_document(
     return submission
 
 
-@with_session
+@command(
+    "taskgraph submit graph.json --id nightly-2026-08-01",
+    "taskgraph submit graph.json --wait --timeout 600",
+    "taskgraph submit release.json --param version=1.4",
+    "taskgraph submit hotfix.json --priority high",
+    "generate | taskgraph submit -",
+)
 def submit(
     session: Session,
-    file: Annotated[
-        str, typer.Argument(metavar="FILE", help="The graph as JSON; - for standard input.", show_default=False)
-    ],
+    file: GraphFileArgument,
     graph_id: IdOption = None,
     param: ParamOption = None,
     priority: PriorityOption = None,
     strict: StrictOption = False,
     wait: Annotated[bool, typer.Option("--wait", help="Wait until the graph has ended, and say how.")] = False,
     timeout: TimeoutOption = None,
-) -> None:
+) -> int:
     """Write a graph into the store and start it; handlers and workers elsewhere do the rest.
 
     The same graph under the same id again changes nothing and gives the same answer; another graph is refused. The id
@@ -79,20 +83,8 @@ def submit(
         raise InvalidInput("--timeout goes with --wait")
     if graph_id is not None:
         check_graph_id(graph_id, new=True)
-    document, name = read_graph(file, params=param, priority=priority)
-    look_for_warnings(session, document, name, strict=strict)
-    raise typer.Exit(
-        session.open(lambda app: _submit_and_wait(app, session, graph_id, document, wait, timeout), measured=True)
-    )
-
-
-SUBMIT_EXAMPLES = examples(
-    "taskgraph submit graph.json --id nightly-2026-08-01",
-    "taskgraph submit graph.json --wait --timeout 600",
-    "taskgraph submit release.json --param version=1.4",
-    "taskgraph submit hotfix.json --priority high",
-    "generate | taskgraph submit -",
-)
+    document = read_checked(session, file, param, strict=strict, priority=priority)
+    return session.open(lambda app: _submit_and_wait(app, session, graph_id, document, wait, timeout), measured=True)
 
 
 async def _submit_and_wait(
@@ -121,7 +113,7 @@ async def _submit_and_wait(
         return await wait_and_finish(app, session, graph_id, stop, timeout_seconds=timeout_seconds, fresh=fresh)
 
 
-@with_session
+@command("taskgraph extend nightly-2026-08-01 more.json", 'taskgraph extend "$TASKGRAPH_GRAPH_ID" found.json')
 def extend(
     session: Session,
     graph_id: GraphArgument,
@@ -130,7 +122,6 @@ def extend(
         typer.Argument(
             metavar="FILE",
             help="The tasks to add as JSON; - for standard input. They may require tasks that the graph has.",
-            show_default=False,
         ),
     ],
     param: ParamOption = None,
@@ -145,12 +136,9 @@ def extend(
             "--wait/--no-wait",
             help="Wait until it has been accepted or refused; otherwise until that, or until it is known to wait for a "
             "paused graph to be resumed.",
-            show_default=False,
         ),
     ] = None,
-    timeout: Annotated[
-        float, typer.Option("--timeout", min=0, metavar="SECONDS", help="Stop waiting after so long.")
-    ] = _EXTEND_TIMEOUT_SECONDS,
+    timeout: PatienceOption = _EXTEND_TIMEOUT_SECONDS,
 ) -> None:
     """Add tasks to a graph that runs, or is blocked.
 
@@ -160,20 +148,20 @@ def extend(
     parameters that are not given, they have the values of the graph.
     """
     check_graph_id(graph_id)
-    if request is not None and len(request) > 0:
+    if request:
         check_graph_id(request)
     from taskgraph.documents.parameters import mentions, typed
     from taskgraph.documents.read import read_document
 
     values = typed(param or ())
     data, name = read_source(file)
-    # What names no parameter is judged without the graph, as it is without a store.
+    # What names no parameter is checked without the graph, before the store is opened.
     alone = None
     if not values and not mentions(data.decode("utf-8", "replace")):
         alone = read_document(data, source=name, kind="extension")
         look_for_warnings(session, alone, name, strict=strict)
 
-    async def extended(app: "App") -> int:
+    async def extended(app: "App") -> None:
         from taskgraph.interfaces.operations import requests
 
         document = alone
@@ -181,15 +169,9 @@ def extend(
             given = await requests.given(app, graph_id, values, named=True)
             document = read_document(data, source=name, kind="extension", given=given)
             look_for_warnings(session, document, name, strict=strict)
-        return await _extend(app, session, graph_id, document, request, wait, timeout)
+        await _extend(app, session, graph_id, document, request, wait, timeout)
 
-    raise typer.Exit(session.open(extended, measured=True))
-
-
-EXTEND_EXAMPLES = examples(
-    "taskgraph extend nightly-2026-08-01 more.json",
-    'taskgraph extend "$TASKGRAPH_GRAPH_ID" found.json',
-)
+    session.open(extended, measured=True)
 
 
 async def _extend(
@@ -200,7 +182,7 @@ async def _extend(
     request: str | None,
     wait: bool | None,
     timeout_seconds: float,
-) -> int:
+) -> None:
     from taskgraph.interfaces.operations import requests
     from taskgraph.interfaces.operations.waiting import ends
 
@@ -222,7 +204,4 @@ async def _extend(
     if asked.waits_for:
         output.say(f"graph {graph_id}: {added} staged: made at resume, as the graph is paused")
     else:
-        output.say(
-            f"graph {graph_id}: {added} added" if asked.state == "done" else f"graph {graph_id}: {added} asked for"
-        )
-    return failures.DONE
+        output.say(f"graph {graph_id}: {added} {'added' if asked.state == 'done' else 'asked for'}")

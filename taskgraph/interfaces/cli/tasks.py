@@ -1,6 +1,7 @@
-"""Commands that look at one task: `task` and `results`; and what is worth saying of a task in a line."""
+"""Commands that look at one task: `task`, `why` and `results`; and a task in a line of a table."""
 
 import json as jsonlib
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -8,29 +9,31 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from taskgraph.interfaces import views
-from taskgraph.interfaces.cli.common import Session, examples, with_session
+from taskgraph.interfaces.cli.common import Session, command
 from taskgraph.interfaces.cli.options import GraphArgument, LabelArgument
-from taskgraph.interfaces.cli.output import moment, safe, seconds
+from taskgraph.interfaces.cli.output import count, moment, safe, seconds
 from taskgraph.model.ids import holders_in_words
 from taskgraph.model.priorities import NORMAL
 from taskgraph.model.states import TaskState, When, condition_words
 
 if TYPE_CHECKING:
-    from taskgraph.queries.values import TaskDetail, TaskStatus
+    from taskgraph.queries.values import Explanation, TaskDetail, TaskStatus
 
 
 _WAITING_SHOWN_MAX: Final = 20
+_CAUSES_SHOWN_MAX: Final = 50
+_ALIKE_SHOWN_MAX: Final = 3  # that wait at one depth; the causes stand below them
+_WAITING_LINES_MAX: Final = 60  # over all depths: a long chain waits in thousands of steps
 
 
 def datetime_now() -> datetime:
-    """The time of day."""
     from taskgraph.model.clock import SystemClock
 
     return SystemClock().now()
 
 
 def task_words(task: "TaskStatus", now: datetime) -> str:
-    """What is worth saying of a task in a line of a table."""
+    """The last column of a table of tasks."""
     match task.state:
         case TaskState.FAILED | TaskState.EXCEPTION | TaskState.SKIPPED:
             return str((task.resolution or {}).get("reason", ""))
@@ -56,24 +59,22 @@ def task_words(task: "TaskStatus", now: datetime) -> str:
 
 
 def _held_words(task: "TaskStatus") -> str:
-    """What holds a task back that would run, or wait for others alone."""
     return f"held back: {holders_in_words(task.held)}" if task.held_back else ""
 
 
 def _last_failure(task: "TaskStatus") -> str:
-    """Why a task that is to be tried again later failed."""
     last = task.runs[-1] if task.runs else {}
     return f"; run {last.get('run')} failed for the moment" if last.get("outcome") == "temporary" else ""
 
 
 def run_seconds(task: "TaskStatus") -> float | None:
-    """How long the present run of a task took, by the worker's clock."""
+    """How long the last run of a task took, by the worker's clock."""
     if task.started is None or task.ended is None:
         return None
     return max(0.0, (task.ended - task.started).total_seconds())
 
 
-@with_session
+@command('taskgraph task nightly-2026-08-01 "test/unit"')
 def task(
     session: Session,
     graph_id: GraphArgument,
@@ -92,9 +93,6 @@ def task(
         session.output.document(views.task(graph_id, found))
     else:
         _print_task(session, graph_id, found)
-
-
-TASK_EXAMPLES = examples('taskgraph task nightly-2026-08-01 "test/unit"')
 
 
 def _print_task(session: Session, graph_id: str, found: "TaskDetail") -> None:
@@ -167,13 +165,62 @@ def _handed_on(resolution: Mapping[str, Any]) -> str:
     return f"nothing: {resolution[NO_OUTPUT]}" if NO_OUTPUT in resolution else ""
 
 
-@with_session
+@command('taskgraph why nightly-2026-08-01 "publish"')
+def why(
+    session: Session,
+    graph_id: GraphArgument,
+    label: LabelArgument,
+) -> None:
+    """Say why a task does not run, down to the first causes, and what to do about each."""
+    found = session.open(lambda app: app.queries.explain(graph_id, label))
+    if session.output.json:
+        session.output.document(views.explanation(graph_id, label, found))
+    else:
+        _print_reasons(session, found)
+
+
+def _print_reasons(session: Session, found: "Explanation") -> None:
+    """Level by level; of many that only wait, the first ones."""
+    output = session.output
+    out = output.out
+    totals = Counter((one.depth, one.cause) for one in found.reasons)
+    seen: Counter[tuple[int, bool]] = Counter()
+    waiting = causes = 0  # lines
+    for one in found.reasons:
+        key = (one.depth, one.cause)
+        seen[key] += 1
+        indent = "  " * min(one.depth, 30)
+        lines = causes if one.cause else waiting
+        if lines >= (_CAUSES_SHOWN_MAX if one.cause else _WAITING_LINES_MAX):
+            continue
+        bound = _CAUSES_SHOWN_MAX if one.cause else _ALIKE_SHOWN_MAX
+        if seen[key] > bound:
+            if seen[key] == bound + 1:
+                out.line(out.paint(f"{indent}… and {totals[key] - bound:,} more like this", "dim"))
+            continue
+        if one.cause:
+            causes += 1
+        else:
+            waiting += 1
+            if waiting == _WAITING_LINES_MAX:
+                out.line(out.paint(f"{indent}… {found.waiting:,} tasks wait in all", "dim"))
+                continue
+        mark = out.paint("◆ " if out.unicode else "* ", "yellow") if one.cause else ""
+        label = out.paint(safe(one.label), "bold")
+        out.line(f"{indent}{mark}{out.symbol(one.state)} {label} {safe(one.text)}")
+        if one.remedy:
+            out.line(f"{indent}    {out.paint('→' if out.unicode else '->', 'dim')} {safe(one.remedy)}")
+    if len(found.reasons) > 1:
+        output.say(f"{count(found.causes, 'first cause')}, marked {'◆' if output.err.unicode else '*'}")
+    if found.causes > _CAUSES_SHOWN_MAX:
+        output.hint(f"… of these, {causes:,} are shown; --json lists more")
+
+
+@command("taskgraph results nightly-2026-08-01", 'taskgraph results nightly-2026-08-01 "count" | jq .total')
 def results(
     session: Session,
     graph_id: GraphArgument,
-    label: Annotated[
-        str | None, typer.Argument(metavar="LABEL", help="Only the result of this task.", show_default=False)
-    ] = None,
+    label: Annotated[str | None, typer.Argument(metavar="LABEL", help="Only the result of this task.")] = None,
 ) -> None:
     """Print what the tasks of a graph have handed on, by label, as JSON; or what one of them has.
 
@@ -183,8 +230,3 @@ def results(
         session.output.document(session.open(lambda app: app.queries.results(graph_id)))
     else:
         session.output.document(session.open(lambda app: app.queries.output(graph_id, label)))
-
-
-RESULTS_EXAMPLES = examples(
-    "taskgraph results nightly-2026-08-01", 'taskgraph results nightly-2026-08-01 "count" | jq .total'
-)

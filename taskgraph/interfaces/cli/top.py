@@ -1,8 +1,4 @@
-"""The command `top`: live graphs, workers and queues of a store, looked at time and again.
-
-What this room is for: drawing what `overview` sees: a picture that fills the terminal and leaves it as it was, lines
-once, or JSON. It never changes anything, and a store that does not answer for a moment is said in the picture.
-"""
+"""The command `top`: live graphs, workers and queues of a store, looked at again and again."""
 
 import asyncio
 import contextlib
@@ -13,7 +9,7 @@ import typer
 
 from taskgraph.interfaces import views
 from taskgraph.interfaces.cli import failures
-from taskgraph.interfaces.cli.common import Session, examples, with_session
+from taskgraph.interfaces.cli.common import Session, command
 from taskgraph.interfaces.cli.output import Column, Stream, count, fitted, moment, safe, seconds, table_lines
 from taskgraph.interfaces.cli.signals import minding_signals, unless_stopped
 from taskgraph.model.errors import StorageUnavailable
@@ -21,7 +17,6 @@ from taskgraph.model.errors import StorageUnavailable
 if TYPE_CHECKING:
     from taskgraph.interfaces.app import App
     from taskgraph.queries.overview import GraphLine, QueueLine, Snapshot
-    from taskgraph.queries.workers import WorkerStatus
 
 _GRAPHS_DEFAULT: Final = 20  # as in the room `overview`, which is not imported for a page of help
 _INTERVAL_SECONDS: Final = 2.0
@@ -29,34 +24,34 @@ _SHARE: Final = 4  # looking takes at most one part in so many of the time
 _WORKERS_SHOWN_MAX: Final = 12
 _WIDTH_DEFAULT: Final = 100
 _GRAPHS: Final = (
-    Column("STATE", state=True),
-    Column("GRAPH", flexible=True),
-    Column("DONE", number=True),
-    Column("RUN", number=True),
-    Column("READY", number=True),
-    Column("FAIL", number=True),
-    Column("/S", number=True),
-    Column("OLDEST READY", flexible=True),
+    Column("STATE", lambda one: one.state, state=True),
+    Column("GRAPH", lambda one: one.graph_id, flexible=True),
+    Column("DONE", lambda one: _done(one), number=True),
+    Column("RUN", lambda one: f"{one.running:,}{'+' if one.more else ''}", number=True),
+    Column("READY", lambda one: _ready(one), number=True),
+    Column("FAIL", lambda one: f"{one.failed:,}" if one.failed else "", number=True),
+    Column("/S", lambda one: _rate(one.rate), number=True),
+    Column("OLDEST READY", lambda one: _oldest(one), flexible=True),
 )
 _QUEUES: Final = (
-    Column("QUEUE", flexible=True),
-    Column("MESSAGES", number=True),
-    Column("OLDEST", number=True),
-    Column("WORKERS", number=True),
-    Column("BUSY", number=True),
-    Column("LIMIT"),
+    Column("QUEUE", lambda one: one.queue, flexible=True),
+    Column("MESSAGES", lambda one: f"{one.messages:,}", number=True),
+    Column("OLDEST", lambda one: _short(one.oldest_seconds) if one.target else "", number=True),
+    Column("WORKERS", lambda one: (f"{one.workers:,}" if one.workers else "none") if one.target else "", number=True),
+    Column("BUSY", lambda one: f"{one.busy}/{one.slots}" if one.target and one.workers else "", number=True),
+    Column("LIMIT", lambda one: _limit(one) if one.target else ""),
 )
 _WORKERS: Final = (
-    Column("STATE", state=True),
-    Column("WORKER", flexible=True),
-    Column("TARGETS", flexible=True),
-    Column("BUSY", number=True),
-    Column("SEEN", number=True),
-    Column("RUNS", flexible=True),
+    Column("STATE", lambda one: one.state, state=True),
+    Column("WORKER", lambda one: one.name, flexible=True),
+    Column("TARGETS", lambda one: ", ".join(one.targets), flexible=True),
+    Column("BUSY", lambda one: f"{one.busy}/{one.slots}", number=True),
+    Column("SEEN", lambda one: _short(one.seen_seconds), number=True),
+    Column("RUNS", lambda one: ", ".join(f"{each['graph']} {each['label']}" for each in one.running), flexible=True),
 )
 
 
-@with_session
+@command("taskgraph top", "taskgraph top --interval 10 --limit 50", "taskgraph top --once --json")
 def top(
     session: Session,
     once: Annotated[bool, typer.Option("--once", help="Look once, and end.")] = False,
@@ -74,13 +69,10 @@ def top(
     and with --once a document.
     """
     session.output.lines = not once
-    raise typer.Exit(session.open(lambda app: _top(app, session, once=once, interval=interval, limit=limit)))
+    session.open(lambda app: _top(app, session, once=once, interval=interval, limit=limit))
 
 
-TOP_EXAMPLES = examples("taskgraph top", "taskgraph top --interval 10 --limit 50", "taskgraph top --once --json")
-
-
-async def _top(app: "App", session: Session, *, once: bool, interval: float, limit: int) -> int:
+async def _top(app: "App", session: Session, *, once: bool, interval: float, limit: int) -> None:
     from taskgraph.queries.overview import Overview
 
     overview = Overview(app.tables, app.queues, app.clock, app.handlers.names)
@@ -91,7 +83,7 @@ async def _top(app: "App", session: Session, *, once: bool, interval: float, lim
             output.document(views.snapshot(snapshot))
         else:
             output.out.line("\n".join(picture(snapshot, output.out, output.out.width or _WIDTH_DEFAULT)))
-        return failures.DONE
+        return
 
     async def go_on(draw: "Callable[[Snapshot | None, str], None]") -> None:
         snapshot: Snapshot | None = None
@@ -109,7 +101,6 @@ async def _top(app: "App", session: Session, *, once: bool, interval: float, lim
     async with minding_signals(lambda _: None) as stop:
         with _canvas(session) as draw, contextlib.suppress(failures.Interrupted):  # that is how one leaves
             await unless_stopped(stop, go_on(draw))
-    return failures.DONE
 
 
 @contextlib.contextmanager
@@ -118,11 +109,11 @@ def _canvas(session: Session) -> "Iterator[Callable[[Snapshot | None, str], None
     output = session.output
     if output.json:
 
-        def tell(snapshot: "Snapshot | None", trouble: str) -> None:
+        def write(snapshot: "Snapshot | None", trouble: str) -> None:
             if snapshot is not None and not trouble:
                 output.json_line(views.line("look", views.snapshot(snapshot)))
 
-        yield tell
+        yield write
         return
     if not output.out.live:
 
@@ -166,10 +157,10 @@ def picture(
     foot = trouble or f"{count(snapshot.requests, 'request')} in {seconds(snapshot.seconds)}"
     if snapshot.live > len(snapshot.graphs):
         foot += f"; {snapshot.live - len(snapshot.graphs):,} more live graphs: --limit {snapshot.live}"
-    queues = ["", *table_lines(_QUEUES, [_queue_cells(each) for each in snapshot.queues], out, width)]
+    queues = ["", *table_lines(snapshot.queues, _QUEUES, out, width)]
     graphs = _graph_lines(snapshot.graphs, out, width)
     shown = snapshot.workers[:_WORKERS_SHOWN_MAX]
-    workers = ["", *table_lines(_WORKERS, [_worker_cells(each) for each in shown], out, width)] if shown else []
+    workers = ["", *table_lines(shown, _WORKERS, out, width)] if shown else []
     if len(snapshot.workers) > len(shown):
         workers.append(out.paint(f"… and {len(snapshot.workers) - len(shown):,} more: taskgraph workers", "dim"))
     last = ["", out.paint(fitted(safe(foot), min(width, len(foot) + 1)).rstrip(), "yellow" if trouble else "dim")]
@@ -181,7 +172,7 @@ def picture(
 
 
 def _cut(lines: list[str], most: int, out: Stream) -> list[str]:
-    """The first so many lines, with a word about the rest."""
+    """At most so many lines, the last of which counts the rest."""
     if len(lines) <= most:
         return lines
     return [*lines[: most - 1], out.paint(f"… {len(lines) - most + 1} more lines", "dim")] if most > 1 else []
@@ -190,52 +181,38 @@ def _cut(lines: list[str], most: int, out: Stream) -> list[str]:
 def _graph_lines(graphs: "list[GraphLine] | Any", out: Stream, width: int) -> list[str]:
     if not graphs:
         return [out.paint("no graph is live", "dim")]
-    lines = table_lines(_GRAPHS, [_graph_cells(each) for each in graphs], out, width)
+    lines = table_lines(graphs, _GRAPHS, out, width)
     made = lines[:1]
     for each, line in zip(graphs, lines[1:], strict=True):
         made.append(line)
+        notes = []
         if each.paused:
-            made.append(
-                out.paint(fitted(f"  {'└' if out.unicode else '`'} paused: all of it", width).rstrip(), "yellow")
-            )
+            notes.append("paused: all of it")
         if each.stalled is not None:
-            words = f"  {'└' if out.unicode else '`'} stalled since {moment(each.stalled)}: {each.stalled_because}"
-            made.append(out.paint(fitted(safe(words), width).rstrip(), "yellow"))
+            notes.append(f"stalled since {moment(each.stalled)}: {each.stalled_because}")
+        for note in notes:
+            made.append(out.paint(fitted(safe(f"  {'└' if out.unicode else '`'} {note}"), width).rstrip(), "yellow"))
     return made
 
 
-def _graph_cells(one: "GraphLine") -> list[str]:
-    more = "+" if one.more else ""
-    oldest = f"{_short(one.oldest_seconds)} {one.oldest}" if one.oldest_seconds is not None else ""
-    return [
-        one.state,
-        one.graph_id,
-        f"{one.completed:,}/{one.tasks:,}" if one.completed >= 0 else f"?/{one.tasks:,}",
-        f"{one.running:,}{more}",
-        f"{one.ready:,}{more}" + (f" ({one.held:,} held)" if one.held else ""),
-        f"{one.failed:,}" if one.failed else "",
-        "" if one.rate is None else f"{one.rate:,.0f}" if one.rate >= 10 else f"{one.rate:.1f}",
-        oldest,
-    ]
+def _done(one: "GraphLine") -> str:
+    return f"{one.completed:,}/{one.tasks:,}" if one.completed >= 0 else f"?/{one.tasks:,}"
 
 
-def _queue_cells(one: "QueueLine") -> list[str]:
-    if not one.target:
-        return [one.queue, f"{one.messages:,}", "", "", "", ""]
-    busy = f"{one.busy}/{one.slots}" if one.workers else ""
-    return [
-        one.queue,
-        f"{one.messages:,}",
-        _short(one.oldest_seconds),
-        f"{one.workers:,}" if one.workers else "none",
-        busy,
-        "paused" if one.paused else f"{one.permits:,}/{one.limit:,}" if one.limit else "",
-    ]
+def _ready(one: "GraphLine") -> str:
+    return f"{one.ready:,}{'+' if one.more else ''}" + (f" ({one.held:,} held)" if one.held else "")
 
 
-def _worker_cells(one: "WorkerStatus") -> list[str]:
-    runs = ", ".join(f"{each['graph']} {each['label']}" for each in one.running)
-    return [one.state, one.name, ", ".join(one.targets), f"{one.busy}/{one.slots}", _short(one.seen_seconds), runs]
+def _rate(rate: float | None) -> str:
+    return "" if rate is None else f"{rate:,.0f}" if rate >= 10 else f"{rate:.1f}"
+
+
+def _oldest(one: "GraphLine") -> str:
+    return f"{_short(one.oldest_seconds)} {one.oldest}" if one.oldest_seconds is not None else ""
+
+
+def _limit(one: "QueueLine") -> str:
+    return "paused" if one.paused else f"{one.permits:,}/{one.limit:,}" if one.limit else ""
 
 
 def _short(value: float | None) -> str:

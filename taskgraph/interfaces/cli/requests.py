@@ -1,0 +1,325 @@
+"""Commands that ask for a change of a graph that runs: rerun, cancel, pause, resume, (de)activate, prioritize.
+
+They send messages and wait, if asked to; handlers change the rows (D16).
+"""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from taskgraph.interfaces import views
+from taskgraph.interfaces.cli import failures
+from taskgraph.interfaces.cli.common import Session, command, hint_at_handlers
+from taskgraph.interfaces.cli.options import (
+    GraphArgument,
+    OptionalGraphArgument,
+    OptionalLabelArgument,
+    PartOption,
+    ReasonOption,
+    TimeoutOption,
+    WaitOption,
+)
+from taskgraph.interfaces.cli.output import count, safe
+from taskgraph.interfaces.cli.signals import until_settled
+from taskgraph.model.errors import InvalidInput, Refused
+from taskgraph.model.states import GraphState
+
+if TYPE_CHECKING:
+    from taskgraph.interfaces.app import App
+    from taskgraph.interfaces.operations.cancel import Cancellation
+
+TargetOption = Annotated[
+    str | None, typer.Option("--target", metavar="NAME", help="All work of this target, of all graphs.")
+]
+LabelsArgument = Annotated[list[str], typer.Argument(metavar="LABEL...", help="Tasks, by label or taskId.")]
+
+
+# --- rerun and cancel ------------------------------------------------------------------------------------------
+
+
+@command(
+    'taskgraph rerun nightly-2026-08-01 "test/unit" --reason "the disk was full"',
+    "taskgraph rerun nightly-2026-08-01 --group tests",
+)
+def rerun(
+    session: Session,
+    graph_id: GraphArgument,
+    label: OptionalLabelArgument = None,
+    group: Annotated[
+        str | None, typer.Option("--group", metavar="NAME", help="All tasks of this group that failed for good.")
+    ] = None,
+    reason: Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why; kept with the run.")] = "",
+) -> None:
+    """Run a task again that failed for good; or every such task of a group.
+
+    With the last such task the graph goes on. Handlers must run for that: taskgraph serve, or taskgraph run --id ID.
+    """
+    if (label is None) == (group is None):
+        raise InvalidInput("name the task, by its label, or a group of them: --group NAME; one of the two")
+
+    async def ask(app: "App") -> None:
+        from taskgraph.interfaces.operations import rerun
+
+        output = session.output
+        wanted = await rerun.ask(app, graph_id, () if label is None else (label,), group=group, reason=reason)
+        if not wanted:
+            raise Refused(f"no task of group “{group}” failed for good; only such can be rerun", "not-failed")
+        if output.json:
+            output.document(views.rerun(graph_id, wanted, group))
+        else:
+            for each in wanted:
+                output.data(f"run {each.run + 1} of “{each.label}” is asked for")
+        where = session.store_words
+        output.hint(f"handlers must run for it: taskgraph serve{where}, or taskgraph run --id {graph_id}{where}")
+
+    session.open(ask, measured=True)
+
+
+@command(
+    'taskgraph cancel nightly-2026-08-01 --reason "superseded"',
+    "taskgraph cancel nightly-2026-08-01 --terminate --wait",
+    'taskgraph cancel nightly-2026-08-01 "test/unit" "test/slow"',
+    "taskgraph cancel nightly-2026-08-01 --group tests",
+)
+def cancel(
+    session: Session,
+    graph_id: GraphArgument,
+    labels: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[LABEL]...", help="Only these tasks, by label or taskId; otherwise the graph."),
+    ] = None,
+    group: PartOption = "",
+    reason: Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why; kept with each task.")] = "",
+    terminate: Annotated[
+        bool,
+        typer.Option("--terminate", help="Do not wait for running tasks to be stopped: they count as ended at once."),
+    ] = False,
+    wait: Annotated[bool, typer.Option("--wait", help="Wait until it is over.")] = False,
+    timeout: TimeoutOption = None,
+) -> None:
+    """Cancel a graph, or some of its tasks.
+
+    What has not begun never will. What runs is stopped by its worker: SIGTERM, then SIGKILL after a grace time. A task
+    that is cancelled alone counts as failed, and can be rerun; a cancelled graph is over. Handlers must run for that:
+    taskgraph serve. Exit code 4 if it had come to another end before.
+    """
+
+    async def ask(app: "App") -> None:
+        from taskgraph.interfaces.operations import cancel
+
+        asked = await cancel.ask(app, graph_id, labels or (), group=group, reason=reason, terminate=terminate)
+        state = asked.state
+        over = wait and not asked.nothing
+        if over:
+            try:
+                await until_settled(app, session, cancel.settled, asked, timeout, "what was asked for is not over")
+            except failures.Interrupted:
+                raise failures.Interrupted(f"stopped waiting; graph {graph_id} is being cancelled") from None
+            state = await app.queries.state(graph_id)
+            if not asked.tasks and state == GraphState.FINISHED:
+                raise Refused(f"graph {graph_id} finished before it could be cancelled", "finished")
+        if session.output.json:
+            session.output.document(asked.answer(state))
+        else:
+            _print_cancelled(session, asked, state, over=over)
+
+    session.open(ask, measured=True)
+
+
+def _print_cancelled(session: Session, asked: "Cancellation", state: GraphState, *, over: bool) -> None:
+    output = session.output
+    tasks = count(len(asked.tasks), "task") if asked.tasks else ""
+    graph = f"graph {asked.graph_id}"
+    if asked.nothing:
+        output.data(safe(asked.nothing))
+    elif not over:
+        output.data(f"{graph}: {tasks or 'all of it'} is asked to be cancelled")
+        hint_at_handlers(session, asked.graph_id)
+    else:
+        output.data(
+            f"{graph}: {tasks} cancelled, or at an end before; it is {state}" if tasks else f"{graph} is cancelled"
+        )
+
+
+# --- pause, resume, deactivate, activate -----------------------------------------------------------------------
+
+
+@command(
+    'taskgraph pause nightly-2026-08-01 --reason "the disk is full"',
+    "taskgraph pause nightly-2026-08-01 --group tests --wait",
+    'taskgraph pause --target gpu --reason "new drivers"',
+)
+def pause(
+    session: Session,
+    graph_id: OptionalGraphArgument = None,
+    group: PartOption = "",
+    target: TargetOption = None,
+    reason: ReasonOption = "",
+    wait: WaitOption = False,
+    timeout: TimeoutOption = None,
+) -> None:
+    """Hold a graph back, or a group of it, or with --target all work of a target: no further run begins.
+
+    What runs already runs to its end. A paused graph takes no extension. Handlers must run for that: taskgraph serve.
+    Workers notice within some 5 s that their target is paused.
+    """
+    _hold_graph_or_target(session, graph_id, group, target, reason, on=True, wait=wait, timeout=timeout)
+
+
+@command(
+    "taskgraph resume nightly-2026-08-01",
+    "taskgraph resume nightly-2026-08-01 --group tests --wait",
+    "taskgraph resume --target gpu",
+)
+def resume(
+    session: Session,
+    graph_id: OptionalGraphArgument = None,
+    group: PartOption = "",
+    target: TargetOption = None,
+    reason: ReasonOption = "",
+    wait: WaitOption = False,
+    timeout: TimeoutOption = None,
+) -> None:
+    """Let a graph that was paused go on, or a group of it, or a target; also a group that was not active before."""
+    _hold_graph_or_target(session, graph_id, group, target, reason, on=False, wait=wait, timeout=timeout)
+
+
+@command('taskgraph deactivate nightly-2026-08-01 publish --reason "not before noon"')
+def deactivate(
+    session: Session,
+    graph_id: GraphArgument,
+    labels: LabelsArgument,
+    reason: ReasonOption = "",
+    wait: WaitOption = False,
+    timeout: TimeoutOption = None,
+) -> None:
+    """Hold single tasks back, however ready they are, until they are activated; what depends on them waits."""
+    _hold(session, graph_id, labels, "", reason, on=True, wait=wait, timeout=timeout)
+
+
+@command("taskgraph activate nightly-2026-08-01 publish --wait")
+def activate(
+    session: Session,
+    graph_id: GraphArgument,
+    labels: LabelsArgument,
+    reason: ReasonOption = "",
+    wait: WaitOption = False,
+    timeout: TimeoutOption = None,
+) -> None:
+    """Let tasks run that were deactivated, or were not active from the start."""
+    _hold(session, graph_id, labels, "", reason, on=False, wait=wait, timeout=timeout)
+
+
+def _hold_graph_or_target(
+    session: Session,
+    graph_id: str | None,
+    group: str,
+    target: str | None,
+    reason: str,
+    *,
+    on: bool,
+    wait: bool,
+    timeout: float | None,
+) -> None:
+    if target is not None:
+        if graph_id is not None or group:
+            raise InvalidInput("name a graph or a target, not both")
+        _hold_target(session, target, reason, on=on, wait=wait)
+    elif graph_id is None:
+        raise InvalidInput("name the graph, or a target: --target NAME")
+    else:
+        _hold(session, graph_id, (), group, reason, on=on, wait=wait, timeout=timeout)
+
+
+def _hold(
+    session: Session,
+    graph_id: str,
+    labels: Sequence[str],
+    group: str,
+    reason: str,
+    *,
+    on: bool,
+    wait: bool,
+    timeout: float | None,
+) -> None:
+    async def ask(app: "App") -> None:
+        from taskgraph.interfaces.operations import pause
+
+        asked = await pause.ask(app, graph_id, labels, on=on, group=group, reason=reason)
+        if wait:
+            await until_settled(app, session, pause.settled, asked, timeout, "what was asked for is not so")
+        if session.output.json:
+            session.output.document(asked.answer(settled=wait))
+            return
+        what = count(len(asked.tasks), "task") if asked.tasks else f"group “{group}”" if group else "all of it"
+        if wait:
+            session.output.data(f"graph {graph_id}: {what} {'is held back' if on else 'goes on'}")
+        else:
+            session.output.data(f"graph {graph_id}: {what} is asked {'to be held back' if on else 'to go on'}")
+            hint_at_handlers(session, graph_id)
+
+    session.open(ask, measured=True)
+
+
+def _hold_target(session: Session, target: str, reason: str, *, on: bool, wait: bool) -> None:
+    async def hold(app: "App") -> None:
+        from taskgraph.interfaces.operations import pause
+
+        changed = await pause.ask_target(app, target, on=on, reason=reason, wait=wait)
+        if session.output.json:
+            session.output.document(views.target_paused(target, on=on, changed=changed))
+        else:
+            words = ("is paused" if on else "goes on") if changed else ("is paused already" if on else "is not paused")
+            session.output.data(f"target {target} {words}")
+
+    session.open(hold)
+
+
+# --- prioritize ------------------------------------------------------------------------------------------------
+
+
+@command(
+    "taskgraph prioritize nightly-2026-08-01 high",
+    "taskgraph prioritize nightly-2026-08-01 publish highest --wait",
+    "taskgraph prioritize nightly-2026-08-01 --group tests low",
+)
+def prioritize(
+    session: Session,
+    graph_id: GraphArgument,
+    what: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="[LABEL]... LEVEL",
+            help="Tasks, by label or taskId (all without any), and highest, high, normal, low or lowest.",
+        ),
+    ],
+    group: PartOption = "",
+    reason: ReasonOption = "",
+    wait: WaitOption = False,
+    timeout: TimeoutOption = None,
+) -> None:
+    """Give tasks that have not begun another priority: those that are named, those of a group, or all.
+
+    What runs is left alone, and so is what comes later. What stands in a queue already may still be taken at its old
+    level. Handlers must run for that: taskgraph serve. Exit code 4 if a task that is named runs, or is over.
+    """
+    *labels, level = what
+
+    async def ask(app: "App") -> None:
+        from taskgraph.interfaces.operations import prioritize
+
+        asked = await prioritize.ask(app, graph_id, level, labels, group=group, reason=reason)
+        if wait:
+            late = f"not all of it has priority {level}"
+            await until_settled(app, session, prioritize.settled, asked, timeout, late)
+        if session.output.json:
+            session.output.document(asked.answer(settled=wait))
+            return
+        which = count(len(asked.tasks), "task") if asked.tasks else "no task that has not begun"
+        has = ("have" if len(asked.tasks) > 1 else "has") if wait or not asked.tasks else "to get"
+        session.output.data(f"graph {graph_id}: {which} {has} priority {level}")
+        if asked.tasks and not wait:
+            hint_at_handlers(session, graph_id)
+
+    session.open(ask, measured=True)
