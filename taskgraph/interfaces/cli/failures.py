@@ -3,21 +3,8 @@
 from typing import Any, Final
 
 from taskgraph.interfaces import views
-from taskgraph.model.errors import (
-    Conflict,
-    IntegrityError,
-    InvalidGraph,
-    InvalidInput,
-    InvalidSettings,
-    NotFound,
-    Refused,
-    StaleDelivery,
-    StorageError,
-    StorageUnavailable,
-    TaskgraphError,
-    TooLarge,
-    Unclear,
-)
+from taskgraph.model import errors
+from taskgraph.model.errors import TaskgraphError
 
 DONE: Final = 0
 UNSUCCESSFUL: Final = 1  # the graph ended blocked or cancelled
@@ -44,26 +31,26 @@ class Interrupted(TaskgraphError):
 
 
 _MEANINGS: Final[tuple[tuple[type[TaskgraphError], int, str], ...]] = (
-    (InvalidGraph, INVALID, "invalid-graph"),
-    (InvalidSettings, INVALID, "invalid-settings"),
-    (InvalidInput, INVALID, "invalid-input"),
-    (TooLarge, INVALID, "too-large"),
-    (NotFound, NOT_FOUND, "not-found"),
-    (Conflict, CONFLICT, "conflict"),
-    (StaleDelivery, CONFLICT, "conflict"),
-    (StorageUnavailable, UNREACHABLE, "storage-unreachable"),
-    (Unclear, UNREACHABLE, "storage-unreachable"),
-    (StorageError, UNREACHABLE, "storage"),
+    (errors.InvalidGraph, INVALID, "invalid-graph"),
+    (errors.InvalidSettings, INVALID, "invalid-settings"),
+    (errors.InvalidInput, INVALID, "invalid-input"),
+    (errors.TooLarge, INVALID, "too-large"),
+    (errors.NotFound, NOT_FOUND, "not-found"),
+    (errors.Conflict, CONFLICT, "conflict"),
+    (errors.StaleDelivery, CONFLICT, "conflict"),
+    (errors.StorageUnavailable, UNREACHABLE, "storage-unreachable"),
+    (errors.Unclear, UNREACHABLE, "storage-unreachable"),
+    (errors.StorageError, UNREACHABLE, "storage"),
     (TimedOut, TIMED_OUT, "timed-out"),
     (Interrupted, INTERRUPTED, "interrupted"),
-    (IntegrityError, BUG, "integrity"),
+    (errors.IntegrityError, BUG, "integrity"),
     (TaskgraphError, CONFLICT, "newer-version"),  # a schema or message of a newer program
 )
 """Exit code and word of each kind of error: the first that fits."""
 
 
 def _meaning(error: TaskgraphError) -> tuple[int, str]:
-    if isinstance(error, Refused):
+    if isinstance(error, errors.Refused):
         return CONFLICT, error.code
     return next((code, word) for kind, code, word in _MEANINGS if isinstance(error, kind))
 
@@ -75,17 +62,17 @@ def exit_code(error: TaskgraphError) -> int:
 def sentences(error: TaskgraphError) -> list[str]:
     """The error in words, then what may help."""
     match error:
-        case NotFound() if error.near:
+        case errors.NotFound() if error.near:
             return [str(error), f"did you mean {' or '.join(f'“{name}”' for name in error.near)}?"]
-        case StorageUnavailable() if error.endpoint and error.endpoint not in str(error):
+        case errors.StorageUnavailable() if error.endpoint and error.endpoint not in str(error):
             return [f"the store at {error.endpoint} does not answer: {error}"]
-        case IntegrityError():
+        case errors.IntegrityError():
             return [str(error), "the rows of this graph contradict each other; please report this"]
         case _:
             return [str(error) or type(error).__name__]
 
 
-def problem_lines(error: InvalidGraph) -> list[tuple[str, str, str]]:
+def problem_lines(error: errors.InvalidGraph) -> list[tuple[str, str, str]]:
     """For each problem: where (`source:line: pointer`), what is wrong, what to do."""
     lines = []
     for problem in error.problems:

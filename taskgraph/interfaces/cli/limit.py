@@ -5,14 +5,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from taskgraph.interfaces import views
+from taskgraph.interfaces.cli import options
 from taskgraph.interfaces.cli.common import Session, command
-from taskgraph.interfaces.cli.options import (
-    OptionalGraphArgument,
-    PartOption,
-    ReasonOption,
-    TimeoutOption,
-    WaitOption,
-)
 from taskgraph.interfaces.cli.output import Column, safe
 from taskgraph.interfaces.cli.signals import until_settled
 from taskgraph.model import limits
@@ -38,11 +32,11 @@ TargetOption = Annotated[
 def set_(
     session: Session,
     what: Annotated[list[str], typer.Argument(metavar="[ID] N", help="The graph, and so many at a time.")],
-    group: PartOption = "",
+    group: options.PartOption = "",
     target: TargetOption = None,
-    reason: ReasonOption = "",
-    wait: WaitOption = False,
-    timeout: TimeoutOption = None,
+    reason: options.ReasonOption = "",
+    wait: options.WaitOption = False,
+    timeout: options.TimeoutOption = None,
 ) -> None:
     """Let at most N tasks of a graph, or of a group of it, or with --target of a target, be in flight.
 
@@ -59,12 +53,12 @@ def set_(
 @command("taskgraph limit clear nightly-2026-08-01 --group uploads", "taskgraph limit clear --target gpu")
 def clear(
     session: Session,
-    graph_id: OptionalGraphArgument = None,
-    group: PartOption = "",
+    graph_id: options.OptionalGraphArgument = None,
+    group: options.PartOption = "",
     target: TargetOption = None,
-    reason: ReasonOption = "",
-    wait: WaitOption = False,
-    timeout: TimeoutOption = None,
+    reason: options.ReasonOption = "",
+    wait: options.WaitOption = False,
+    timeout: options.TimeoutOption = None,
 ) -> None:
     """Take a limit off: of a target altogether; of a graph or group it becomes 1,000, as many as can be counted."""
     graphs = [graph_id] if graph_id is not None else []
@@ -72,7 +66,7 @@ def clear(
 
 
 @command("taskgraph limit list", "taskgraph limit list nightly-2026-08-01 --json")
-def list_(session: Session, graph_id: OptionalGraphArgument = None) -> None:
+def list_(session: Session, graph_id: options.OptionalGraphArgument = None) -> None:
     """List the limits of targets and who holds their permits, or those of a graph and what is in flight."""
     if graph_id is None:
         _show_targets(session)

@@ -3,6 +3,8 @@
 import asyncio
 import codecs
 import json as jsonlib
+from collections.abc import AsyncIterator, Awaitable, Callable
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
@@ -81,7 +83,8 @@ async def _logs(
     name = "result.json" if result else "run.log"
     wanted = [run] if run is not None else [latest, latest - 1] if latest else [0]
     for number in wanted:
-        first = await app.logs.read(graph_id, task_id, number, limit=_LOG_PIECE_BYTES, name=name)
+        read = partial(app.logs.read, graph_id, task_id, number, name=name, limit=_LOG_PIECE_BYTES)
+        first = await read()
         if first is not None:
             break
     else:
@@ -90,7 +93,7 @@ async def _logs(
     if run is None and number != latest:
         session.output.say(f"run {latest} has none yet; this is run {number}")
     if session.output.json:
-        whole = first + await _rest(app, graph_id, task_id, number, len(first), name)
+        whole = first + b"".join([piece async for piece in _pieces(read, len(first))])
         if result:
             session.output.document(views.result(graph_id, label, task_id, number, jsonlib.loads(whole)))
         else:
@@ -98,7 +101,7 @@ async def _logs(
         return
     printer = _LogPrinter(session)
     printer.take(first)
-    await _copy(app, printer, graph_id, task_id, number, len(first), name)
+    await _copy(read, printer, len(first))
     printer.end()
     if result and session.output.out.tty:
         session.output.out.write("\n")
@@ -113,29 +116,25 @@ def _run_of(row: "Row") -> int:
     return run if isinstance(run, int) else 0
 
 
-async def _rest(app: "App", graph_id: str, task_id: str, run: int, offset: int, name: str) -> bytes:
-    pieces: list[bytes] = []
-    while piece := await app.logs.read(graph_id, task_id, run, offset=offset, limit=_LOG_PIECE_BYTES, name=name):
-        pieces.append(piece)
+async def _pieces(read: Callable[..., Awaitable[bytes | None]], offset: int) -> AsyncIterator[bytes]:
+    while piece := await read(offset=offset):
+        yield piece
         offset += len(piece)
-    return b"".join(pieces)
 
 
-async def _copy(
-    app: "App", printer: _LogPrinter, graph_id: str, task_id: str, run: int, offset: int, name: str = "run.log"
-) -> int:
+async def _copy(read: Callable[..., Awaitable[bytes | None]], printer: _LogPrinter, offset: int) -> int:
     """Print from offset to the present end; returns the new offset."""
-    while not printer.out.closed:
-        piece = await app.logs.read(graph_id, task_id, run, offset=offset, limit=_LOG_PIECE_BYTES, name=name)
-        if not piece:
-            break
+    async for piece in _pieces(read, offset):
         printer.take(piece)
         offset += len(piece)
+        if printer.out.closed:
+            break
     return offset
 
 
 async def _follow(app: "App", session: Session, graph_id: str, task_id: str, run: int) -> None:
     printer = _LogPrinter(session)
+    read = partial(app.logs.read, graph_id, task_id, run, limit=_LOG_PIECE_BYTES)
     offset, pause = 0, _LOOK_SECONDS
     try:
         while not printer.out.closed:
@@ -147,7 +146,7 @@ async def _follow(app: "App", session: Session, graph_id: str, task_id: str, run
                 TaskState.RUNNING,
             )
             before = offset
-            offset = await _copy(app, printer, graph_id, task_id, run, offset)
+            offset = await _copy(read, printer, offset)
             if over:
                 break
             pause = _LOOK_SECONDS if offset > before else min(pause * 1.5, _LOOK_SECONDS_MAX)

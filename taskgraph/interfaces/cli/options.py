@@ -7,18 +7,18 @@ import typer
 from taskgraph.model import limits
 from taskgraph.model.priorities import LEVELS
 
+LOG_FORMAT_VARIABLE: Final = "TASKGRAPH_LOG_FORMAT"
+
 IdOption = Annotated[
     str | None,
     typer.Option("--id", metavar="ID", help="The id of the graph; a fresh one otherwise."),
 ]
-
 SlotsOption = Annotated[
     int | None,
     typer.Option(
         "--slots", min=1, metavar="N", help="Tasks that run side by side; the processors, and at least 2, otherwise."
     ),
 ]
-
 LeaseOption = Annotated[
     float,
     typer.Option(
@@ -29,7 +29,6 @@ LeaseOption = Annotated[
         help="How long a task is this worker's without a sign of life.",
     ),
 ]
-
 GraceOption = Annotated[
     float,
     typer.Option(
@@ -40,9 +39,6 @@ GraceOption = Annotated[
         help="How long a command may take to end after SIGTERM, when it is stopped; then SIGKILL.",
     ),
 ]
-
-LOG_FORMAT_VARIABLE: Final = "TASKGRAPH_LOG_FORMAT"
-
 StoreOption = Annotated[
     str | None,
     typer.Option(
@@ -53,16 +49,13 @@ StoreOption = Annotated[
         "Otherwise TASKGRAPH_STORE, then AzureWebJobsStorage, then .taskgraph/taskgraph.db here.",
     ),
 ]
-
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, with stable keys: see schemas/answers.json.")]
-
 VerboseOption = Annotated[
     int,
     typer.Option(
         "--verbose", "-v", count=True, help="Say more on stderr; twice for every step.", metavar="", show_default=False
     ),
 ]
-
 LogFormatOption = Annotated[
     str | None,
     typer.Option(
@@ -72,36 +65,27 @@ LogFormatOption = Annotated[
         "Otherwise TASKGRAPH_LOG_FORMAT, then text.",
     ),
 ]
-
 GraphArgument = Annotated[str, typer.Argument(metavar="ID", help="The id of the graph.")]
-
 OptionalGraphArgument = Annotated[str | None, typer.Argument(metavar="ID", help="The id of the graph.")]
 GraphFileArgument = Annotated[str, typer.Argument(metavar="FILE", help="The graph as JSON; - for standard input.")]
 LabelArgument = Annotated[str, typer.Argument(metavar="LABEL", help="The label of the task, or its taskId.")]
 OptionalLabelArgument = Annotated[
     str | None, typer.Argument(metavar="LABEL", help="The label of the task, or its taskId.")
 ]
-
 GroupOption = Annotated[
     str | None,
     typer.Option("--group", metavar="NAME", help="Only the tasks of this group."),
 ]
-
 PartOption = Annotated[str, typer.Option("--group", metavar="NAME", help="Only the tasks of this group.")]
-
 ReasonOption = Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why; kept in the journal.")]
-
 WaitOption = Annotated[bool, typer.Option("--wait", help="Wait until it is so.")]
-
 TimeoutOption = Annotated[
     float | None,
     typer.Option("--timeout", min=0, metavar="SECONDS", help="Stop waiting after so long, with exit code 124."),
 ]
-
 PatienceOption = Annotated[
     float, typer.Option("--timeout", min=0, metavar="SECONDS", help="Stop waiting after so long.")
 ]
-
 PriorityOption = Annotated[
     str | None,
     typer.Option(
@@ -110,7 +94,6 @@ PriorityOption = Annotated[
         help=f"The priority of tasks that name none: {', '.join(LEVELS)}. The document's own otherwise.",
     ),
 ]
-
 ParamOption = Annotated[
     list[str] | None,
     typer.Option(
@@ -121,30 +104,25 @@ ParamOption = Annotated[
         "NAME:=JSON. May be given several times. Values are kept as plain text.",
     ),
 ]
-
 StrictOption = Annotated[
     bool, typer.Option("--strict", help="Refuse what is only warned of: legal, and probably a mistake.")
 ]
-
 TargetOption = Annotated[
     list[str] | None,
     typer.Option("--target", metavar="TARGET", help="Take work for this target; may be given several times."),
 ]
-
 WorkerLabelOption = Annotated[
     list[str] | None,
     typer.Option(
         "--label", metavar="LABEL", help="Take tasks that ask for this label of a worker; may be given several times."
     ),
 ]
-
 HostOption = Annotated[
     str | None,
     typer.Option(
         "--host", metavar="NAME", help="Take tasks for the host of this name too; . for the name of this machine."
     ),
 ]
-
 ExecutorOption = Annotated[
     str | None,
     typer.Option(
@@ -153,7 +131,6 @@ ExecutorOption = Annotated[
         help="Run every task by this executor (noop, sleep, command, python), whatever it asks for.",
     ),
 ]
-
 TimeScaleOption = Annotated[
     float,
     typer.Option(
@@ -163,7 +140,6 @@ TimeScaleOption = Annotated[
         help="Sleep tasks take so much of their time: 0.001 rehearses an hour in 3.6 s.",
     ),
 ]
-
 PythonOption = Annotated[
     list[str] | None,
     typer.Option(
@@ -172,7 +148,6 @@ PythonOption = Annotated[
         help="Make the callables of MODULE, or MODULE:ATTRIBUTE, known to python tasks; may be given several times.",
     ),
 ]
-
 PassOption = Annotated[
     list[str] | None,
     typer.Option(

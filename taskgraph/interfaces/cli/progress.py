@@ -27,6 +27,7 @@ _POLL_SHARE: Final = 20  # reading the journal takes at most one part in so many
 _DRAW_SECONDS: Final = 0.2
 _LINE_SECONDS: Final = 1.0
 _RUNNING_SHOWN_MAX: Final = 8
+_FAILURE_KINDS: Final = ("task-failed", "task-exception")
 _NOTICES_MAX: Final = 100  # failures printed one by one; the rest is counted
 
 
@@ -206,7 +207,7 @@ class _Failures:
 
     def events(self, events: "Sequence[Event]") -> None:
         for event in events:
-            if event.kind not in ("task-failed", "task-exception"):
+            if event.kind not in _FAILURE_KINDS:
                 continue
             self._number += 1
             if self._number > _NOTICES_MAX:
@@ -243,73 +244,50 @@ class PlainDisplay(_Failures):
 
     def __init__(self, output: Output, clock: "Clock") -> None:
         super().__init__(output)
+        self._output = output
         self._clock = clock
         self._began = clock.monotonic()
-        self._last: tuple[object, ...] = ()
+        self._seen: object = None
         self._last_line = -_LINE_SECONDS
         self._latest: tuple[Tally, Here | None] | None = None
 
     def draw(self, tally: Tally, here: Here | None) -> None:
         self._latest = (tally, here)
-        now = self._clock.monotonic()
-        if now - self._last_line >= _LINE_SECONDS:
-            self._line(now)
-
-    def _line(self, now: float) -> None:
-        if self._latest is None:
-            return
-        tally, here = self._latest
-        others = bool(here and here.others)
-        seen = (
-            tally.state,
-            tally.tasks,
-            tally.held,
-            others,
-            *tally.counts().values(),
-        )  # not `running`, which always changes
-        if seen == self._last:
-            return
-        self._last, self._last_line = seen, now
-        self._err.line(f"{now - self._began:6.1f} s  {tally.state}: {counts_line(self._err, tally, here)}")
-
-    def close(self) -> None:
-        self._line(self._clock.monotonic())
-        self._latest = None
-
-
-class JsonDisplay:
-    """JSON lines on stdout: `progress` when counts have changed, `task-failed` and `task-exception` at once."""
-
-    def __init__(self, output: Output, clock: "Clock") -> None:
-        self._output = output
-        self._clock = clock
-        self._last: dict[str, Any] = {}
-        self._last_line = -_LINE_SECONDS
-        self._latest: Tally | None = None
-
-    def events(self, events: "Sequence[Event]") -> None:
-        for event in events:
-            if event.kind in ("task-failed", "task-exception"):
-                self._output.json_line(views.failure_line(event))
-
-    def draw(self, tally: Tally, here: Here | None) -> None:
-        self._latest = tally
         if self._clock.monotonic() - self._last_line >= _LINE_SECONDS:
             self._line()
-
-    def _line(self) -> None:
-        if self._latest is None:
-            return
-        tally = self._latest
-        snapshot = views.progress(tally.graph_id, tally.state, tally.tasks, tally.counts(), tally.held)
-        if snapshot == self._last:
-            return
-        self._last, self._last_line = snapshot, self._clock.monotonic()
-        self._output.json_line(views.at_time(snapshot, self._clock.now()))
 
     def close(self) -> None:
         self._line()
         self._latest = None
+
+    def _line(self) -> None:
+        if self._latest is not None and (seen := self._what_counts(*self._latest)) != self._seen:
+            self._seen, self._last_line = seen, self._clock.monotonic()
+            self._print(*self._latest)
+
+    def _what_counts(self, tally: Tally, here: Here | None) -> object:
+        """A change of it is worth a line; what runs is left out, as it changes too often."""
+        others = bool(here and here.others)
+        return (tally.state, tally.tasks, tally.held, others, *tally.counts().values())
+
+    def _print(self, tally: Tally, here: Here | None) -> None:
+        elapsed = self._last_line - self._began
+        self._err.line(f"{elapsed:6.1f} s  {tally.state}: {counts_line(self._err, tally, here)}")
+
+
+class JsonDisplay(PlainDisplay):
+    """The same as JSON lines on stdout, of the types `progress`, `task-failed` and `task-exception`."""
+
+    def events(self, events: "Sequence[Event]") -> None:
+        for event in events:
+            if event.kind in _FAILURE_KINDS:
+                self._output.json_line(views.failure_line(event))
+
+    def _what_counts(self, tally: Tally, here: Here | None) -> dict[str, Any]:
+        return views.progress(tally.graph_id, tally.state, tally.tasks, tally.counts(), tally.held)
+
+    def _print(self, tally: Tally, here: Here | None) -> None:
+        self._output.json_line(views.at_time(self._what_counts(tally, here), self._clock.now()))
 
 
 class LiveDisplay(_Failures):

@@ -9,17 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from taskgraph.interfaces import views
-from taskgraph.interfaces.cli import failures
+from taskgraph.interfaces.cli import failures, options
 from taskgraph.interfaces.cli.common import Session, command, hint_at_handlers
-from taskgraph.interfaces.cli.options import (
-    GraphArgument,
-    OptionalGraphArgument,
-    OptionalLabelArgument,
-    PartOption,
-    ReasonOption,
-    TimeoutOption,
-    WaitOption,
-)
 from taskgraph.interfaces.cli.output import count, safe
 from taskgraph.interfaces.cli.signals import until_settled
 from taskgraph.model.errors import InvalidInput, Refused
@@ -44,8 +35,8 @@ LabelsArgument = Annotated[list[str], typer.Argument(metavar="LABEL...", help="T
 )
 def rerun(
     session: Session,
-    graph_id: GraphArgument,
-    label: OptionalLabelArgument = None,
+    graph_id: options.GraphArgument,
+    label: options.OptionalLabelArgument = None,
     group: Annotated[
         str | None, typer.Option("--group", metavar="NAME", help="All tasks of this group that failed for good.")
     ] = None,
@@ -84,19 +75,19 @@ def rerun(
 )
 def cancel(
     session: Session,
-    graph_id: GraphArgument,
+    graph_id: options.GraphArgument,
     labels: Annotated[
         list[str] | None,
         typer.Argument(metavar="[LABEL]...", help="Only these tasks, by label or taskId; otherwise the graph."),
     ] = None,
-    group: PartOption = "",
+    group: options.PartOption = "",
     reason: Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why; kept with each task.")] = "",
     terminate: Annotated[
         bool,
         typer.Option("--terminate", help="Do not wait for running tasks to be stopped: they count as ended at once."),
     ] = False,
     wait: Annotated[bool, typer.Option("--wait", help="Wait until it is over.")] = False,
-    timeout: TimeoutOption = None,
+    timeout: options.TimeoutOption = None,
 ) -> None:
     """Cancel a graph, or some of its tasks.
 
@@ -152,12 +143,12 @@ def _print_cancelled(session: Session, asked: "Cancellation", state: GraphState,
 )
 def pause(
     session: Session,
-    graph_id: OptionalGraphArgument = None,
-    group: PartOption = "",
+    graph_id: options.OptionalGraphArgument = None,
+    group: options.PartOption = "",
     target: TargetOption = None,
-    reason: ReasonOption = "",
-    wait: WaitOption = False,
-    timeout: TimeoutOption = None,
+    reason: options.ReasonOption = "",
+    wait: options.WaitOption = False,
+    timeout: options.TimeoutOption = None,
 ) -> None:
     """Hold a graph back, or a group of it, or with --target all work of a target: no further run begins.
 
@@ -174,12 +165,12 @@ def pause(
 )
 def resume(
     session: Session,
-    graph_id: OptionalGraphArgument = None,
-    group: PartOption = "",
+    graph_id: options.OptionalGraphArgument = None,
+    group: options.PartOption = "",
     target: TargetOption = None,
-    reason: ReasonOption = "",
-    wait: WaitOption = False,
-    timeout: TimeoutOption = None,
+    reason: options.ReasonOption = "",
+    wait: options.WaitOption = False,
+    timeout: options.TimeoutOption = None,
 ) -> None:
     """Let a graph that was paused go on, or a group of it, or a target; also a group that was not active before."""
     _hold_graph_or_target(session, graph_id, group, target, reason, on=False, wait=wait, timeout=timeout)
@@ -188,11 +179,11 @@ def resume(
 @command('taskgraph deactivate nightly-2026-08-01 publish --reason "not before noon"')
 def deactivate(
     session: Session,
-    graph_id: GraphArgument,
+    graph_id: options.GraphArgument,
     labels: LabelsArgument,
-    reason: ReasonOption = "",
-    wait: WaitOption = False,
-    timeout: TimeoutOption = None,
+    reason: options.ReasonOption = "",
+    wait: options.WaitOption = False,
+    timeout: options.TimeoutOption = None,
 ) -> None:
     """Hold single tasks back, however ready they are, until they are activated; what depends on them waits."""
     _hold(session, graph_id, labels, "", reason, on=True, wait=wait, timeout=timeout)
@@ -201,11 +192,11 @@ def deactivate(
 @command("taskgraph activate nightly-2026-08-01 publish --wait")
 def activate(
     session: Session,
-    graph_id: GraphArgument,
+    graph_id: options.GraphArgument,
     labels: LabelsArgument,
-    reason: ReasonOption = "",
-    wait: WaitOption = False,
-    timeout: TimeoutOption = None,
+    reason: options.ReasonOption = "",
+    wait: options.WaitOption = False,
+    timeout: options.TimeoutOption = None,
 ) -> None:
     """Let tasks run that were deactivated, or were not active from the start."""
     _hold(session, graph_id, labels, "", reason, on=False, wait=wait, timeout=timeout)
@@ -286,7 +277,7 @@ def _hold_target(session: Session, target: str, reason: str, *, on: bool, wait: 
 )
 def prioritize(
     session: Session,
-    graph_id: GraphArgument,
+    graph_id: options.GraphArgument,
     what: Annotated[
         list[str],
         typer.Argument(
@@ -294,10 +285,10 @@ def prioritize(
             help="Tasks, by label or taskId (all without any), and highest, high, normal, low or lowest.",
         ),
     ],
-    group: PartOption = "",
-    reason: ReasonOption = "",
-    wait: WaitOption = False,
-    timeout: TimeoutOption = None,
+    group: options.PartOption = "",
+    reason: options.ReasonOption = "",
+    wait: options.WaitOption = False,
+    timeout: options.TimeoutOption = None,
 ) -> None:
     """Give tasks that have not begun another priority: those that are named, those of a group, or all.
 

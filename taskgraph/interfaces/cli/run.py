@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from taskgraph.interfaces.cli import failures
+from taskgraph.interfaces.cli import failures, options
 from taskgraph.interfaces.cli.common import (
     STDIN,
     Session,
@@ -18,21 +18,6 @@ from taskgraph.interfaces.cli.common import (
     command,
     look_for_warnings,
     read_graph,
-)
-from taskgraph.interfaces.cli.options import (
-    ExecutorOption,
-    HostOption,
-    IdOption,
-    ParamOption,
-    PassOption,
-    PriorityOption,
-    PythonOption,
-    SlotsOption,
-    StrictOption,
-    TargetOption,
-    TimeScaleOption,
-    WithStoreOption,
-    WorkerLabelOption,
 )
 from taskgraph.interfaces.cli.outcome import finish
 from taskgraph.interfaces.cli.output import Output
@@ -91,19 +76,19 @@ def run(
             help="The graph as JSON; - for standard input. May be left out when --id names a graph that exists.",
         ),
     ] = None,
-    graph_id: IdOption = None,
-    param: ParamOption = None,
-    priority: PriorityOption = None,
-    strict: StrictOption = False,
-    slots: SlotsOption = None,
-    target: TargetOption = None,
-    label: WorkerLabelOption = None,
-    host: HostOption = None,
-    executor: ExecutorOption = None,
-    time_scale: TimeScaleOption = 1.0,
-    python: PythonOption = None,
-    pass_env: PassOption = None,
-    with_store: WithStoreOption = False,
+    graph_id: options.IdOption = None,
+    param: options.ParamOption = None,
+    priority: options.PriorityOption = None,
+    strict: options.StrictOption = False,
+    slots: options.SlotsOption = None,
+    target: options.TargetOption = None,
+    label: options.WorkerLabelOption = None,
+    host: options.HostOption = None,
+    executor: options.ExecutorOption = None,
+    time_scale: options.TimeScaleOption = 1.0,
+    python: options.PythonOption = None,
+    pass_env: options.PassOption = None,
+    with_store: options.WithStoreOption = False,
     every: Annotated[
         bool,
         typer.Option("--all", help="Work on all other graphs of the store, too, until this one ends."),

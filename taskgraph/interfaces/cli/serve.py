@@ -9,20 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from taskgraph.interfaces.cli import options
 from taskgraph.interfaces.cli.common import Session, command
-from taskgraph.interfaces.cli.options import (
-    ExecutorOption,
-    GraceOption,
-    HostOption,
-    LeaseOption,
-    PassOption,
-    PythonOption,
-    SlotsOption,
-    TargetOption,
-    TimeScaleOption,
-    WithStoreOption,
-    WorkerLabelOption,
-)
 from taskgraph.interfaces.cli.output import count
 from taskgraph.interfaces.cli.progress import Board
 from taskgraph.interfaces.cli.signals import Stop, minding_signals
@@ -51,15 +39,15 @@ def serve(
     worker_slots: Annotated[
         int, typer.Option("--worker", min=0, metavar="N", help="Also run tasks, N side by side.")
     ] = 0,
-    target: TargetOption = None,
-    label: WorkerLabelOption = None,
-    host: HostOption = None,
-    executor: ExecutorOption = None,
-    time_scale: TimeScaleOption = 1.0,
-    python: PythonOption = None,
-    pass_env: PassOption = None,
-    with_store: WithStoreOption = False,
-    lease_seconds: LeaseOption = limits.LEASE_SECONDS,
+    target: options.TargetOption = None,
+    label: options.WorkerLabelOption = None,
+    host: options.HostOption = None,
+    executor: options.ExecutorOption = None,
+    time_scale: options.TimeScaleOption = 1.0,
+    python: options.PythonOption = None,
+    pass_env: options.PassOption = None,
+    with_store: options.WithStoreOption = False,
+    lease_seconds: options.LeaseOption = limits.LEASE_SECONDS,
     keep_days: Annotated[
         float | None,
         typer.Option(
@@ -70,7 +58,7 @@ def serve(
             "then they are kept for ever.",
         ),
     ] = None,
-    grace_seconds: GraceOption = limits.GRACE_SECONDS,
+    grace_seconds: options.GraceOption = limits.GRACE_SECONDS,
 ) -> None:
     """Handle the events of all graphs of a store, and repair what was lost, until stopped.
 
@@ -115,17 +103,17 @@ def serve(
 )
 def worker(
     session: Session,
-    target: TargetOption = None,
-    label: WorkerLabelOption = None,
-    host: HostOption = None,
-    slots: SlotsOption = None,
-    executor: ExecutorOption = None,
-    time_scale: TimeScaleOption = 1.0,
-    python: PythonOption = None,
-    pass_env: PassOption = None,
-    with_store: WithStoreOption = False,
-    lease_seconds: LeaseOption = limits.LEASE_SECONDS,
-    grace_seconds: GraceOption = limits.GRACE_SECONDS,
+    target: options.TargetOption = None,
+    label: options.WorkerLabelOption = None,
+    host: options.HostOption = None,
+    slots: options.SlotsOption = None,
+    executor: options.ExecutorOption = None,
+    time_scale: options.TimeScaleOption = 1.0,
+    python: options.PythonOption = None,
+    pass_env: options.PassOption = None,
+    with_store: options.WithStoreOption = False,
+    lease_seconds: options.LeaseOption = limits.LEASE_SECONDS,
+    grace_seconds: options.GraceOption = limits.GRACE_SECONDS,
 ) -> None:
     """Run tasks that are ready, until stopped.
 

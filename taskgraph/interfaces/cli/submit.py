@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from taskgraph.interfaces import views
-from taskgraph.interfaces.cli import failures
+from taskgraph.interfaces.cli import failures, options
 from taskgraph.interfaces.cli.common import (
     Session,
     check_graph_id,
@@ -13,16 +13,6 @@ from taskgraph.interfaces.cli.common import (
     look_for_warnings,
     read_checked,
     read_source,
-)
-from taskgraph.interfaces.cli.options import (
-    GraphArgument,
-    GraphFileArgument,
-    IdOption,
-    ParamOption,
-    PatienceOption,
-    PriorityOption,
-    StrictOption,
-    TimeoutOption,
 )
 from taskgraph.interfaces.cli.outcome import command_words, wait_and_finish
 from taskgraph.interfaces.cli.output import count
@@ -66,13 +56,13 @@ async def submit_document(
 )
 def submit(
     session: Session,
-    file: GraphFileArgument,
-    graph_id: IdOption = None,
-    param: ParamOption = None,
-    priority: PriorityOption = None,
-    strict: StrictOption = False,
+    file: options.GraphFileArgument,
+    graph_id: options.IdOption = None,
+    param: options.ParamOption = None,
+    priority: options.PriorityOption = None,
+    strict: options.StrictOption = False,
     wait: Annotated[bool, typer.Option("--wait", help="Wait until the graph has ended, and say how.")] = False,
-    timeout: TimeoutOption = None,
+    timeout: options.TimeoutOption = None,
 ) -> int:
     """Write a graph into the store and start it; handlers and workers elsewhere do the rest.
 
@@ -116,7 +106,7 @@ async def _submit_and_wait(
 @command("taskgraph extend nightly-2026-08-01 more.json", 'taskgraph extend "$TASKGRAPH_GRAPH_ID" found.json')
 def extend(
     session: Session,
-    graph_id: GraphArgument,
+    graph_id: options.GraphArgument,
     file: Annotated[
         str,
         typer.Argument(
@@ -124,8 +114,8 @@ def extend(
             help="The tasks to add as JSON; - for standard input. They may require tasks that the graph has.",
         ),
     ],
-    param: ParamOption = None,
-    strict: StrictOption = False,
+    param: options.ParamOption = None,
+    strict: options.StrictOption = False,
     request: Annotated[
         str | None,
         typer.Option("--request", metavar="NAME", help="An id for the extension; made from its content otherwise."),
@@ -138,7 +128,7 @@ def extend(
             "paused graph to be resumed.",
         ),
     ] = None,
-    timeout: PatienceOption = _EXTEND_TIMEOUT_SECONDS,
+    timeout: options.PatienceOption = _EXTEND_TIMEOUT_SECONDS,
 ) -> None:
     """Add tasks to a graph that runs, or is blocked.
 
