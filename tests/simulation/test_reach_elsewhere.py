@@ -24,7 +24,7 @@ from taskgraph.interfaces.cli.common import Session
 from taskgraph.interfaces.cli.output import Output
 from taskgraph.interfaces.cli.progress import Board, Follower, display_for
 from taskgraph.interfaces.cli.run import _Order, _run
-from taskgraph.interfaces.cli.serve import serves
+from taskgraph.interfaces.cli.serve import WorkerOptions
 from taskgraph.interfaces.cli.signals import minding_signals
 from taskgraph.interfaces.cli.top import _top
 from taskgraph.interfaces.loops import bury_forever, end_what_is_over
@@ -122,7 +122,7 @@ async def test_who_watches_all_of_a_store_that_went_away_is_told_so_and_leaves_w
 async def test_a_run_whose_store_goes_away_says_how_to_go_on(capsys: pytest.CaptureFixture[str]) -> None:
     tables = Leaving()
     app = app_over(tables)
-    executors, served = Executors([NoopExecutor()]), serves(["default"], None, None)
+    executors, served = Executors([NoopExecutor()]), WorkerOptions(target=["default"]).serves()
     order = _Order(None, "g", DOCUMENT, executors, Board(app.clock), served, 1, (), Handed())
     tables.away = 10**6
     with pytest.raises(StorageUnavailable):

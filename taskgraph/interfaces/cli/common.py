@@ -8,7 +8,7 @@ import shlex
 import sys
 import traceback
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, TypeVar
 
@@ -151,28 +151,33 @@ def command(
 ) -> Callable[[Callable[Concatenate[Session, P], int | None]], Command]:
     """Make a command of a function: its docstring is the help, and what it returns the exit code; None for 0.
 
-    The function gets the session. options: those of `_COMMON_OPTIONS` that the command has after its own.
+    The function gets the session. A parameter that is a dataclass stands for options: its fields. options: those of
+    `_COMMON_OPTIONS` that the command has after its own.
     """
 
     def declared(function: Callable[Concatenate[Session, P], int | None]) -> Command:
+        _, *own = inspect.signature(function).parameters.values()
+        groups: dict[str, Any] = {each.name: each.annotation for each in own if is_dataclass(each.annotation)}
+
         def call(ctx: typer.Context, **values: Any) -> None:
             if ctx.invoked_subcommand is not None:
                 return
             session = _begin(ctx, **{name: values.pop(name) for name in options})
+            for name, group in groups.items():
+                values[name] = group(**{each.name: values.pop(each.name) for each in fields(group)})
             if code := function(session, **values):  # type: ignore[call-arg]
                 raise typer.Exit(code)
 
-        own = inspect.signature(function)
         context = inspect.Parameter("ctx", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context)
-        common = [
-            context.replace(name=name, default=default, annotation=annotation)
-            for name, (annotation, default) in _COMMON_OPTIONS.items()
-            if name in options
-        ]
-        parameters = [context, *list(own.parameters.values())[1:], *common]
+        parameters = [context]
+        for each in own:
+            parameters += inspect.signature(groups[each.name]).parameters.values() if each.name in groups else [each]
+        for name in options:
+            annotation, default = _COMMON_OPTIONS[name]
+            parameters.append(context.replace(name=name, default=default, annotation=annotation))
         call.__module__ = function.__module__
         call.__annotations__ = {each.name: each.annotation for each in parameters}
-        call.__signature__ = own.replace(parameters=parameters)  # type: ignore[attr-defined]
+        call.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         paragraphs = inspect.cleandoc(function.__doc__ or "").split("\n\n")
         return Command(
             function.__name__.rstrip("_").replace("_", "-"),

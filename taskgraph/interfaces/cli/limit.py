@@ -8,7 +8,7 @@ from taskgraph.interfaces import views
 from taskgraph.interfaces.cli import options
 from taskgraph.interfaces.cli.common import Session, command
 from taskgraph.interfaces.cli.output import Column, safe
-from taskgraph.interfaces.cli.signals import until_settled
+from taskgraph.interfaces.cli.signals import Asking
 from taskgraph.model import limits
 from taskgraph.model.errors import InvalidInput
 
@@ -19,8 +19,7 @@ if TYPE_CHECKING:
 _NAMED_MAX = 5
 
 TargetOption = Annotated[
-    str | None,
-    typer.Option("--target", metavar="NAME", help="Work of this target, of all graphs."),
+    str | None, typer.Option("--target", metavar="NAME", help="Work of this target, of all graphs.")
 ]
 
 
@@ -34,9 +33,7 @@ def set_(
     what: Annotated[list[str], typer.Argument(metavar="[ID] N", help="The graph, and so many at a time.")],
     group: options.PartOption = "",
     target: TargetOption = None,
-    reason: options.ReasonOption = "",
-    wait: options.WaitOption = False,
-    timeout: options.TimeoutOption = None,
+    asking: Asking = Asking(),
 ) -> None:
     """Let at most N tasks of a graph, or of a group of it, or with --target of a target, be in flight.
 
@@ -47,7 +44,7 @@ def set_(
     most = int(number) if number.isascii() and number.isdigit() else 0
     if not 1 <= most <= limits.IN_FLIGHT_MAX:
         raise InvalidInput(f"N must be a number from 1 to {limits.IN_FLIGHT_MAX:,}, and is {number!r}")
-    _change(session, graphs, target, group, most, reason, wait=wait, timeout=timeout)
+    _change(session, graphs, target, group, most, asking)
 
 
 @command("taskgraph limit clear nightly-2026-08-01 --group uploads", "taskgraph limit clear --target gpu")
@@ -56,13 +53,11 @@ def clear(
     graph_id: options.OptionalGraphArgument = None,
     group: options.PartOption = "",
     target: TargetOption = None,
-    reason: options.ReasonOption = "",
-    wait: options.WaitOption = False,
-    timeout: options.TimeoutOption = None,
+    asking: Asking = Asking(),
 ) -> None:
     """Take a limit off: of a target altogether; of a graph or group it becomes 1,000, as many as can be counted."""
     graphs = [graph_id] if graph_id is not None else []
-    _change(session, graphs, target, group, 0, reason, wait=wait, timeout=timeout)
+    _change(session, graphs, target, group, 0, asking)
 
 
 @command("taskgraph limit list", "taskgraph limit list nightly-2026-08-01 --json")
@@ -74,21 +69,11 @@ def list_(session: Session, graph_id: options.OptionalGraphArgument = None) -> N
         _show_limits(session, graph_id)
 
 
-def _change(
-    session: Session,
-    graphs: list[str],
-    target: str | None,
-    group: str,
-    most: int,
-    reason: str,
-    *,
-    wait: bool,
-    timeout: float | None,
-) -> None:
+def _change(session: Session, graphs: list[str], target: str | None, group: str, most: int, asking: Asking) -> None:
     if target is not None:
         if graphs or group:
             raise InvalidInput("name a graph or a target, not both")
-        _change_target(session, target, most, reason, wait=wait)
+        _change_target(session, target, most, asking)
         return
     if len(graphs) != 1:
         raise InvalidInput("name the graph, or a target: --target NAME")
@@ -97,26 +82,22 @@ def _change(
     async def ask(app: "App") -> None:
         from taskgraph.interfaces.operations import limit
 
-        asked = await limit.ask(app, graph_id, most, group=group, reason=reason)
-        if wait:
-            await until_settled(app, session, limit.settled, asked, timeout, "the limit is not changed")
-        output = session.output
-        if output.json:
-            output.document(asked.answer(settled=wait))
+        asked = await limit.ask(app, graph_id, most, group=group, reason=asking.reason)
+        if await asking.answered(app, session, limit.settled, asked, "the limit is not changed"):
             return
         whose = f"group “{safe(group)}” of graph {graph_id}" if group else f"graph {graph_id}"
-        output.data(f"{whose}: the limit {'is' if wait else 'is asked to be'} {asked.most:,}")
-        if not wait:
-            output.hint(f"handlers must run for it: taskgraph serve{session.store_words}")
+        session.output.data(f"{whose}: the limit {'is' if asking.wait else 'is asked to be'} {asked.most:,}")
+        if not asking.wait:
+            session.output.hint(f"handlers must run for it: taskgraph serve{session.store_words}")
 
     session.open(ask, measured=True)
 
 
-def _change_target(session: Session, target: str, most: int, reason: str, *, wait: bool) -> None:
+def _change_target(session: Session, target: str, most: int, asking: Asking) -> None:
     async def ask(app: "App") -> None:
         from taskgraph.interfaces.operations import limit
 
-        changed = await limit.ask_target(app, target, most, reason=reason, wait=wait)
+        changed = await limit.ask_target(app, target, most, reason=asking.reason, wait=asking.wait)
         if session.output.json:
             session.output.document(views.target_limited(target, most, changed=changed))
         elif most:

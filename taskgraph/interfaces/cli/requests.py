@@ -12,7 +12,7 @@ from taskgraph.interfaces import views
 from taskgraph.interfaces.cli import failures, options
 from taskgraph.interfaces.cli.common import Session, command, hint_at_handlers
 from taskgraph.interfaces.cli.output import count, safe
-from taskgraph.interfaces.cli.signals import until_settled
+from taskgraph.interfaces.cli.signals import Asking, until_settled
 from taskgraph.model.errors import InvalidInput, Refused
 from taskgraph.model.states import GraphState
 
@@ -146,16 +146,14 @@ def pause(
     graph_id: options.OptionalGraphArgument = None,
     group: options.PartOption = "",
     target: TargetOption = None,
-    reason: options.ReasonOption = "",
-    wait: options.WaitOption = False,
-    timeout: options.TimeoutOption = None,
+    asking: Asking = Asking(),
 ) -> None:
     """Hold a graph back, or a group of it, or with --target all work of a target: no further run begins.
 
     What runs already runs to its end. A paused graph takes no extension. Handlers must run for that: taskgraph serve.
     Workers notice within some 5 s that their target is paused.
     """
-    _hold_graph_or_target(session, graph_id, group, target, reason, on=True, wait=wait, timeout=timeout)
+    _hold_graph_or_target(session, graph_id, group, target, asking, on=True)
 
 
 @command(
@@ -168,12 +166,10 @@ def resume(
     graph_id: options.OptionalGraphArgument = None,
     group: options.PartOption = "",
     target: TargetOption = None,
-    reason: options.ReasonOption = "",
-    wait: options.WaitOption = False,
-    timeout: options.TimeoutOption = None,
+    asking: Asking = Asking(),
 ) -> None:
     """Let a graph that was paused go on, or a group of it, or a target; also a group that was not active before."""
-    _hold_graph_or_target(session, graph_id, group, target, reason, on=False, wait=wait, timeout=timeout)
+    _hold_graph_or_target(session, graph_id, group, target, asking, on=False)
 
 
 @command('taskgraph deactivate nightly-2026-08-01 publish --reason "not before noon"')
@@ -181,12 +177,10 @@ def deactivate(
     session: Session,
     graph_id: options.GraphArgument,
     labels: LabelsArgument,
-    reason: options.ReasonOption = "",
-    wait: options.WaitOption = False,
-    timeout: options.TimeoutOption = None,
+    asking: Asking = Asking(),
 ) -> None:
     """Hold single tasks back, however ready they are, until they are activated; what depends on them waits."""
-    _hold(session, graph_id, labels, "", reason, on=True, wait=wait, timeout=timeout)
+    _hold(session, graph_id, labels, "", asking, on=True)
 
 
 @command("taskgraph activate nightly-2026-08-01 publish --wait")
@@ -194,57 +188,34 @@ def activate(
     session: Session,
     graph_id: options.GraphArgument,
     labels: LabelsArgument,
-    reason: options.ReasonOption = "",
-    wait: options.WaitOption = False,
-    timeout: options.TimeoutOption = None,
+    asking: Asking = Asking(),
 ) -> None:
     """Let tasks run that were deactivated, or were not active from the start."""
-    _hold(session, graph_id, labels, "", reason, on=False, wait=wait, timeout=timeout)
+    _hold(session, graph_id, labels, "", asking, on=False)
 
 
 def _hold_graph_or_target(
-    session: Session,
-    graph_id: str | None,
-    group: str,
-    target: str | None,
-    reason: str,
-    *,
-    on: bool,
-    wait: bool,
-    timeout: float | None,
+    session: Session, graph_id: str | None, group: str, target: str | None, asking: Asking, *, on: bool
 ) -> None:
     if target is not None:
         if graph_id is not None or group:
             raise InvalidInput("name a graph or a target, not both")
-        _hold_target(session, target, reason, on=on, wait=wait)
+        _hold_target(session, target, asking, on=on)
     elif graph_id is None:
         raise InvalidInput("name the graph, or a target: --target NAME")
     else:
-        _hold(session, graph_id, (), group, reason, on=on, wait=wait, timeout=timeout)
+        _hold(session, graph_id, (), group, asking, on=on)
 
 
-def _hold(
-    session: Session,
-    graph_id: str,
-    labels: Sequence[str],
-    group: str,
-    reason: str,
-    *,
-    on: bool,
-    wait: bool,
-    timeout: float | None,
-) -> None:
+def _hold(session: Session, graph_id: str, labels: Sequence[str], group: str, asking: Asking, *, on: bool) -> None:
     async def ask(app: "App") -> None:
         from taskgraph.interfaces.operations import pause
 
-        asked = await pause.ask(app, graph_id, labels, on=on, group=group, reason=reason)
-        if wait:
-            await until_settled(app, session, pause.settled, asked, timeout, "what was asked for is not so")
-        if session.output.json:
-            session.output.document(asked.answer(settled=wait))
+        asked = await pause.ask(app, graph_id, labels, on=on, group=group, reason=asking.reason)
+        if await asking.answered(app, session, pause.settled, asked, "what was asked for is not so"):
             return
         what = count(len(asked.tasks), "task") if asked.tasks else f"group “{group}”" if group else "all of it"
-        if wait:
+        if asking.wait:
             session.output.data(f"graph {graph_id}: {what} {'is held back' if on else 'goes on'}")
         else:
             session.output.data(f"graph {graph_id}: {what} is asked {'to be held back' if on else 'to go on'}")
@@ -253,11 +224,11 @@ def _hold(
     session.open(ask, measured=True)
 
 
-def _hold_target(session: Session, target: str, reason: str, *, on: bool, wait: bool) -> None:
+def _hold_target(session: Session, target: str, asking: Asking, *, on: bool) -> None:
     async def hold(app: "App") -> None:
         from taskgraph.interfaces.operations import pause
 
-        changed = await pause.ask_target(app, target, on=on, reason=reason, wait=wait)
+        changed = await pause.ask_target(app, target, on=on, reason=asking.reason, wait=asking.wait)
         if session.output.json:
             session.output.document(views.target_paused(target, on=on, changed=changed))
         else:
@@ -286,9 +257,7 @@ def prioritize(
         ),
     ],
     group: options.PartOption = "",
-    reason: options.ReasonOption = "",
-    wait: options.WaitOption = False,
-    timeout: options.TimeoutOption = None,
+    asking: Asking = Asking(),
 ) -> None:
     """Give tasks that have not begun another priority: those that are named, those of a group, or all.
 
@@ -300,17 +269,13 @@ def prioritize(
     async def ask(app: "App") -> None:
         from taskgraph.interfaces.operations import prioritize
 
-        asked = await prioritize.ask(app, graph_id, level, labels, group=group, reason=reason)
-        if wait:
-            late = f"not all of it has priority {level}"
-            await until_settled(app, session, prioritize.settled, asked, timeout, late)
-        if session.output.json:
-            session.output.document(asked.answer(settled=wait))
+        asked = await prioritize.ask(app, graph_id, level, labels, group=group, reason=asking.reason)
+        if await asking.answered(app, session, prioritize.settled, asked, f"not all of it has priority {level}"):
             return
         which = count(len(asked.tasks), "task") if asked.tasks else "no task that has not begun"
-        has = ("have" if len(asked.tasks) > 1 else "has") if wait or not asked.tasks else "to get"
+        has = ("have" if len(asked.tasks) > 1 else "has") if asking.wait or not asked.tasks else "to get"
         session.output.data(f"graph {graph_id}: {which} {has} priority {level}")
-        if asked.tasks and not wait:
+        if asked.tasks and not asking.wait:
             hint_at_handlers(session, graph_id)
 
     session.open(ask, measured=True)

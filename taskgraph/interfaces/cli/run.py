@@ -27,11 +27,11 @@ from taskgraph.interfaces.cli.progress import (
     display_for,
     following,
 )
-from taskgraph.interfaces.cli.serve import Serves, default_slots, make_executors, serves
+from taskgraph.interfaces.cli.serve import Serves, WorkerOptions, default_slots
 from taskgraph.interfaces.cli.signals import minding_signals
 from taskgraph.interfaces.cli.submit import submit_document
 from taskgraph.model.errors import InvalidInput, Refused, StorageUnavailable
-from taskgraph.model.secrecy import Handed, read_handed, withdraw
+from taskgraph.model.secrecy import Handed, withdraw
 from taskgraph.model.states import GRAPH_ENDED, GraphState
 
 if TYPE_CHECKING:
@@ -81,14 +81,7 @@ def run(
     priority: options.PriorityOption = None,
     strict: options.StrictOption = False,
     slots: options.SlotsOption = None,
-    target: options.TargetOption = None,
-    label: options.WorkerLabelOption = None,
-    host: options.HostOption = None,
-    executor: options.ExecutorOption = None,
-    time_scale: options.TimeScaleOption = 1.0,
-    python: options.PythonOption = None,
-    pass_env: options.PassOption = None,
-    with_store: options.WithStoreOption = False,
+    given: WorkerOptions = WorkerOptions(),
     every: Annotated[
         bool,
         typer.Option("--all", help="Work on all other graphs of the store, too, until this one ends."),
@@ -108,21 +101,20 @@ def run(
         raise InvalidInput("--priority goes with a FILE: a graph that exists has its own")
     if graph_id is not None:
         check_graph_id(graph_id, new=file is not None)
-    served = serves(target, label, host)
+    served = given.serves()
     from taskgraph.model.clock import SystemClock
 
     board = Board(SystemClock())
-    handed = read_handed(os.environ, pass_env or (), store=with_store)
-    executors = make_executors(
-        board.clock, executor=executor, time_scale=time_scale, python=python, board=board, handed=handed
-    )
+    handed = given.handed()
+    executors = given.executors(board.clock, handed, board=board)
     document: GraphDocument | None = None
     if file is not None:
         document, name = read_graph(file, params=param, priority=priority)
         check_runnable(document, name, executors, served)
         look_for_warnings(session, document, name, strict=strict)
-    slots = slots or default_slots()
-    order = _Order(file, graph_id, document, executors, board, served, slots, param or (), handed, every)
+    order = _Order(
+        file, graph_id, document, executors, board, served, slots or default_slots(), param or (), handed, every
+    )
     return session.open(lambda app: _run(app, session, order), measured=True)
 
 

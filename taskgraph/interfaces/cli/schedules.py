@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -26,60 +27,97 @@ _UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="The name of the schedule.")]
 OneArgument = Annotated[str | None, typer.Argument(metavar="[NAME]", help="The name of the schedule.")]
 AllOption = Annotated[bool, typer.Option("--all", help="Instead of a name: every schedule of the store.")]
-CronOption = Annotated[
-    str | None,
-    typer.Option(
-        "--cron", metavar="CRON", help="Fire by cron: minute, hour, day, month, weekday, such as '30 2 * * 1-5'."
-    ),
-]
-TimezoneOption = Annotated[
-    str | None,
-    typer.Option("--timezone", metavar="ZONE", help="The time zone of --cron, such as Europe/Berlin; UTC otherwise."),
-]
-EveryOption = Annotated[
-    str | None,
-    typer.Option("--every", metavar="TIME", help="Fire again and again: 30s, 5m, 12h, 7d."),
-]
-AnchorOption = Annotated[
-    str | None,
-    typer.Option(
-        "--anchor",
-        metavar="TIME",
-        help="Count --every from this time on, such as 2026-01-01T06:00+01:00; from now otherwise.",
-    ),
-]
-AtOption = Annotated[
-    str | None,
-    typer.Option("--at", metavar="TIME", help="Fire once, at a time such as 2026-12-24T18:00+01:00."),
-]
-CatchUpOption = Annotated[
-    str | None,
-    typer.Option(
-        "--catch-up",
-        metavar="none|last|all",
-        help=f"What becomes of fires that come up more than {limits.SCHEDULE_LATE_SECONDS / 60:g} minutes late, as "
-        "no process ran: none of them fires, the last one, or each in order. Otherwise last.",
-    ),
-]
-OverlapOption = Annotated[
-    str | None,
-    typer.Option(
-        "--overlap",
-        metavar="skip|queue|cancel|allow",
-        help="What becomes of a fire while the graph of an earlier one is not over: it is left out, it waits, it waits "
-        "and that graph is cancelled, or it fires. Otherwise skip.",
-    ),
-]
-KeepOption = Annotated[
-    int | None,
-    typer.Option(
-        "--keep",
-        min=1,
-        max=limits.SCHEDULE_WAITING_MAX,
-        metavar="N",
-        help=f"With --overlap queue: at most so many fires wait. Otherwise {limits.SCHEDULE_FIRES_MAX}.",
-    ),
-]
+
+
+@dataclass(frozen=True)
+class ScheduleOptions:
+    """Options of `schedule create` and `schedule update`."""
+
+    cron: Annotated[
+        str | None,
+        typer.Option(
+            "--cron", metavar="CRON", help="Fire by cron: minute, hour, day, month, weekday, such as '30 2 * * 1-5'."
+        ),
+    ] = None
+    timezone: Annotated[
+        str | None,
+        typer.Option(
+            "--timezone", metavar="ZONE", help="The time zone of --cron, such as Europe/Berlin; UTC otherwise."
+        ),
+    ] = None
+    every: Annotated[
+        str | None,
+        typer.Option("--every", metavar="TIME", help="Fire again and again: 30s, 5m, 12h, 7d."),
+    ] = None
+    anchor: Annotated[
+        str | None,
+        typer.Option(
+            "--anchor",
+            metavar="TIME",
+            help="Count --every from this time on, such as 2026-01-01T06:00+01:00; from now otherwise.",
+        ),
+    ] = None
+    at: Annotated[
+        str | None,
+        typer.Option("--at", metavar="TIME", help="Fire once, at a time such as 2026-12-24T18:00+01:00."),
+    ] = None
+    catch_up: Annotated[
+        str | None,
+        typer.Option(
+            "--catch-up",
+            metavar="none|last|all",
+            help=f"What becomes of fires that come up more than {limits.SCHEDULE_LATE_SECONDS / 60:g} minutes late, as "
+            "no process ran: none of them fires, the last one, or each in order. Otherwise last.",
+        ),
+    ] = None
+    overlap: Annotated[
+        str | None,
+        typer.Option(
+            "--overlap",
+            metavar="skip|queue|cancel|allow",
+            help="What becomes of a fire while the graph of an earlier one is not over: it is left out, it waits, it "
+            "waits and that graph is cancelled, or it fires. Otherwise skip.",
+        ),
+    ] = None
+    keep: Annotated[
+        int | None,
+        typer.Option(
+            "--keep",
+            min=1,
+            max=limits.SCHEDULE_WAITING_MAX,
+            metavar="N",
+            help=f"With --overlap queue: at most so many fires wait. Otherwise {limits.SCHEDULE_FIRES_MAX}.",
+        ),
+    ] = None
+
+    def times(self) -> "Times":
+        """Raises InvalidInput."""
+        from taskgraph.documents.recurrence import Times
+
+        return Times(
+            cron=self.cron,
+            timezone=self.timezone,
+            every=None if self.every is None else _length(self.every),
+            anchor=None if self.anchor is None else _moment("--anchor", self.anchor),
+            at=None if self.at is None else _moment("--at", self.at),
+        )
+
+
+def _length(text: str) -> int:
+    found = _LENGTH.fullmatch(text.strip().lower())
+    if found is None:
+        raise InvalidInput(f"--every {text!r}: a number and its unit: 30s, 5m, 12h, 7d")
+    return int(found[1]) * _UNITS[found[2]]
+
+
+def _moment(option: str, text: str) -> datetime:
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise InvalidInput(f"{option} {text!r}: write a time such as 2026-12-24T18:00+01:00") from error
+    if found.tzinfo is None:
+        raise InvalidInput(f"{option} {text!r} has no time zone; write Z or an offset such as +01:00 behind it")
+    return found
 
 
 @command(
@@ -92,14 +130,7 @@ def create(
     session: Session,
     name: NameArgument,
     file: GraphFileArgument,
-    cron: CronOption = None,
-    timezone: TimezoneOption = None,
-    every: EveryOption = None,
-    anchor: AnchorOption = None,
-    at: AtOption = None,
-    catch_up: CatchUpOption = None,
-    overlap: OverlapOption = None,
-    keep: KeepOption = None,
+    given: ScheduleOptions = ScheduleOptions(),
     param: ParamOption = None,
     strict: StrictOption = False,
     inactive: Annotated[bool, typer.Option("--inactive", help="It fires only once it is activated.")] = False,
@@ -110,14 +141,14 @@ def create(
     fire in UTC: nightly-20260801T003000Z. The same schedule again changes nothing; another one of the same name is
     refused.
     """
-    times = _times(cron, timezone, every, anchor, at)
+    times = given.times()
     times.over()  # what cannot be is said before anything is read
     document = read_checked(session, file, param, strict=strict)
 
     async def created(app: "App") -> "tuple[Schedule, str]":
         from taskgraph.interfaces.operations.schedules import checked_rules
 
-        rules = checked_rules(catch_up or None, overlap or None, keep)
+        rules = checked_rules(given.catch_up, given.overlap, given.keep)
         return await app.schedules().create(name, document, times.over(), active=not inactive, **rules)
 
     schedule, outcome = session.open(created, measured=True)
@@ -133,14 +164,7 @@ def update(
     session: Session,
     name: NameArgument,
     file: Annotated[str | None, typer.Argument(metavar="[FILE]", help="Another graph; - for standard input.")] = None,
-    cron: CronOption = None,
-    timezone: TimezoneOption = None,
-    every: EveryOption = None,
-    anchor: AnchorOption = None,
-    at: AtOption = None,
-    catch_up: CatchUpOption = None,
-    overlap: OverlapOption = None,
-    keep: KeepOption = None,
+    given: ScheduleOptions = ScheduleOptions(),
     param: ParamOption = None,
     strict: StrictOption = False,
 ) -> None:
@@ -150,7 +174,7 @@ def update(
     New fields of cron keep their time zone, and a new interval the time that it is counted from. What new times bring
     next is later than now.
     """
-    times = _times(cron, timezone, every, anchor, at)
+    times = given.times()
     if file is None and param:
         raise InvalidInput("--param goes with a FILE: the graph that a schedule has was given its values with it")
     document = None if file is None else read_checked(session, file, param, strict=strict)
@@ -158,7 +182,7 @@ def update(
     async def updated(app: "App") -> "Schedule":
         from taskgraph.interfaces.operations.schedules import checked_rules
 
-        rules = checked_rules(catch_up, overlap, keep)
+        rules = checked_rules(given.catch_up, given.overlap, given.keep)
         return await app.schedules().update(name, document=document, times=times, **rules)
 
     _print_changed(session, session.open(updated, measured=True), "updated")
@@ -246,39 +270,6 @@ def show(session: Session, name: NameArgument) -> None:
         session.output.document(views.schedule_detail(found))
     else:
         _print_detail(session, found)
-
-
-# --- what was typed --------------------------------------------------------------------------------------------
-
-
-def _times(cron: str | None, timezone: str | None, every: str | None, anchor: str | None, at: str | None) -> "Times":
-    """Raises InvalidInput."""
-    from taskgraph.documents.recurrence import Times
-
-    return Times(
-        cron=cron,
-        timezone=timezone,
-        every=None if every is None else _length(every),
-        anchor=None if anchor is None else _moment("--anchor", anchor),
-        at=None if at is None else _moment("--at", at),
-    )
-
-
-def _length(text: str) -> int:
-    found = _LENGTH.fullmatch(text.strip().lower())
-    if found is None:
-        raise InvalidInput(f"--every {text!r}: a number and its unit: 30s, 5m, 12h, 7d")
-    return int(found[1]) * _UNITS[found[2]]
-
-
-def _moment(option: str, text: str) -> datetime:
-    try:
-        found = datetime.fromisoformat(text)
-    except ValueError as error:
-        raise InvalidInput(f"{option} {text!r}: write a time such as 2026-12-24T18:00+01:00") from error
-    if found.tzinfo is None:
-        raise InvalidInput(f"{option} {text!r} has no time zone; write Z or an offset such as +01:00 behind it")
-    return found
 
 
 # --- answers ---------------------------------------------------------------------------------------------------

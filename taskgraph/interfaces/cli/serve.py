@@ -28,6 +28,82 @@ if TYPE_CHECKING:
     from taskgraph.worker.loop import Worker
 
 
+@dataclass(frozen=True, slots=True)
+class Serves:
+    """What a worker takes. given: whether targets were named."""
+
+    targets: Sequence[str]
+    offer: "Offer"
+    given: bool
+
+
+@dataclass(frozen=True)
+class WorkerOptions:
+    """Options of `serve`, `worker` and `run`: what the worker of this process takes, and how it runs it."""
+
+    target: options.TargetOption = None
+    label: options.WorkerLabelOption = None
+    host: options.HostOption = None
+    executor: options.ExecutorOption = None
+    time_scale: options.TimeScaleOption = 1.0
+    python: options.PythonOption = None
+    pass_env: options.PassOption = None
+    with_store: options.WithStoreOption = False
+
+    def handed(self) -> Handed:
+        return read_handed(os.environ, self.pass_env or (), store=self.with_store)
+
+    def executors(
+        self, clock: "Clock", handed: Handed, *, board: Board | None = None, grace_seconds: float = limits.GRACE_SECONDS
+    ) -> "Executors":
+        """Raises InvalidSettings."""
+        from taskgraph.worker.executors import Executors, built_in, load_callables
+
+        callables: dict[str, Any] | None = None
+        for place in self.python or ():
+            found = load_callables(place)
+            twice = sorted(set(callables or ()) & set(found))
+            if twice:
+                raise InvalidSettings(f"--python {place}: two callables are named {twice[0]}")
+            callables = {**(callables or {}), **found}
+        made = built_in(
+            clock,
+            callables=callables,
+            override=self.executor,
+            time_scale=self.time_scale,
+            grace_seconds=grace_seconds,
+            handed=handed,
+        )
+        return made if board is None else Executors([board.watched(each) for each in made.values()], self.executor)
+
+    def serves(self) -> Serves:
+        """Raises InvalidInput."""
+        from taskgraph.model.placement import DEFAULT_TARGET, Offer, host_target, is_host, is_worker_label
+
+        labels, host = self.label or (), self.host
+        for target in self.target or ():
+            check_target(target)
+        for label in labels:
+            if not is_worker_label(label):
+                raise InvalidInput(
+                    f"--label {label}: a letter or digit, then letters, digits and . _ : / = + -, 63 at most"
+                )
+        if len(labels) > limits.WORKER_LABELS_MAX:
+            raise InvalidInput(f"--label is given {len(labels)} times; {limits.WORKER_LABELS_MAX} are allowed")
+        if host == ".":
+            from taskgraph.interfaces.app import host_name
+
+            host = host_name()
+        if host is not None and not is_host(host):
+            raise InvalidInput(f"--host {host}: a letter or digit, then letters, digits and . _ -, 63 at most")
+        targets = list(dict.fromkeys([*(self.target or [DEFAULT_TARGET]), *([host_target(host)] if host else [])]))
+        return Serves(targets, Offer(frozenset(labels), host or ""), self.target is not None)
+
+
+def default_slots() -> int:
+    return max(2, os.cpu_count() or 2)
+
+
 @command(
     "taskgraph serve",
     "taskgraph serve --worker 4 --target default --target gpu",
@@ -39,14 +115,7 @@ def serve(
     worker_slots: Annotated[
         int, typer.Option("--worker", min=0, metavar="N", help="Also run tasks, N side by side.")
     ] = 0,
-    target: options.TargetOption = None,
-    label: options.WorkerLabelOption = None,
-    host: options.HostOption = None,
-    executor: options.ExecutorOption = None,
-    time_scale: options.TimeScaleOption = 1.0,
-    python: options.PythonOption = None,
-    pass_env: options.PassOption = None,
-    with_store: options.WithStoreOption = False,
+    given: WorkerOptions = WorkerOptions(),
     lease_seconds: options.LeaseOption = limits.LEASE_SECONDS,
     keep_days: Annotated[
         float | None,
@@ -64,18 +133,8 @@ def serve(
 
     Any number of these may run over one store. SIGTERM and SIGINT end it gracefully; a second one at once.
     """
-    handed = read_handed(os.environ, pass_env or (), store=with_store)
-    make_worker = _worker_of(
-        target,
-        label,
-        host,
-        executor,
-        time_scale,
-        python,
-        handed,
-        lease_seconds=lease_seconds,
-        grace_seconds=grace_seconds,
-    )
+    handed = given.handed()
+    make_worker = _worker_of(given, handed, lease_seconds, grace_seconds)
     days = keep_days if keep_days is not None else read_keep_days(os.environ)
     from taskgraph.engine.outlets import read_outlets
 
@@ -103,15 +162,8 @@ def serve(
 )
 def worker(
     session: Session,
-    target: options.TargetOption = None,
-    label: options.WorkerLabelOption = None,
-    host: options.HostOption = None,
     slots: options.SlotsOption = None,
-    executor: options.ExecutorOption = None,
-    time_scale: options.TimeScaleOption = 1.0,
-    python: options.PythonOption = None,
-    pass_env: options.PassOption = None,
-    with_store: options.WithStoreOption = False,
+    given: WorkerOptions = WorkerOptions(),
     lease_seconds: options.LeaseOption = limits.LEASE_SECONDS,
     grace_seconds: options.GraceOption = limits.GRACE_SECONDS,
 ) -> None:
@@ -120,18 +172,8 @@ def worker(
     Any number of workers may run, anywhere. SIGTERM and SIGINT hand unfinished tasks back, for others to run; a second
     one ends it at once. Handlers must run too: taskgraph serve.
     """
-    handed = read_handed(os.environ, pass_env or (), store=with_store)
-    make_worker = _worker_of(
-        target,
-        label,
-        host,
-        executor,
-        time_scale,
-        python,
-        handed,
-        lease_seconds=lease_seconds,
-        grace_seconds=grace_seconds,
-    )
+    handed = given.handed()
+    make_worker = _worker_of(given, handed, lease_seconds, grace_seconds)
 
     async def work_for_store(app: "App") -> None:
         from taskgraph.interfaces.loops import work
@@ -146,29 +188,13 @@ def worker(
 
 
 def _worker_of(
-    targets: Sequence[str] | None,
-    labels: Sequence[str] | None,
-    host: str | None,
-    executor: str | None,
-    time_scale: float,
-    python: Sequence[str] | None,
-    handed: Handed,
-    *,
-    lease_seconds: float,
-    grace_seconds: float,
+    given: WorkerOptions, handed: Handed, lease_seconds: float, grace_seconds: float
 ) -> "Callable[[App, int], Worker]":
-    """What makes the worker that the options describe, with so many slots. Raises InvalidInput, InvalidSettings."""
-    served = serves(targets, labels, host)
+    """What makes the worker, with so many slots. Raises InvalidInput, InvalidSettings."""
+    served = given.serves()
     from taskgraph.model.clock import SystemClock
 
-    executors = make_executors(
-        SystemClock(),
-        executor=executor,
-        time_scale=time_scale,
-        python=python,
-        grace_seconds=grace_seconds,
-        handed=handed,
-    )
+    executors = given.executors(SystemClock(), handed, grace_seconds=grace_seconds)
     return lambda app, slots: app.worker(
         executors,
         targets=served.targets,
@@ -197,73 +223,3 @@ async def _until_stopped(app: "App", session: Session, what: str) -> AsyncIterat
     async with minding_signals(on_signal) as stop:
         session.say(f"{what}; store {app.settings.display}; stop with Ctrl-C")
         yield stop
-
-
-# --- what a worker takes ---------------------------------------------------------------------------------------
-
-
-def default_slots() -> int:
-    return max(2, os.cpu_count() or 2)
-
-
-def make_executors(
-    clock: "Clock",
-    *,
-    executor: str | None,
-    time_scale: float,
-    python: Sequence[str] | None,
-    board: Board | None = None,
-    grace_seconds: float = limits.GRACE_SECONDS,
-    handed: Handed,
-) -> "Executors":
-    """Raises InvalidSettings."""
-    from taskgraph.worker.executors import Executors, built_in, load_callables
-
-    callables: dict[str, Any] | None = None
-    for place in python or ():
-        found = load_callables(place)
-        twice = sorted(set(callables or ()) & set(found))
-        if twice:
-            raise InvalidSettings(f"--python {place}: two callables are named {twice[0]}")
-        callables = {**(callables or {}), **found}
-    made = built_in(
-        clock,
-        callables=callables,
-        override=executor,
-        time_scale=time_scale,
-        grace_seconds=grace_seconds,
-        handed=handed,
-    )
-    return made if board is None else Executors([board.watched(each) for each in made.values()], executor)
-
-
-@dataclass(frozen=True, slots=True)
-class Serves:
-    """What a worker takes. given: whether targets were named."""
-
-    targets: Sequence[str]
-    offer: "Offer"
-    given: bool
-
-
-def serves(targets: Sequence[str] | None, labels: Sequence[str] | None, host: str | None) -> Serves:
-    """Of --target, --label and --host. Raises InvalidInput."""
-    from taskgraph.model.placement import DEFAULT_TARGET, Offer, host_target, is_host, is_worker_label
-
-    for target in targets or ():
-        check_target(target)
-    for label in labels or ():
-        if not is_worker_label(label):
-            raise InvalidInput(
-                f"--label {label}: a letter or digit, then letters, digits and . _ : / = + -, 63 at most"
-            )
-    if len(labels or ()) > limits.WORKER_LABELS_MAX:
-        raise InvalidInput(f"--label is given {len(labels or ())} times; {limits.WORKER_LABELS_MAX} are allowed")
-    if host == ".":
-        from taskgraph.interfaces.app import host_name
-
-        host = host_name()
-    if host is not None and not is_host(host):
-        raise InvalidInput(f"--host {host}: a letter or digit, then letters, digits and . _ -, 63 at most")
-    served = list(dict.fromkeys([*(targets or [DEFAULT_TARGET]), *([host_target(host)] if host else [])]))
-    return Serves(served, Offer(frozenset(labels or ()), host or ""), targets is not None)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from taskgraph.interfaces.cli import failures
 from taskgraph.interfaces.cli.common import Session, T, hint_at_handlers, with_hint
+from taskgraph.interfaces.cli.options import ReasonOption, TimeoutOption, WaitOption
 
 if TYPE_CHECKING:
     from taskgraph.interfaces.app import App
@@ -92,3 +93,22 @@ async def until_settled(
     async with minding_signals(lambda _: None) as stop:
         if not await unless_stopped(stop, with_hint(over, lambda: hint_at_handlers(session, asked.graph_id))):
             raise failures.TimedOut(f"graph {asked.graph_id}: {late} after {seconds:g} s")
+
+
+@dataclass(frozen=True)
+class Asking:
+    """Options of commands that ask for a change of a graph that runs."""
+
+    reason: ReasonOption = ""
+    wait: WaitOption = False
+    timeout: TimeoutOption = None
+
+    async def answered(
+        self, app: "App", session: Session, settled: Callable[..., Coroutine[Any, Any, bool]], asked: Any, late: str
+    ) -> bool:
+        """Wait, with --wait (see `until_settled`), and print the answer, with --json. Whether it was printed."""
+        if self.wait:
+            await until_settled(app, session, settled, asked, self.timeout, late)
+        if session.output.json:
+            session.output.document(asked.answer(settled=self.wait))
+        return session.output.json
