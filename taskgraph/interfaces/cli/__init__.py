@@ -125,10 +125,7 @@ _add_group(
     (functions.start, functions.list_),
 )
 _add_group(
-    "poison",
-    _SERVE,
-    "Messages that could not be handled: look at them, put them back.",
-    (poison.list_, poison.replay),
+    "poison", _SERVE, "Messages that could not be handled: look at them, put them back.", (poison.list_, poison.replay)
 )
 
 

@@ -56,9 +56,7 @@ def archive(
     path = Path(output_file or f"{graph_id}.json.gz")
     done = session.open(lambda app: _write(app, session, graph_id, path, with_logs=with_logs, overwrite=force))
     size = path.stat().st_size
-    if session.output.json:
-        session.output.document(views.archived(done, str(path), size))
-    else:
+    if not session.answered(views.archived, done, str(path), size):
         files = f", {count(done.logs, 'log file')}" if with_logs else ""
         signed = ", signed" if done.signature is not None else ""
         rows = count(done.rows, "row")
@@ -104,8 +102,7 @@ def restore(
     file: Annotated[str, typer.Argument(metavar="FILE", help="An archive; - for stdin.")],
     plan: Annotated[bool, typer.Option("--plan", help="Say what would be put back, and write nothing.")] = False,
     max_rows: Annotated[
-        int | None,
-        typer.Option("--max-rows", min=1, metavar="N", help="Rows that it may have; otherwise 500,000."),
+        int | None, typer.Option("--max-rows", min=1, metavar="N", help="Rows that it may have; otherwise 500,000.")
     ] = None,
     max_bytes: Annotated[
         int | None,
@@ -156,9 +153,7 @@ async def _restore(
             _print_plan(plan, output.say)
 
     def show_alone(plan: "Plan") -> None:
-        if output.json:
-            output.document(views.restore_plan(plan))
-        else:
+        if not session.answered(views.restore_plan, plan):
             _print_plan(plan, output.data)
 
     with contextlib.ExitStack() as stack:
@@ -214,8 +209,7 @@ def _counts(counted: Mapping[str, int]) -> str:
     options=("json",),
 )
 def keygen(
-    session: Session,
-    file: Annotated[str, typer.Argument(metavar="FILE", help="Where to; FILE.pub is written too.")],
+    session: Session, file: Annotated[str, typer.Argument(metavar="FILE", help="Where to; FILE.pub is written too.")]
 ) -> None:
     """Make a key that signs archives, and its public part, which verifies them.
 
@@ -225,7 +219,5 @@ def keygen(
     from taskgraph.engine.signing import make_key
 
     beside, key = make_key(Path(file))
-    if session.output.json:
-        session.output.document(views.key_made(file, str(beside), key))
-    else:
+    if not session.answered(views.key_made, file, str(beside), key):
         session.output.data(f"{file} signs, {beside} verifies: {key}")

@@ -100,6 +100,12 @@ class Session:
             if telemetry is not None and telemetry.enabled:
                 setup.close()
 
+    def answered(self, view: Callable[P, Any], *args: P.args, **kwargs: P.kwargs) -> bool:
+        """Print an answer as JSON, made by `view`, if JSON is wanted. Whether it is."""
+        if self.output.json:
+            self.output.document(view(*args, **kwargs))
+        return self.output.json
+
     def say(self, text: str) -> None:
         """A line on stderr; with --log-format json one of the log."""
         if self.json_logs:
@@ -190,12 +196,7 @@ def command(
 
 
 def _begin(
-    ctx: typer.Context,
-    *,
-    store: str | None = None,
-    json: bool = False,
-    verbose: int = 0,
-    log_format: str | None = None,
+    ctx: typer.Context, *, store: str | None = None, json: bool = False, verbose: int = 0, log_format: str | None = None
 ) -> Session:
     session = ctx.find_root().obj
     if not isinstance(session, Session):

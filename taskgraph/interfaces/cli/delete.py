@@ -43,8 +43,7 @@ def delete(
     force: Annotated[
         bool,
         typer.Option(
-            "--force",
-            help="Blocked graphs too, which could go on, and those with notices that are not delivered yet.",
+            "--force", help="Blocked graphs too, which could go on, and those with notices that are not delivered yet."
         ),
     ] = False,
     older_than: Annotated[
@@ -117,8 +116,7 @@ async def _delete(app: "App", session: Session, ids: Sequence[str], *, force: bo
 
 def _print_deleted(session: Session, done: "Sequence[Deleted]", failed: Sequence[tuple[str, TaskgraphError]]) -> None:
     output = session.output
-    if output.json:
-        output.document(views.deletions(done, [(one, failures.error_object(error)) for one, error in failed]))
+    if session.answered(views.deletions, done, [(one, failures.error_object(error)) for one, error in failed]):
         return
     for each in done:
         if each.again:
@@ -139,8 +137,7 @@ async def _by_age(app: "App", session: Session, days: float, states: Sequence[st
     if not dry_run:
         oldest_first = [graph_id for graph_id, _, _ in reversed(found)]
         return await _delete(app, session, oldest_first, force=GraphState.BLOCKED in states)
-    if output.json:
-        output.document(views.deletable(found))
+    if session.answered(views.deletable, found):
         return failures.DONE
     if found:
         columns = [

@@ -25,8 +25,7 @@ _STYLES: Final[dict[str, Style]] = {"wrong": "red", "due": "yellow", "note": "cy
 def doctor(
     session: Session,
     graph_id: Annotated[
-        str | None,
-        typer.Argument(metavar="[ID]", help="The id of a graph; otherwise all live ones."),
+        str | None, typer.Argument(metavar="[ID]", help="The id of a graph; otherwise all live ones.")
     ] = None,
     repair: Annotated[bool, typer.Option("--repair", help="Mend what can be mended for certain, and sweep.")] = False,
 ) -> int:
@@ -48,9 +47,7 @@ async def _one(app: "App", session: Session, graph_id: str, *, repair: bool) -> 
 
     with _reading(session.output, app, "row") as progress:
         found = await examine(app, graph_id, repair=repair, progress=lambda rows: progress(rows, None))
-    if session.output.json:
-        session.output.document(views.examined(found))
-    else:
+    if not session.answered(views.examined, found):
         _print(session, found, repair=repair)
     return failures.DONE if found.sound else failures.UNSUCCESSFUL
 
@@ -62,8 +59,7 @@ async def _all(app: "App", session: Session, *, repair: bool) -> int:
     with _reading(output, app, "graph") as progress:
         store, found, gone = await examine_all(app, repair=repair, progress=progress)
     wrong = [one.graph_id for one in found if not one.sound]
-    if output.json:
-        output.document(views.all_examined(found, gone, store))
+    if session.answered(views.all_examined, found, gone, store):
         return failures.UNSUCCESSFUL if wrong else failures.DONE
     _print_findings(output, store.repaired, store.findings)
     if store.findings and not repair:

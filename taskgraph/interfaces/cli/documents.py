@@ -56,8 +56,7 @@ def validate(
     mistake is a warning, and no reason to fail, but with --strict.
     """
     results = [_validated(session, file, extension, param, strict) for file in files]
-    if session.output.json:
-        session.output.document(views.validated(results))
+    session.answered(views.validated, results)
     return failures.DONE if all(each["valid"] for each in results) else failures.INVALID
 
 

@@ -2,6 +2,7 @@
 
 import json as jsonlib
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
@@ -25,9 +26,6 @@ _SHOWN_CHARS_MAX: Final = 100  # of a column
 
 Labels = list[str] | None
 
-RequiresOption = Annotated[
-    Labels, typer.Option("--requires", metavar="LABEL", help="What it requires from now on: all of it, one by one.")
-]
 IfRevisionOption = Annotated[
     int | None,
     typer.Option("--if-revision", min=0, metavar="N", help="Refuse it if the graph has another revision by then."),
@@ -35,6 +33,37 @@ IfRevisionOption = Annotated[
 RequestOption = Annotated[
     str | None, typer.Option("--request", metavar="NAME", help="An id for the edit; made from its content otherwise.")
 ]
+
+
+@dataclass(frozen=True)
+class Change:
+    """Options for what changes of the tasks of --task."""
+
+    requires: Annotated[
+        Labels,
+        typer.Option("--requires", metavar="LABEL", help="What it requires from now on: all of it, one by one."),
+    ] = None
+    no_requires: Annotated[bool, typer.Option("--no-requires", help="It requires nothing any more.")] = False
+    reruns: Annotated[
+        int | None, typer.Option("--reruns", min=0, max=limits.RERUNS_MAX, help="How often it may run again.")
+    ] = None
+    deadline: Annotated[
+        str | None, typer.Option("--deadline", metavar="TIME", help="Its deadline, as RFC 3339; none for none.")
+    ] = None
+    active: Annotated[bool | None, typer.Option("--activate/--deactivate", help="Whether it may run.")] = None
+    priority: Annotated[
+        str | None, typer.Option("--priority", metavar="LEVEL", help=f"Its priority: {', '.join(LEVELS)}.")
+    ] = None
+
+    def update(self) -> dict[str, Any]:
+        """As in a document. Raises InvalidInput."""
+        if self.requires and self.no_requires:
+            raise InvalidInput("--requires and --no-requires exclude each other")
+        update: dict[str, Any] = {"requires": self.requires or []} if self.requires or self.no_requires else {}
+        for name in ("reruns", "deadline", "active", "priority"):
+            if (value := getattr(self, name)) is not None:
+                update[name] = None if (name, value) == ("deadline", "none") else value
+        return update
 
 
 @command(
@@ -49,18 +78,7 @@ def edit(
     task: Annotated[
         Labels, typer.Option("--task", metavar="LABEL", help="A task that the next options are about; may be repeated.")
     ] = None,
-    requires: RequiresOption = None,
-    no_requires: Annotated[bool, typer.Option("--no-requires", help="It requires nothing any more.")] = False,
-    reruns: Annotated[
-        int | None, typer.Option("--reruns", min=0, max=limits.RERUNS_MAX, help="How often it may run again.")
-    ] = None,
-    deadline: Annotated[
-        str | None, typer.Option("--deadline", metavar="TIME", help="Its deadline, as RFC 3339; none for none.")
-    ] = None,
-    active: Annotated[bool | None, typer.Option("--activate/--deactivate", help="Whether it may run.")] = None,
-    priority: Annotated[
-        str | None, typer.Option("--priority", metavar="LEVEL", help=f"Its priority: {', '.join(LEVELS)}.")
-    ] = None,
+    change: Change = Change(),
     delete: Annotated[
         Labels, typer.Option("--delete", metavar="LABEL", help="A task to take away; may be repeated.")
     ] = None,
@@ -90,8 +108,7 @@ def edit(
     from taskgraph.documents.edit_document import edit_from_object, read_edit
     from taskgraph.documents.parameters import mentions, typed
 
-    update = _update(requires, no_requires, reruns, deadline, active, priority)
-    options = _options(task or (), update, delete, delete_group)
+    options = _options(task or (), change.update(), delete, delete_group)
     if (file is None) == (not options):
         raise InvalidInput("hand in a file, or say it in options: --task, --delete, --delete-group; one of the two")
     if reason:
@@ -117,31 +134,6 @@ def edit(
     if not values and not named:
         read_edit(data, source=name)  # raises what is wrong with it before the store is opened
     session.open(ask, measured=True)
-
-
-def _update(
-    requires: Labels,
-    no_requires: bool,
-    reruns: int | None,
-    deadline: str | None,
-    active: bool | None,
-    priority: str | None,
-) -> dict[str, Any]:
-    """What the options change of a task, as in a document. Raises InvalidInput."""
-    if requires and no_requires:
-        raise InvalidInput("--requires and --no-requires exclude each other")
-    update: dict[str, Any] = {}
-    if requires or no_requires:
-        update["requires"] = requires or []
-    if reruns is not None:
-        update["reruns"] = reruns
-    if deadline is not None:
-        update["deadline"] = None if deadline == "none" else deadline
-    if active is not None:
-        update["active"] = active
-    if priority is not None:
-        update["priority"] = priority
-    return update
 
 
 def _options(tasks: Sequence[str], update: Mapping[str, Any], delete: Labels, delete_group: Labels) -> dict[str, Any]:

@@ -9,7 +9,6 @@ import typer
 
 from taskgraph.interfaces import views
 from taskgraph.interfaces.cli.common import Session, command
-from taskgraph.interfaces.cli.logs import LINES_AT_ONCE
 from taskgraph.interfaces.cli.options import GraphArgument
 from taskgraph.interfaces.cli.output import LOOKS, count, json_text, moment, safe
 from taskgraph.interfaces.cli.signals import minding_signals, unless_stopped
@@ -21,6 +20,9 @@ if TYPE_CHECKING:
     from taskgraph.interfaces.app import App
     from taskgraph.queries.values import Event
     from taskgraph.storage.tables import Row
+
+
+_LINES_AT_ONCE: Final = 1_000
 
 
 @command(
@@ -104,7 +106,7 @@ async def _print_journal(session: Session, events: AsyncIterator["Event"]) -> No
     some: list[Event] = []
     async for each in events:
         some.append(each)
-        if len(some) == LINES_AT_ONCE:
+        if len(some) == _LINES_AT_ONCE:
             _print_events(session, some)
             some.clear()
         if session.output.out.closed:

@@ -73,10 +73,7 @@ def start(
 
 @command("taskgraph functions list", "taskgraph functions list --app deploy --json")
 def list_(
-    session: Session,
-    app: AppOption = None,
-    environment: EnvironmentOption = None,
-    settings: SettingsOption = None,
+    session: Session, app: AppOption = None, environment: EnvironmentOption = None, settings: SettingsOption = None
 ) -> None:
     """Show the functions of an app as Microsoft's worker library reports them: triggers, queues, schedules.
 

@@ -36,8 +36,7 @@ def grant(
         float, typer.Option("--hours", metavar="N", help=f"For how long, {_HOURS_RANGE}.")
     ] = _HOURS_DEFAULT,
     addresses: Annotated[
-        str,
-        typer.Option("--ip", metavar="ADDRESS", help="Only from this IPv4 address, or range A-B of them."),
+        str, typer.Option("--ip", metavar="ADDRESS", help="Only from this IPv4 address, or range A-B of them.")
     ] = "",
 ) -> None:
     """Print an address that gives read access to the rows of one graph, and nothing else, for some hours.
@@ -55,8 +54,7 @@ def grant(
         return await grant.read(app, graph_id, hours=hours, addresses=addresses)
 
     found = session.open(granted)
-    if session.output.json:
-        session.output.document(views.grant(found))
+    if session.answered(views.grant, found):
         return
     session.output.data(found.url)
     _explain(session, found)

@@ -74,15 +74,11 @@ def status(session: Session, graph_id: GraphArgument, group: GroupOption = None)
     """
     if group is not None:
         grouped = session.open(lambda app: app.queries.group(graph_id, group))
-        if session.output.json:
-            session.output.document(views.group_status(grouped))
-        else:
+        if not session.answered(views.group_status, grouped):
             _print_group(session, grouped)
         return
     found = session.open(lambda app: app.queries.status(graph_id))
-    if session.output.json:
-        session.output.document(views.graph_status(found))
-    else:
+    if not session.answered(views.graph_status, found):
         _print_status(session, found)
 
 
@@ -257,8 +253,7 @@ def show(
     )
     shown = _ordered(found.tasks)[:limit]
     output = session.output
-    if session.output.json:
-        output.document(views.tasks(graph_id, found, shown))
+    if session.answered(views.tasks, graph_id, found, shown):
         return
     if found.params:
         output.pairs(_param_pairs(found.params))

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 _LOG_PIECE_BYTES: Final = 1 << 20
 _LOOK_SECONDS: Final = 0.25
 _LOOK_SECONDS_MAX: Final = 1.0
-LINES_AT_ONCE: Final = 1_000
 
 
 @command('taskgraph logs nightly-2026-08-01 "test/unit" --follow', 'taskgraph logs nightly-2026-08-01 "sum" --result')

@@ -9,10 +9,7 @@ from taskgraph.model.priorities import LEVELS
 
 LOG_FORMAT_VARIABLE: Final = "TASKGRAPH_LOG_FORMAT"
 
-IdOption = Annotated[
-    str | None,
-    typer.Option("--id", metavar="ID", help="The id of the graph; a fresh one otherwise."),
-]
+IdOption = Annotated[str | None, typer.Option("--id", metavar="ID", help="The id of the graph; a fresh one otherwise.")]
 SlotsOption = Annotated[
     int | None,
     typer.Option(
@@ -72,10 +69,7 @@ LabelArgument = Annotated[str, typer.Argument(metavar="LABEL", help="The label o
 OptionalLabelArgument = Annotated[
     str | None, typer.Argument(metavar="LABEL", help="The label of the task, or its taskId.")
 ]
-GroupOption = Annotated[
-    str | None,
-    typer.Option("--group", metavar="NAME", help="Only the tasks of this group."),
-]
+GroupOption = Annotated[str | None, typer.Option("--group", metavar="NAME", help="Only the tasks of this group.")]
 PartOption = Annotated[str, typer.Option("--group", metavar="NAME", help="Only the tasks of this group.")]
 ReasonOption = Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why; kept in the journal.")]
 WaitOption = Annotated[bool, typer.Option("--wait", help="Wait until it is so.")]

@@ -9,13 +9,7 @@ from taskgraph.interfaces import views
 from taskgraph.interfaces.cli import failures
 from taskgraph.interfaces.cli.common import Session
 from taskgraph.interfaces.cli.output import LogText, count, safe, seconds
-from taskgraph.interfaces.cli.progress import (
-    Failure,
-    Tally,
-    counts_line,
-    display_for,
-    following,
-)
+from taskgraph.interfaces.cli.progress import Failure, Tally, counts_line, display_for, following
 from taskgraph.interfaces.cli.signals import Stop, unless_stopped
 from taskgraph.model.ids import is_task_id
 from taskgraph.model.states import GRAPH_ENDED, GraphState

@@ -38,8 +38,7 @@ def list_(
     if len(everything) > limit:
         more = len(everything) - limit
         output.warn(f"{more:,} more are set aside: taskgraph poison list --after {shlex.quote(found[-1].key)}")
-    if session.output.json:
-        output.document(views.poison_messages(found))
+    if session.answered(views.poison_messages, found):
         return
     if not found:
         output.say("no message is set aside")
@@ -73,8 +72,7 @@ def replay(
 
     found = session.open(replayed)
     output = session.output
-    if session.output.json:
-        output.document(views.replayed(found))
+    if session.answered(views.replayed, found):
         return
     for each in found:
         output.data(each.key)

@@ -56,9 +56,7 @@ def rerun(
         wanted = await rerun.ask(app, graph_id, () if label is None else (label,), group=group, reason=reason)
         if not wanted:
             raise Refused(f"no task of group “{group}” failed for good; only such can be rerun", "not-failed")
-        if output.json:
-            output.document(views.rerun(graph_id, wanted, group))
-        else:
+        if not session.answered(views.rerun, graph_id, wanted, group):
             for each in wanted:
                 output.data(f"run {each.run + 1} of “{each.label}” is asked for")
         where = session.store_words
@@ -174,10 +172,7 @@ def resume(
 
 @command('taskgraph deactivate nightly-2026-08-01 publish --reason "not before noon"')
 def deactivate(
-    session: Session,
-    graph_id: options.GraphArgument,
-    labels: LabelsArgument,
-    asking: Asking = Asking(),
+    session: Session, graph_id: options.GraphArgument, labels: LabelsArgument, asking: Asking = Asking()
 ) -> None:
     """Hold single tasks back, however ready they are, until they are activated; what depends on them waits."""
     _hold(session, graph_id, labels, "", asking, on=True)
@@ -185,10 +180,7 @@ def deactivate(
 
 @command("taskgraph activate nightly-2026-08-01 publish --wait")
 def activate(
-    session: Session,
-    graph_id: options.GraphArgument,
-    labels: LabelsArgument,
-    asking: Asking = Asking(),
+    session: Session, graph_id: options.GraphArgument, labels: LabelsArgument, asking: Asking = Asking()
 ) -> None:
     """Let tasks run that were deactivated, or were not active from the start."""
     _hold(session, graph_id, labels, "", asking, on=False)
@@ -229,9 +221,7 @@ def _hold_target(session: Session, target: str, asking: Asking, *, on: bool) -> 
         from taskgraph.interfaces.operations import pause
 
         changed = await pause.ask_target(app, target, on=on, reason=asking.reason, wait=asking.wait)
-        if session.output.json:
-            session.output.document(views.target_paused(target, on=on, changed=changed))
-        else:
+        if not session.answered(views.target_paused, target, on=on, changed=changed):
             words = ("is paused" if on else "goes on") if changed else ("is paused already" if on else "is not paused")
             session.output.data(f"target {target} {words}")
 

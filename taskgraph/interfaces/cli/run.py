@@ -11,22 +11,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from taskgraph.interfaces.cli import failures, options
-from taskgraph.interfaces.cli.common import (
-    STDIN,
-    Session,
-    check_graph_id,
-    command,
-    look_for_warnings,
-    read_graph,
-)
+from taskgraph.interfaces.cli.common import STDIN, Session, check_graph_id, command, look_for_warnings, read_graph
 from taskgraph.interfaces.cli.outcome import finish
 from taskgraph.interfaces.cli.output import Output
-from taskgraph.interfaces.cli.progress import (
-    Board,
-    counts_line,
-    display_for,
-    following,
-)
+from taskgraph.interfaces.cli.progress import Board, counts_line, display_for, following
 from taskgraph.interfaces.cli.serve import Serves, WorkerOptions, default_slots
 from taskgraph.interfaces.cli.signals import minding_signals
 from taskgraph.interfaces.cli.submit import submit_document
@@ -83,8 +71,7 @@ def run(
     slots: options.SlotsOption = None,
     given: WorkerOptions = WorkerOptions(),
     every: Annotated[
-        bool,
-        typer.Option("--all", help="Work on all other graphs of the store, too, until this one ends."),
+        bool, typer.Option("--all", help="Work on all other graphs of the store, too, until this one ends.")
     ] = False,
 ) -> int:
     """Submit a graph, and handle and work on it in this process until it ends.
@@ -182,11 +169,7 @@ async def _run(app: "App", session: Session, order: _Order) -> int:
             found = targets_in(order.document) if order.document and fresh else await targets_of(app, graph_id)
             targets = list(dict.fromkeys([*found, *targets]))
         worker = app.worker(
-            order.executors,
-            targets=targets,
-            offer=order.serves.offer,
-            slots=order.slots,
-            with_store=order.handed.store,
+            order.executors, targets=targets, offer=order.serves.offer, slots=order.slots, with_store=order.handed.store
         )
         display = display_for(output, app.clock)
         async with following(app, graph_id, display, lambda: order.board.of(graph_id), fresh=fresh) as follower:

@@ -46,8 +46,7 @@ class ScheduleOptions:
         ),
     ] = None
     every: Annotated[
-        str | None,
-        typer.Option("--every", metavar="TIME", help="Fire again and again: 30s, 5m, 12h, 7d."),
+        str | None, typer.Option("--every", metavar="TIME", help="Fire again and again: 30s, 5m, 12h, 7d.")
     ] = None
     anchor: Annotated[
         str | None,
@@ -58,8 +57,7 @@ class ScheduleOptions:
         ),
     ] = None
     at: Annotated[
-        str | None,
-        typer.Option("--at", metavar="TIME", help="Fire once, at a time such as 2026-12-24T18:00+01:00."),
+        str | None, typer.Option("--at", metavar="TIME", help="Fire once, at a time such as 2026-12-24T18:00+01:00.")
     ] = None
     catch_up: Annotated[
         str | None,
@@ -233,8 +231,7 @@ def run_now(session: Session, name: NameArgument) -> None:
     """
     submission = session.open(lambda app: app.schedules().run_now(name), measured=True)
     output = session.output
-    if session.output.json:
-        output.document(views.fired(name, submission))
+    if session.answered(views.fired, name, submission):
         return
     output.data(submission.graph_id)
     output.say(f"graph {submission.graph_id}: {submission.outcome}, {count(submission.tasks, 'task')}")
@@ -266,9 +263,7 @@ def list_(session: Session) -> None:
 def show(session: Session, name: NameArgument) -> None:
     """Show a schedule: its next fires and its last ones, and what keeps it from firing, with the remedy."""
     found = session.open(lambda app: app.schedules().show(name))
-    if session.output.json:
-        session.output.document(views.schedule_detail(found))
-    else:
+    if not session.answered(views.schedule_detail, found):
         _print_detail(session, found)
 
 
@@ -277,8 +272,7 @@ def show(session: Session, name: NameArgument) -> None:
 
 def _print_changed(session: Session, schedule: "Schedule", outcome: str) -> None:
     output = session.output
-    if output.json:
-        output.document(views.schedule_changed(schedule, outcome))
+    if session.answered(views.schedule_changed, schedule, outcome):
         return
     output.data(schedule.name)
     output.say(f"schedule {schedule.name}: {outcome}, {schedule.recurrence.words()}")
@@ -293,8 +287,7 @@ def _print_changed(session: Session, schedule: "Schedule", outcome: str) -> None
 
 def _print_all_changed(session: Session, changed: "Sequence[Schedule]", outcome: str) -> None:
     output = session.output
-    if output.json:
-        output.document(views.schedules_changed(changed, outcome))
+    if session.answered(views.schedules_changed, changed, outcome):
         return
     for each in changed:
         output.data(each.name)

@@ -74,33 +74,25 @@ def submit(
     if graph_id is not None:
         check_graph_id(graph_id, new=True)
     document = read_checked(session, file, param, strict=strict, priority=priority)
-    return session.open(lambda app: _submit_and_wait(app, session, graph_id, document, wait, timeout), measured=True)
 
+    async def submitted(app: "App") -> int:
+        output = session.output
+        new_id = graph_id or app.clock.new_id()
+        async with minding_signals(lambda _: None) as stop:
+            submission = await submit_document(app, session, new_id, document, stop)
+            fresh = str(submission.outcome) == "created"
+            if not output.json:
+                output.data(new_id)
+            size = f"{count(submission.tasks, 'task')}, {count(submission.edges, 'edge')}"
+            output.say(f"graph {new_id}: {submission.outcome}, {size}")
+            if not wait:
+                session.answered(views.submitted, submission)
+                output.hint(f"watch it: {command_words('watch', new_id)}{session.store_words}")
+                return failures.DONE
+            output.hint("handlers and workers must run somewhere: taskgraph serve --worker 2")
+            return await wait_and_finish(app, session, new_id, stop, timeout_seconds=timeout, fresh=fresh)
 
-async def _submit_and_wait(
-    app: "App",
-    session: Session,
-    graph_id: str | None,
-    document: "GraphDocument",
-    wait: bool,
-    timeout_seconds: float | None,
-) -> int:
-    output = session.output
-    graph_id = graph_id or app.clock.new_id()
-    async with minding_signals(lambda _: None) as stop:
-        submission = await submit_document(app, session, graph_id, document, stop)
-        fresh = str(submission.outcome) == "created"
-        if not output.json:
-            output.data(graph_id)
-        size = f"{count(submission.tasks, 'task')}, {count(submission.edges, 'edge')}"
-        output.say(f"graph {graph_id}: {submission.outcome}, {size}")
-        if not wait:
-            if output.json:
-                output.document(views.submitted(submission))
-            output.hint(f"watch it: {command_words('watch', graph_id)}{session.store_words}")
-            return failures.DONE
-        output.hint("handlers and workers must run somewhere: taskgraph serve --worker 2")
-        return await wait_and_finish(app, session, graph_id, stop, timeout_seconds=timeout_seconds, fresh=fresh)
+    return session.open(submitted, measured=True)
 
 
 @command("taskgraph extend nightly-2026-08-01 more.json", 'taskgraph extend "$TASKGRAPH_GRAPH_ID" found.json')
@@ -186,9 +178,7 @@ async def _extend(
                 f"request {asked.request} is {asked.state} after {timeout_seconds:g} s, and goes on by itself once "
                 "handlers run (taskgraph serve); the same command looks again"
             )
-    if output.json:
-        output.document(views.extended(graph_id, asked.request, asked.state, len(document.tasks), asked.waits_for))
-    else:
+    if not session.answered(views.extended, graph_id, asked.request, asked.state, len(document.tasks), asked.waits_for):
         output.data(asked.request)
     added = count(len(document.tasks), "task")
     if asked.waits_for:

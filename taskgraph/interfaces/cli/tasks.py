@@ -89,9 +89,7 @@ def task(
     """
     edges = None if session.output.json or everything else _WAITING_SHOWN_MAX
     found = session.open(lambda app: app.queries.task(graph_id, label, edges=edges))
-    if session.output.json:
-        session.output.document(views.task(graph_id, found))
-    else:
+    if not session.answered(views.task, graph_id, found):
         _print_task(session, graph_id, found)
 
 
@@ -166,16 +164,10 @@ def _handed_on(resolution: Mapping[str, Any]) -> str:
 
 
 @command('taskgraph why nightly-2026-08-01 "publish"')
-def why(
-    session: Session,
-    graph_id: GraphArgument,
-    label: LabelArgument,
-) -> None:
+def why(session: Session, graph_id: GraphArgument, label: LabelArgument) -> None:
     """Say why a task does not run, down to the first causes, and what to do about each."""
     found = session.open(lambda app: app.queries.explain(graph_id, label))
-    if session.output.json:
-        session.output.document(views.explanation(graph_id, label, found))
-    else:
+    if not session.answered(views.explanation, graph_id, label, found):
         _print_reasons(session, found)
 
 

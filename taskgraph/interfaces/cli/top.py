@@ -79,9 +79,7 @@ async def _top(app: "App", session: Session, *, once: bool, interval: float, lim
     output = session.output
     if once:
         snapshot = await overview.look(graphs_max=limit)
-        if output.json:
-            output.document(views.snapshot(snapshot))
-        else:
+        if not session.answered(views.snapshot, snapshot):
             output.out.line("\n".join(picture(snapshot, output.out, output.out.width or _WIDTH_DEFAULT)))
         return
 

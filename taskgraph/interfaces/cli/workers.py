@@ -27,8 +27,7 @@ WorkerArgument = Annotated[str, typer.Argument(metavar="NAME", help="The name of
 def workers(
     session: Session,
     target: Annotated[
-        str | None,
-        typer.Option("--target", metavar="TARGET", help="Only workers of this target."),
+        str | None, typer.Option("--target", metavar="TARGET", help="Only workers of this target.")
     ] = None,
 ) -> None:
     """List workers: what they serve, how busy they are, when they were last seen, and what they run.
@@ -120,8 +119,7 @@ async def _ask(app: "App", session: Session, name: str, draining: str, *, exits:
             state, busy = await unless_stopped(stop, workers.settled(app, name, until=ends(app.clock, most)))
         if not state:
             raise failures.TimedOut(f"worker {name} has {count(busy, 'run')} in hand after {most:g} s")
-    if output.json:
-        output.document(views.drained(name, state, draining=draining, exits=exits))
+    if session.answered(views.drained, name, state, draining=draining, exits=exits):
         return
     output.data(name)
     if not draining:
