@@ -32,9 +32,6 @@ _WAITERS_CHARS_MAX: Final = 72
 _GROUPS_SHOWN: Final = 10
 
 
-# --- validate --------------------------------------------------------------------------------------------------
-
-
 @command(
     "taskgraph validate graph.json",
     "taskgraph validate release.json --param version=1.4",
@@ -76,9 +73,6 @@ def _validated(session: Session, file: str, extension: bool, params: list[str] |
             + (f", {count(len(found.problems), 'warning')}" if found.problems else "")
         )
     return views.valid_file(document, found)
-
-
-# --- plan ------------------------------------------------------------------------------------------------------
 
 
 class PlanFormat(StrEnum):
@@ -198,9 +192,6 @@ def waiters_text(labels: tuple[str, ...], full: bool) -> str:
             return f"{', '.join(shown)}, … {len(labels) - len(shown):,} more"
         shown.append(label)
     return ", ".join(shown)
-
-
-# --- import ----------------------------------------------------------------------------------------------------
 
 
 class ImportFormat(StrEnum):

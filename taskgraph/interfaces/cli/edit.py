@@ -129,7 +129,7 @@ def edit(
         if plan:
             await _plan(app, session, graph_id, document)
         else:
-            await _ask(app, session, graph_id, document, request, wait, timeout)
+            await _ask(app, session, graph_id, document, request, timeout if wait else None)
 
     if not values and not named:
         read_edit(data, source=name)  # raises what is wrong with it before the store is opened
@@ -149,25 +149,19 @@ def _options(tasks: Sequence[str], update: Mapping[str, Any], delete: Labels, de
 
 
 async def _ask(
-    app: "App",
-    session: Session,
-    graph_id: str,
-    document: "EditDocument",
-    request: str | None,
-    wait: bool,
-    timeout_seconds: float,
+    app: "App", session: Session, graph_id: str, document: "EditDocument", request: str | None, patience: float | None
 ) -> None:
+    """patience: how long to wait, in seconds; None for not at all."""
     from taskgraph.interfaces.operations import requests
     from taskgraph.interfaces.operations.waiting import ends
 
     output = session.output
     staged = await requests.edit(app, graph_id, document, request=request)
     before = staged.state == "done"
-    until = ends(app.clock, timeout_seconds if wait else 0)
-    head = await requests.settled(app, staged, "edit", until=until)
-    if wait and head.get("state") not in requests.ANSWERED:
+    head = await requests.settled(app, staged, "edit", until=ends(app.clock, patience or 0))
+    if patience is not None and head.get("state") not in requests.ANSWERED:
         raise failures.TimedOut(
-            f"edit {staged.request} is {head.get('state')} after {timeout_seconds:g} s, and is answered once "
+            f"edit {staged.request} is {head.get('state')} after {patience:g} s, and is answered once "
             "handlers run (taskgraph serve); the same command looks again"
         )
     state, revision = str(head.get("state", "")), head.get("revision")

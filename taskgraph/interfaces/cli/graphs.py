@@ -14,7 +14,7 @@ from taskgraph.interfaces.cli.options import GraphArgument, GroupOption, Timeout
 from taskgraph.interfaces.cli.outcome import command_words, wait_and_finish
 from taskgraph.interfaces.cli.output import Column, Stream, count, moment, safe
 from taskgraph.interfaces.cli.signals import minding_signals
-from taskgraph.interfaces.cli.tasks import datetime_now, task_words
+from taskgraph.interfaces.cli.tasks import task_words
 from taskgraph.model.priorities import NORMAL
 from taskgraph.model.states import PAUSED, FailurePolicy, GraphState, TaskState, held_group
 
@@ -122,7 +122,9 @@ def _ordered(tasks: Sequence["TaskStatus"]) -> list["TaskStatus"]:
 
 def _print_tasks(session: Session, shown: Sequence["TaskStatus"]) -> None:
     """A line for each task; with its groups and its priority, where there are any."""
-    now = datetime_now()
+    from taskgraph.model.clock import SystemClock
+
+    now = SystemClock().now()
     ranked = any(each.priority != NORMAL for each in shown)
     grouped = any(each.groups for each in shown)
     columns = [

@@ -1,8 +1,6 @@
-"""Log records as lines of JSON.
+"""Log records as lines of JSON (docs/telemetry.md).
 
-What this room is for: the one shape of a line (docs/telemetry.md): time, level, logger, message, the fields that a
-record brings with it, and the trace that it belongs to. It never writes the text of an exception, which may quote what
-a task was given: its type and its way are told.
+Of an exception only the type and the stack are written: its text may quote what a task was given.
 """
 
 import json
@@ -18,7 +16,6 @@ class JsonLines(logging.Formatter):
     """One JSON object for each record, in ASCII, so that no terminal is obeyed and no line is broken."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """The line, without its end."""
         fields = fields_in(record)
         made: dict[str, Any] = {
             "time": timestamp(datetime.fromtimestamp(record.created, UTC)),

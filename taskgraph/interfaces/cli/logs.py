@@ -3,7 +3,7 @@
 import asyncio
 import codecs
 import json as jsonlib
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -14,12 +14,11 @@ from taskgraph.interfaces.cli.common import Session, command
 from taskgraph.interfaces.cli.options import GraphArgument, LabelArgument
 from taskgraph.interfaces.cli.output import LogText
 from taskgraph.model.errors import InvalidInput, NotFound
-from taskgraph.model.states import TaskState
+from taskgraph.model.states import TASK_UNRESOLVED
 
 if TYPE_CHECKING:
     from taskgraph.interfaces.app import App
     from taskgraph.storage.tables import Row
-
 
 _LOG_PIECE_BYTES: Final = 1 << 20
 _LOOK_SECONDS: Final = 0.25
@@ -71,7 +70,8 @@ async def _logs(
     app: "App", session: Session, graph_id: str, label: str, run: int | None, follow: bool, result: bool
 ) -> None:
     row = await app.queries.find_task(graph_id, label)
-    label, state, latest = _label_of(row), str(row.columns.get("state", "")), _run_of(row)
+    label, state = (str(row.columns.get(name, "")) for name in ("label", "state"))
+    latest = _run_of(row)
     if run is not None and run > latest:
         runs = "only run 0" if latest == 0 else f"runs 0 to {latest}"
         raise NotFound(f"“{label}” has {runs} so far")
@@ -92,7 +92,9 @@ async def _logs(
     if run is None and number != latest:
         session.output.say(f"run {latest} has none yet; this is run {number}")
     if session.output.json:
-        whole = first + b"".join([piece async for piece in _pieces(read, len(first))])
+        whole = bytearray(first)
+        while piece := await read(offset=len(whole)):
+            whole += piece
         if result:
             session.output.document(views.result(graph_id, label, task_id, number, jsonlib.loads(whole)))
         else:
@@ -106,28 +108,16 @@ async def _logs(
         session.output.out.write("\n")
 
 
-def _label_of(row: "Row") -> str:
-    return str(row.columns.get("label", ""))
-
-
 def _run_of(row: "Row") -> int:
     run = row.columns.get("run", 0)
     return run if isinstance(run, int) else 0
 
 
-async def _pieces(read: Callable[..., Awaitable[bytes | None]], offset: int) -> AsyncIterator[bytes]:
-    while piece := await read(offset=offset):
-        yield piece
-        offset += len(piece)
-
-
 async def _copy(read: Callable[..., Awaitable[bytes | None]], printer: _LogPrinter, offset: int) -> int:
     """Print from offset to the present end; returns the new offset."""
-    async for piece in _pieces(read, offset):
+    while not printer.out.closed and (piece := await read(offset=offset)):
         printer.take(piece)
         offset += len(piece)
-        if printer.out.closed:
-            break
     return offset
 
 
@@ -139,11 +129,7 @@ async def _follow(app: "App", session: Session, graph_id: str, task_id: str, run
         while not printer.out.closed:
             # The state first: a run ends after its log is complete, so what is read then is all of it.
             row = await app.queries.find_task(graph_id, task_id)
-            over = _run_of(row) != run or row.columns.get("state") not in (
-                TaskState.UNSCHEDULED,
-                TaskState.PENDING,
-                TaskState.RUNNING,
-            )
+            over = _run_of(row) != run or row.columns.get("state") not in TASK_UNRESOLVED
             before = offset
             offset = await _copy(read, printer, offset)
             if over:

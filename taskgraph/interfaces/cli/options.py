@@ -155,7 +155,7 @@ WithStoreOption = Annotated[
     bool,
     typer.Option(
         "--with-store",
-        help="Hand the key of the store on to commands, so that they can call taskgraph extend: whoever submits to "
-        "this worker may then do anything to the store. Otherwise TASKGRAPH_WITH_STORE.",
+        help="Hand the key of the store on to commands, so that they can call taskgraph extend: any of them "
+        "may then do anything to the store. Otherwise TASKGRAPH_WITH_STORE.",
     ),
 ]

@@ -17,7 +17,6 @@ from taskgraph.model.states import GRAPH_ENDED, GraphState
 if TYPE_CHECKING:
     from taskgraph.interfaces.app import App
 
-
 _FAILURES_SHOWN_MAX: Final = 10
 _LOG_LINES_SHOWN: Final = 5
 _LOG_TAIL_BYTES: Final = 16 * 1024
@@ -37,7 +36,7 @@ async def finish(
     """Print how a graph ended; returns the exit code. as_line: JSON as the last of several lines."""
     output = session.output
     shown = list(tally.failures.values())[:_FAILURES_SHOWN_MAX]
-    logs = [await log_tail(app, tally.graph_id, one.task_id, one.run) for one in shown]
+    logs = [await _log_tail(app, tally.graph_id, one.task_id, one.run) for one in shown]
     if output.json:
         failed = [
             views.failure(one.label, one.task_id, one.run, one.state, one.reason, log)
@@ -100,7 +99,7 @@ def _typed(one: Failure) -> str:
     return one.label if one.label.isprintable() else one.task_id
 
 
-async def log_tail(app: "App", graph_id: str, task_id: str, run: int, lines: int = _LOG_LINES_SHOWN) -> list[str]:
+async def _log_tail(app: "App", graph_id: str, task_id: str, run: int) -> list[str]:
     """The last lines of a run's log, without colours; none if there is no log."""
     if not is_task_id(task_id) or run < 0:
         return []
@@ -121,7 +120,7 @@ async def log_tail(app: "App", graph_id: str, task_id: str, run: int, lines: int
                 high = middle
         data = await app.logs.read(graph_id, task_id, run, offset=low - _LOG_TAIL_BYTES, limit=3 * _LOG_TAIL_BYTES)
     text = (data or b"")[-_LOG_TAIL_BYTES:].decode("utf-8", "replace")
-    return LogText.plain(text).splitlines()[-lines:]
+    return LogText.plain(text).splitlines()[-_LOG_LINES_SHOWN:]
 
 
 async def wait_and_finish(

@@ -90,10 +90,7 @@ def safe(text: str, *, keep: str = "") -> str:
 
 
 def _spelt_out(char: str) -> str:
-    if char.isprintable() or char in _JOINERS:
-        return char
-    category = unicodedata.category(char)
-    if category not in _UNSAFE_CATEGORIES:
+    if char.isprintable() or char in _JOINERS or (category := unicodedata.category(char)) not in _UNSAFE_CATEGORIES:
         return char
     if category == "Cs":
         return "\ufffd"

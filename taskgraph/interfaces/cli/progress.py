@@ -7,7 +7,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 from taskgraph.interfaces import views
 from taskgraph.interfaces.cli.output import Output, Stream, count, fitted, safe, seconds
@@ -134,7 +134,7 @@ class Running:
 
 @dataclass(frozen=True, slots=True)
 class Here:
-    """What runs in this process of one graph. others: number of tasks of other graphs."""
+    """What of one graph runs in this process. others: number of tasks of other graphs."""
 
     running: Sequence[Running] = ()
     others: int = 0
@@ -183,19 +183,6 @@ class _Watched:
 
 
 # --- showing ---------------------------------------------------------------------------------------------------
-
-
-class Display(Protocol):
-    """Shows how far a graph is."""
-
-    def events(self, events: "Sequence[Event]") -> None:
-        """Show new events, in order."""
-
-    def draw(self, tally: Tally, here: Here | None) -> None:
-        """Show the state of now. here: None where it is unknown what runs."""
-
-    def close(self) -> None:
-        """Idempotent."""
 
 
 class _Failures:
@@ -252,6 +239,7 @@ class PlainDisplay(_Failures):
         self._latest: tuple[Tally, Here | None] | None = None
 
     def draw(self, tally: Tally, here: Here | None) -> None:
+        """here: None where it is unknown what runs."""
         self._latest = (tally, here)
         if self._clock.monotonic() - self._last_line >= _LINE_SECONDS:
             self._line()
@@ -343,6 +331,9 @@ class LiveDisplay(_Failures):
 
     def close(self) -> None:
         self._stack.close()
+
+
+Display = PlainDisplay | LiveDisplay
 
 
 def display_for(output: Output, clock: "Clock", *, json_lines: bool = False) -> Display:

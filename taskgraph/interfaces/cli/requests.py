@@ -26,9 +26,6 @@ TargetOption = Annotated[
 LabelsArgument = Annotated[list[str], typer.Argument(metavar="LABEL...", help="Tasks, by label or taskId.")]
 
 
-# --- rerun and cancel ------------------------------------------------------------------------------------------
-
-
 @command(
     'taskgraph rerun nightly-2026-08-01 "test/unit" --reason "the disk was full"',
     "taskgraph rerun nightly-2026-08-01 --group tests",
@@ -108,9 +105,7 @@ def cancel(
             state = await app.queries.state(graph_id)
             if not asked.tasks and state == GraphState.FINISHED:
                 raise Refused(f"graph {graph_id} finished before it could be cancelled", "finished")
-        if session.output.json:
-            session.output.document(asked.answer(state))
-        else:
+        if not session.answered(asked.answer, state):
             _print_cancelled(session, asked, state, over=over)
 
     session.open(ask, measured=True)
@@ -129,9 +124,6 @@ def _print_cancelled(session: Session, asked: "Cancellation", state: GraphState,
         output.data(
             f"{graph}: {tasks} cancelled, or at an end before; it is {state}" if tasks else f"{graph} is cancelled"
         )
-
-
-# --- pause, resume, deactivate, activate -----------------------------------------------------------------------
 
 
 @command(
@@ -226,9 +218,6 @@ def _hold_target(session: Session, target: str, asking: Asking, *, on: bool) -> 
             session.output.data(f"target {target} {words}")
 
     session.open(hold)
-
-
-# --- prioritize ------------------------------------------------------------------------------------------------
 
 
 @command(

@@ -267,9 +267,6 @@ def show(session: Session, name: NameArgument) -> None:
         _print_detail(session, found)
 
 
-# --- answers ---------------------------------------------------------------------------------------------------
-
-
 def _print_changed(session: Session, schedule: "Schedule", outcome: str) -> None:
     output = session.output
     if session.answered(views.schedule_changed, schedule, outcome):

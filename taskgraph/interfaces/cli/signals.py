@@ -109,6 +109,4 @@ class Asking:
         """Wait, with --wait (see `until_settled`), and print the answer, with --json. Whether it was printed."""
         if self.wait:
             await until_settled(app, session, settled, asked, self.timeout, late)
-        if session.output.json:
-            session.output.document(asked.answer(settled=self.wait))
-        return session.output.json
+        return session.answered(asked.answer, settled=self.wait)

@@ -19,17 +19,10 @@ from taskgraph.model.states import TaskState, When, condition_words
 if TYPE_CHECKING:
     from taskgraph.queries.values import Explanation, TaskDetail, TaskStatus
 
-
 _WAITING_SHOWN_MAX: Final = 20
 _CAUSES_SHOWN_MAX: Final = 50
 _ALIKE_SHOWN_MAX: Final = 3  # that wait at one depth; the causes stand below them
 _WAITING_LINES_MAX: Final = 60  # over all depths: a long chain waits in thousands of steps
-
-
-def datetime_now() -> datetime:
-    from taskgraph.model.clock import SystemClock
-
-    return SystemClock().now()
 
 
 def task_words(task: "TaskStatus", now: datetime) -> str:
