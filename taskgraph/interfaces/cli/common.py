@@ -209,7 +209,7 @@ def _begin(
     return session
 
 
-class _Voice(logging.Handler):
+class _StderrLog(logging.Handler):
     """Log lines on stderr, as words (with a traceback, if there is one) or as JSON."""
 
     def __init__(self, output: Output, *, as_json: bool) -> None:
@@ -242,11 +242,11 @@ def set_up_logging(session: Session, log_format: str | None = None) -> None:
     if given not in ("text", "json"):
         raise InvalidSettings(f"{source}={given}: write text or json")
     session.json_logs = given == "json"
-    voice = _Voice(session.output, as_json=session.json_logs)
+    voice = _StderrLog(session.output, as_json=session.json_logs)
     for name in (_LOGGER, "opentelemetry", ""):  # "" is the root: warnings of other libraries, which must be JSON too
         logger = logging.getLogger(name)
         for handler in list(logger.handlers):
-            if isinstance(handler, _Voice):
+            if isinstance(handler, _StderrLog):
                 logger.removeHandler(handler)
         if name or session.json_logs:
             logger.addHandler(voice)

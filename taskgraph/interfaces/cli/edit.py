@@ -36,7 +36,7 @@ RequestOption = Annotated[
 
 
 @dataclass(frozen=True)
-class Change:
+class ChangeOptions:
     """Options for what changes of the tasks of --task."""
 
     requires: Annotated[
@@ -78,7 +78,7 @@ def edit(
     task: Annotated[
         Labels, typer.Option("--task", metavar="LABEL", help="A task that the next options are about; may be repeated.")
     ] = None,
-    change: Change = Change(),
+    change: ChangeOptions = ChangeOptions(),
     delete: Annotated[
         Labels, typer.Option("--delete", metavar="LABEL", help="A task to take away; may be repeated.")
     ] = None,

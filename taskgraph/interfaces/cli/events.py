@@ -61,7 +61,7 @@ def events(
     async def journal(app: "App") -> None:
         await app.queries.state(graph_id)
         if follow:
-            async with minding_signals(lambda _: None) as stop:
+            async with minding_signals() as stop:
                 await unless_stopped(stop, _follow_events(app, session, graph_id, since, where))
         elif session.output.json:
             events = (views.event(each) async for each in _journal(app, graph_id, since, where, limit))

@@ -227,7 +227,7 @@ def watch(session: Session, graph_id: GraphArgument, timeout: TimeoutOption = No
 
     async def watched(app: "App") -> int:
         await app.queries.state(graph_id)
-        async with minding_signals(lambda _: None) as stop:
+        async with minding_signals() as stop:
             return await wait_and_finish(app, session, graph_id, stop, timeout_seconds=timeout, json_lines=True)
 
     return session.open(watched)

@@ -8,7 +8,7 @@ from taskgraph.interfaces import views
 from taskgraph.interfaces.cli import options
 from taskgraph.interfaces.cli.common import Session, command
 from taskgraph.interfaces.cli.output import Column, safe
-from taskgraph.interfaces.cli.signals import Asking
+from taskgraph.interfaces.cli.signals import RequestOptions
 from taskgraph.model import limits
 from taskgraph.model.errors import InvalidInput
 
@@ -33,7 +33,7 @@ def set_(
     what: Annotated[list[str], typer.Argument(metavar="[ID] N", help="The graph, and so many at a time.")],
     group: options.PartOption = "",
     target: TargetOption = None,
-    asking: Asking = Asking(),
+    asking: RequestOptions = RequestOptions(),
 ) -> None:
     """Let at most N tasks of a graph, or of a group of it, or with --target of a target, be in flight.
 
@@ -53,7 +53,7 @@ def clear(
     graph_id: options.OptionalGraphArgument = None,
     group: options.PartOption = "",
     target: TargetOption = None,
-    asking: Asking = Asking(),
+    asking: RequestOptions = RequestOptions(),
 ) -> None:
     """Take a limit off: of a target altogether; of a graph or group it becomes 1,000, as many as can be counted."""
     graphs = [graph_id] if graph_id is not None else []
@@ -69,7 +69,9 @@ def list_(session: Session, graph_id: options.OptionalGraphArgument = None) -> N
         _show_limits(session, graph_id)
 
 
-def _change(session: Session, graphs: list[str], target: str | None, group: str, most: int, asking: Asking) -> None:
+def _change(
+    session: Session, graphs: list[str], target: str | None, group: str, most: int, asking: RequestOptions
+) -> None:
     if target is not None:
         if graphs or group:
             raise InvalidInput("name a graph or a target, not both")
@@ -93,7 +95,7 @@ def _change(session: Session, graphs: list[str], target: str | None, group: str,
     session.open(ask, measured=True)
 
 
-def _change_target(session: Session, target: str, most: int, asking: Asking) -> None:
+def _change_target(session: Session, target: str, most: int, asking: RequestOptions) -> None:
     async def ask(app: "App") -> None:
         from taskgraph.interfaces.operations import limit
 

@@ -12,7 +12,7 @@ from taskgraph.interfaces import views
 from taskgraph.interfaces.cli import failures, options
 from taskgraph.interfaces.cli.common import Session, command, hint_at_handlers
 from taskgraph.interfaces.cli.output import count, safe
-from taskgraph.interfaces.cli.signals import Asking, until_settled
+from taskgraph.interfaces.cli.signals import RequestOptions, until_settled
 from taskgraph.model.errors import InvalidInput, Refused
 from taskgraph.model.states import GraphState
 
@@ -136,7 +136,7 @@ def pause(
     graph_id: options.OptionalGraphArgument = None,
     group: options.PartOption = "",
     target: TargetOption = None,
-    asking: Asking = Asking(),
+    asking: RequestOptions = RequestOptions(),
 ) -> None:
     """Hold a graph back, or a group of it, or with --target all work of a target: no further run begins.
 
@@ -156,7 +156,7 @@ def resume(
     graph_id: options.OptionalGraphArgument = None,
     group: options.PartOption = "",
     target: TargetOption = None,
-    asking: Asking = Asking(),
+    asking: RequestOptions = RequestOptions(),
 ) -> None:
     """Let a graph that was paused go on, or a group of it, or a target; also a group that was not active before."""
     _hold_graph_or_target(session, graph_id, group, target, asking, on=False)
@@ -164,7 +164,7 @@ def resume(
 
 @command('taskgraph deactivate nightly-2026-08-01 publish --reason "not before noon"')
 def deactivate(
-    session: Session, graph_id: options.GraphArgument, labels: LabelsArgument, asking: Asking = Asking()
+    session: Session, graph_id: options.GraphArgument, labels: LabelsArgument, asking: RequestOptions = RequestOptions()
 ) -> None:
     """Hold single tasks back, however ready they are, until they are activated; what depends on them waits."""
     _hold(session, graph_id, labels, "", asking, on=True)
@@ -172,14 +172,14 @@ def deactivate(
 
 @command("taskgraph activate nightly-2026-08-01 publish --wait")
 def activate(
-    session: Session, graph_id: options.GraphArgument, labels: LabelsArgument, asking: Asking = Asking()
+    session: Session, graph_id: options.GraphArgument, labels: LabelsArgument, asking: RequestOptions = RequestOptions()
 ) -> None:
     """Let tasks run that were deactivated, or were not active from the start."""
     _hold(session, graph_id, labels, "", asking, on=False)
 
 
 def _hold_graph_or_target(
-    session: Session, graph_id: str | None, group: str, target: str | None, asking: Asking, *, on: bool
+    session: Session, graph_id: str | None, group: str, target: str | None, asking: RequestOptions, *, on: bool
 ) -> None:
     if target is not None:
         if graph_id is not None or group:
@@ -191,7 +191,9 @@ def _hold_graph_or_target(
         _hold(session, graph_id, (), group, asking, on=on)
 
 
-def _hold(session: Session, graph_id: str, labels: Sequence[str], group: str, asking: Asking, *, on: bool) -> None:
+def _hold(
+    session: Session, graph_id: str, labels: Sequence[str], group: str, asking: RequestOptions, *, on: bool
+) -> None:
     async def ask(app: "App") -> None:
         from taskgraph.interfaces.operations import pause
 
@@ -208,7 +210,7 @@ def _hold(session: Session, graph_id: str, labels: Sequence[str], group: str, as
     session.open(ask, measured=True)
 
 
-def _hold_target(session: Session, target: str, asking: Asking, *, on: bool) -> None:
+def _hold_target(session: Session, target: str, asking: RequestOptions, *, on: bool) -> None:
     async def hold(app: "App") -> None:
         from taskgraph.interfaces.operations import pause
 
@@ -236,7 +238,7 @@ def prioritize(
         ),
     ],
     group: options.PartOption = "",
-    asking: Asking = Asking(),
+    asking: RequestOptions = RequestOptions(),
 ) -> None:
     """Give tasks that have not begun another priority: those that are named, those of a group, or all.
 

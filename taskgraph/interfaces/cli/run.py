@@ -193,7 +193,7 @@ async def _run(app: "App", session: Session, order: _Order) -> int:
             except StorageUnavailable:
                 output.hint(f"when the store is back, go on with: {resume}")
                 raise
-    if stop.asked and state not in GRAPH_ENDED:
+    if stop.signals and state not in GRAPH_ENDED:
         summary = counts_line(output.err, follower.tally)
         raise failures.Interrupted(f"interrupted: {summary}; go on with: {resume}")
     seconds_taken = app.clock.monotonic() - began

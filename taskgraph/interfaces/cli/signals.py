@@ -23,15 +23,10 @@ class Stop:
     event: asyncio.Event
     signals: int = 0
 
-    @property
-    def asked(self) -> bool:
-        """Whether this process is to end."""
-        return self.signals > 0
-
 
 @contextlib.asynccontextmanager
-async def minding_signals(on_signal: Callable[[int], None]) -> AsyncIterator[Stop]:
-    """Until the end of the body, SIGINT and SIGTERM stop it gracefully. on_signal: called with its number."""
+async def minding_signals(on_signal: Callable[[int], None] = lambda _: None) -> AsyncIterator[Stop]:
+    """Until the end of the body, SIGINT and SIGTERM stop it gracefully. on_signal: called with their number so far."""
     loop = asyncio.get_running_loop()
     body = asyncio.current_task()
     stop = Stop(asyncio.Event())
@@ -90,13 +85,13 @@ async def until_settled(
     from taskgraph.interfaces.operations.waiting import ends
 
     over = settled(app, asked, until=ends(app.clock, seconds))
-    async with minding_signals(lambda _: None) as stop:
+    async with minding_signals() as stop:
         if not await unless_stopped(stop, with_hint(over, lambda: hint_at_handlers(session, asked.graph_id))):
             raise failures.TimedOut(f"graph {asked.graph_id}: {late} after {seconds:g} s")
 
 
 @dataclass(frozen=True)
-class Asking:
+class RequestOptions:
     """Options of commands that ask for a change of a graph that runs."""
 
     reason: ReasonOption = ""

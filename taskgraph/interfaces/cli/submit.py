@@ -78,7 +78,7 @@ def submit(
     async def submitted(app: "App") -> int:
         output = session.output
         new_id = graph_id or app.clock.new_id()
-        async with minding_signals(lambda _: None) as stop:
+        async with minding_signals() as stop:
             submission = await submit_document(app, session, new_id, document, stop)
             fresh = str(submission.outcome) == "created"
             if not output.json:

@@ -96,7 +96,7 @@ async def _top(app: "App", session: Session, *, once: bool, interval: float, lim
             draw(snapshot, trouble)
             await asyncio.sleep(max(interval, (app.clock.monotonic() - began) * (_SHARE - 1)))
 
-    async with minding_signals(lambda _: None) as stop:
+    async with minding_signals() as stop:
         with _canvas(session) as draw, contextlib.suppress(failures.Interrupted):  # that is how one leaves
             await unless_stopped(stop, go_on(draw))
 

@@ -115,7 +115,7 @@ async def _ask(app: "App", session: Session, name: str, draining: str, *, exits:
     await workers.ask(app, name, draining=draining, exits=exits)
     state = "asked"
     if wait:
-        async with minding_signals(lambda _: None) as stop:
+        async with minding_signals() as stop:
             state, busy = await unless_stopped(stop, workers.settled(app, name, until=ends(app.clock, most)))
         if not state:
             raise failures.TimedOut(f"worker {name} has {count(busy, 'run')} in hand after {most:g} s")
