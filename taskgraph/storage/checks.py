@@ -1,9 +1,7 @@
 """The limits of the stores, checked at the door of every adapter before anything is sent (P24, D6).
 
-The service is no validator, the emulator even less, and SQLite not at all: what one store takes the other takes too.
-
-A size past a limit is `TooLarge`; anything else that no store would keep as it is given is a `ValueError`, for it is a
-mistake of the program, not of a user. Each sentence names the row, the column and the limit.
+What one store takes the other takes too. A size past a limit is `TooLarge`; anything else that no store would keep as
+it is given is a `ValueError`: a mistake of the program, not of a user.
 """
 
 import math
@@ -27,7 +25,7 @@ _COLUMN_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,254}")
 _RESERVED_COLUMNS: Final = frozenset({"PartitionKey", "RowKey", "Timestamp"})
 _TABLE_NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9]{2,62}")
 _QUEUE_NAME: Final = re.compile(r"(?=.{3,63}$)[a-z0-9](?:-?[a-z0-9])+")
-_ETAG: Final = re.compile(r"[\x21-\x7e]+")
+_ETAG: Final = re.compile(r"(?!\*\Z)[\x21-\x7e]+")  # not `*`: that would be "whatever is there" (P2)
 _LOG_ID: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _LOG_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 # XML 1.0 has no such characters, and every XML reader turns a carriage return into a line feed.
@@ -50,14 +48,13 @@ _GOOD_NAMES_MAX: Final = 4_096
 
 
 def _units(text: str) -> int:
-    """Length of a text as the service counts it. Raises ValueError for a lone surrogate, which no store can keep."""
+    """Length as the service counts it. Raises ValueError for a lone surrogate, which no store can keep."""
     if has_surrogate(text):
         raise ValueError("a lone surrogate is not text")
     return utf16_units(text)
 
 
 def check_table_name(name: str) -> None:
-    """Raise ValueError unless every store takes this as the name of a table."""
     if not _TABLE_NAME.fullmatch(name):
         raise ValueError(f"table name {_shown(name)}: 3 to 63 letters and digits, a letter first")
 
@@ -75,14 +72,12 @@ def check_key(key: str, what: str = "row key") -> None:
 
 
 def check_get(partition: str, keys: Sequence[str]) -> None:
-    """Raise unless these keys can be read."""
     check_key(partition, "partition key")
     for key in keys:
         check_key(key)
 
 
 def check_query(partition: str, rows: Range, limit: int) -> None:
-    """Raise unless this range can be read."""
     check_key(partition, "partition key")
     for bound in (rows.start, rows.end):
         if bound:
@@ -102,7 +97,7 @@ def check_query(partition: str, rows: Range, limit: int) -> None:
 
 
 def check_commit(partition: str, changes: Sequence[Change], changes_max: int = limits.COMMIT_CHANGES_MAX) -> None:
-    """Raise unless a store takes these changes as one commit. changes_max: see tables.changes_max_of."""
+    """changes_max: see tables.changes_max_of."""
     check_key(partition, "partition key")
     if not changes:
         raise ValueError("a commit of no changes")
@@ -117,8 +112,12 @@ def check_commit(partition: str, changes: Sequence[Change], changes_max: int = l
         if key in seen:
             raise ValueError(f"row {_shown(key)} stands twice in one commit")
         seen.add(key)
-        if not isinstance(change, Insert) and not (change.etag.isdigit() and change.etag.isascii()):
-            _check_etag(key, change.etag)
+        if (
+            not isinstance(change, Insert)
+            and not (change.etag.isdigit() and change.etag.isascii())
+            and not _ETAG.fullmatch(change.etag)
+        ):
+            raise ValueError(f"row {_shown(key)}: {_shown(change.etag)} is no etag")
         if not isinstance(change, Delete):
             units += check_columns(key, change.columns)
     # Only a commit that might be too long is measured: the bound is exact, and measuring is not free.
@@ -133,7 +132,7 @@ def check_commit(partition: str, changes: Sequence[Change], changes_max: int = l
 
 def check_columns(key: str, columns: Columns) -> int:
     """Raise unless every store takes these columns as one row; gives their size in UTF-16 units."""
-    # Nearly all rows pass at this one look; whatever it stumbles over is looked at again, to be taken or to be named.
+    # Nearly all rows pass this quick look; the others are looked at again.
     if len(columns) <= _COLUMNS_MAX and columns.keys() <= _good_names:
         total = len("".join(columns))
         for value in columns.values():
@@ -161,44 +160,35 @@ def check_columns(key: str, columns: Columns) -> int:
 
 
 def _check_columns_closely(key: str, columns: Columns) -> int:
-    if len(columns) > limits.ROW_COLUMNS_MAX:
-        raise TooLarge(f"row {_shown(key)} has {len(columns)} columns; the limit is {limits.ROW_COLUMNS_MAX}")
+    if len(columns) > _COLUMNS_MAX:
+        raise TooLarge(f"row {_shown(key)} has {len(columns)} columns; the limit is {_COLUMNS_MAX}")
     total = 0
     for name, value in columns.items():
         if name not in _good_names:
             _check_column_name(name, f"row {_shown(key)}")
         total += len(name)
-        if isinstance(value, str):
-            try:
-                units = _units(value)
-            except ValueError as error:
-                raise ValueError(f"row {_shown(key)}, column {name}: {error}") from error
-            if units > limits.PROPERTY_CHARS_MAX:
-                raise TooLarge(
-                    f"row {_shown(key)}, column {name} has {units} characters; the limit is {limits.PROPERTY_CHARS_MAX}"
-                )
-            total += units
-        else:
-            _check_value(key, name, value)
-            total += _VALUE_CHARS
+        try:
+            units = _units(value) if isinstance(value, str) else _units_of_value(value)
+        except ValueError as error:
+            raise ValueError(f"row {_shown(key)}, column {name}: {error}") from error
+        if units > _CHARS_MAX:
+            raise TooLarge(f"row {_shown(key)}, column {name} has {units} characters; the limit is {_CHARS_MAX}")
+        total += units
     check_row_size(key, total)
     return total
 
 
 def check_row_size(key: str, units: int) -> None:
-    """Raise TooLarge for a row of more UTF-16 units than a row may have."""
     if units > limits.ROW_CHARS_MAX:
         raise TooLarge(f"row {_shown(key)} has {units} characters; the limit is {limits.ROW_CHARS_MAX}")
 
 
 def check_queue_name(name: str) -> None:
-    """Raise ValueError unless every store takes this as the name of a queue."""
     if not _QUEUE_NAME.fullmatch(name):
         raise ValueError(f"queue name {_shown(name)}: 3 to 63 lower-case letters, digits and single dashes")
 
 
 def check_send(queue: str, bodies: Sequence[str], delay_seconds: float) -> None:
-    """Raise unless every store takes these messages."""
     check_queue_name(queue)
     if not 0 <= delay_seconds <= limits.DELAY_SECONDS_MAX:
         raise ValueError(f"a delay of {delay_seconds} seconds: 0 to {limits.DELAY_SECONDS_MAX}")
@@ -216,7 +206,6 @@ def check_send(queue: str, bodies: Sequence[str], delay_seconds: float) -> None:
 
 
 def check_receive(queue: str, count: int, lease_seconds: float) -> None:
-    """Raise unless so many messages can be leased for so long."""
     check_queue_name(queue)
     if not 1 <= count <= limits.RECEIVE_MAX:
         raise ValueError(f"receiving {count} messages at once: 1 to {limits.RECEIVE_MAX}")
@@ -225,13 +214,11 @@ def check_receive(queue: str, count: int, lease_seconds: float) -> None:
 
 
 def check_renew(lease_seconds: float) -> None:
-    """Raise unless a lease can be renewed for so long."""
     if not 0 <= lease_seconds <= limits.DELAY_SECONDS_MAX:
         raise ValueError(f"a lease of {lease_seconds} seconds: 0 to {limits.DELAY_SECONDS_MAX}")
 
 
 def check_logs_of(graph_id: str) -> None:
-    """Raise ValueError unless this names the logs of one graph."""
     if not _LOG_ID.fullmatch(graph_id):
         raise ValueError(f"the logs of graph {_shown(graph_id)}: 1 to 64 letters, digits, dashes and underscores")
 
@@ -247,6 +234,12 @@ def check_log(graph_id: str, task_id: str, run: int, name: str) -> None:
         raise ValueError(f"log name {_shown(name)}: letters, digits, dots, dashes and underscores, at most 100")
 
 
+def check_log_read(graph_id: str, task_id: str, run: int, name: str, offset: int, limit: int) -> None:
+    check_log(graph_id, task_id, run, name)
+    if offset < 0 or limit < 1:
+        raise ValueError(f"reading {limit} bytes from {offset}: at least 1, from 0 on")
+
+
 def _check_column_name(name: str, where: str) -> None:
     if not _COLUMN_NAME.fullmatch(name) or name in _RESERVED_COLUMNS:
         raise ValueError(f"{where}: {_shown(name)} is no name of a column (letters, digits, underscore; at most 255)")
@@ -254,30 +247,21 @@ def _check_column_name(name: str, where: str) -> None:
         _good_names.add(name)
 
 
-def _check_value(key: str, name: str, value: object) -> None:
-    if isinstance(value, bool):
-        return
-    if isinstance(value, int):
-        if not limits.INT_MIN <= value <= limits.INT_MAX:
-            raise ValueError(
-                f"row {_shown(key)}, column {name}: {value} is outside {limits.INT_MIN} to {limits.INT_MAX}"
-            )
+def _units_of_value(value: object) -> int:
+    if isinstance(value, int):  # True and False are, too
+        if not _INT_MIN <= value <= _INT_MAX:
+            raise ValueError(f"{value} is outside {_INT_MIN} to {_INT_MAX}")
     elif isinstance(value, float):
         if not math.isfinite(value):
-            raise ValueError(f"row {_shown(key)}, column {name}: {value} is not a finite number")
+            raise ValueError(f"{value} is not a finite number")
     elif isinstance(value, datetime):
         if value.utcoffset() is None:
-            raise ValueError(f"row {_shown(key)}, column {name}: a time without a time zone")
+            raise ValueError("a time without a time zone")
         if value.year <= YEAR_MIN:
-            raise ValueError(f"row {_shown(key)}, column {name}: times begin after the year {YEAR_MIN}")
+            raise ValueError(f"times begin after the year {YEAR_MIN}")
     else:
-        raise ValueError(f"row {_shown(key)}, column {name}: no store keeps a {type(value).__name__}")
-
-
-def _check_etag(key: str, etag: str) -> None:
-    # `*` would mean "whatever is there", and that is the one thing a commit must never say (P2).
-    if etag == "*" or not _ETAG.fullmatch(etag):
-        raise ValueError(f"row {_shown(key)}: {_shown(etag)} is no etag")
+        raise ValueError(f"no store keeps a {type(value).__name__}")
+    return _VALUE_CHARS
 
 
 def sent_bytes(columns: Columns) -> int:

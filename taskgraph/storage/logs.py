@@ -7,7 +7,7 @@ from typing import Protocol
 
 @dataclass(frozen=True, slots=True)
 class LogFile:
-    """One file of a run, and how many bytes it has."""
+    """size: in bytes."""
 
     task_id: str
     run: int
@@ -17,15 +17,13 @@ class LogFile:
 
 @dataclass(frozen=True, slots=True)
 class LogPage:
-    """Some files of a graph. `continuation` is opaque; None means that there are no more."""
+    """continuation: opaque; None means that there are no more."""
 
     files: Sequence[LogFile]
     continuation: str | None = None
 
 
 class Logs(Protocol):
-    """All logs of a store. A log is named by (graph, task, run)."""
-
     def url(self, graph_id: str, task_id: str, run: int, name: str = "run.log") -> str:
         """Where the log (or another file of the run, such as `result.json`) is or will be; never carries a secret."""
 
@@ -37,13 +35,8 @@ class Logs(Protocol):
     ) -> bytes | None:
         """Up to `limit` bytes from `offset`; b"" at the end; None for a log that does not exist."""
 
-    async def close(self) -> None:
-        """Give connections back. Idempotent."""
-
 
 class StoredLogs(Logs, Protocol):
-    """All logs of a store, for who keeps house: lists what there is of a graph, and removes it."""
-
     async def files(self, graph_id: str, *, continuation: str | None = None) -> LogPage:
         """Files of a graph, in the order of task, run as text, and name. Raises StorageUnavailable."""
 

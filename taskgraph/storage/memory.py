@@ -1,7 +1,7 @@
 """The store in memory: tables, queues and logs of one process, for tests; queues also for what `run` keeps to itself.
 
-It keeps the promises of the ports to the letter, under a clock that is handed in. No call of it ever waits, so a
-coroutine over it needs no event loop (`taskgraph.testing.drive`). Tests read and set what it holds by its attributes.
+No call of it ever waits, so a coroutine over it needs no event loop (`taskgraph.testing.drive`). Tests read and set
+what it holds by its attributes.
 """
 
 import bisect
@@ -46,13 +46,11 @@ class MemoryTables:
         return keys
 
     async def get(self, partition: str, keys: Sequence[str]) -> list[Row | None]:
-        """See Tables."""
         checks.check_get(partition, keys)
         rows = self.partitions.get(partition, {})
         return [rows.get(key) for key in keys]
 
     async def query(self, partition: str, rows: Range, *, limit: int = 1000, continuation: str | None = None) -> Page:
-        """See Tables."""
         checks.check_query(partition, rows, limit)
         keys = self._in_order(partition)
         found: list[Row] = []
@@ -71,7 +69,6 @@ class MemoryTables:
         return Page(found)
 
     async def commit(self, partition: str, changes: Sequence[Change]) -> list[str | None]:
-        """See Tables."""
         checks.check_commit(partition, changes)
         rows = self.partitions.setdefault(partition, {})
         keys = self._in_order(partition)
@@ -100,9 +97,6 @@ class MemoryTables:
             etags.append(None if isinstance(change, Delete) else etag)
         return etags
 
-    async def close(self) -> None:
-        """Nothing: what it holds stays, for tests to look at."""
-
 
 class MemoryQueues:
     """All queues. clock: leases and delays go by its steady time. on_send: called with the queue of a send."""
@@ -115,7 +109,6 @@ class MemoryQueues:
         self.changes = 0  # grows with each call that changed something
 
     async def send(self, queue: str, bodies: Sequence[str], *, delay_seconds: float = 0) -> None:
-        """See Queues."""
         checks.check_send(queue, bodies, delay_seconds)
         self.changes += 1
         for body in bodies:
@@ -125,7 +118,6 @@ class MemoryQueues:
             self.on_send(queue)
 
     async def receive(self, queue: str, *, count: int = 1, lease_seconds: float) -> list[Delivery]:
-        """See Queues."""
         checks.check_receive(queue, count, lease_seconds)
         now = self._clock.monotonic()
         held = self.messages.get(queue, {})
@@ -141,7 +133,6 @@ class MemoryQueues:
         return found
 
     async def renew(self, delivery: Delivery, *, lease_seconds: float) -> Delivery:
-        """See Queues."""
         checks.check_renew(lease_seconds)
         held = self.messages.get(delivery.queue, {})
         message = held.get(delivery.id)
@@ -153,7 +144,6 @@ class MemoryQueues:
         return Delivery(delivery.queue, delivery.id, receipt, delivery.body, delivery.dequeue_count)
 
     async def delete(self, delivery: Delivery) -> None:
-        """See Queues."""
         held = self.messages.get(delivery.queue, {})
         message = held.get(delivery.id)
         if message is None or message[2] != delivery.receipt:
@@ -162,20 +152,14 @@ class MemoryQueues:
         del held[delivery.id]
 
     async def count(self, queue: str) -> int:
-        """See Queues."""
         return len(self.messages.get(queue, {}))
 
     def due_seconds(self, queue: str) -> float:
         """When the next message of a queue may be received, on the monotonic clock; infinite when it is empty."""
         return min((message[0] for message in self.messages.get(queue, {}).values()), default=math.inf)
 
-    async def close(self) -> None:
-        """Nothing: what it holds stays."""
-
 
 class MemoryLogs:
-    """All logs, as bytes."""
-
     def __init__(self) -> None:
         self._files: dict[str, dict[tuple[str, str, str], bytearray]] = {}  # graph -> task, run, name -> what is in it
 
@@ -185,33 +169,24 @@ class MemoryLogs:
         return f"memory:///{graph_id}/{task_id}/{run}/{name}"
 
     async def append(self, graph_id: str, task_id: str, run: int, data: bytes, name: str = "run.log") -> None:
-        """See Logs."""
         checks.check_log(graph_id, task_id, run, name)
         self._files.setdefault(graph_id, {}).setdefault((task_id, str(run), name), bytearray()).extend(data)
 
     async def read(
         self, graph_id: str, task_id: str, run: int, *, offset: int = 0, limit: int = 1 << 20, name: str = "run.log"
     ) -> bytes | None:
-        """See Logs."""
-        checks.check_log(graph_id, task_id, run, name)
-        if offset < 0 or limit < 1:
-            raise ValueError(f"reading {limit} bytes from {offset}: at least 1, from 0 on")
+        checks.check_log_read(graph_id, task_id, run, name, offset, limit)
         found = self._files.get(graph_id, {}).get((task_id, str(run), name))
         return None if found is None else bytes(found[offset : offset + limit])
 
     async def files(self, graph_id: str, *, continuation: str | None = None) -> LogPage:
-        """See StoredLogs."""
         checks.check_logs_of(graph_id)
         files = sorted(self._files.get(graph_id, {}).items())
         return LogPage([LogFile(task, int(run), name, len(data)) for (task, run, name), data in files])
 
     async def remove(self, graph_id: str) -> int:
-        """See StoredLogs."""
         checks.check_logs_of(graph_id)
         return len(self._files.pop(graph_id, {}))
-
-    async def close(self) -> None:
-        """Nothing: what it holds stays."""
 
 
 class MemoryStore:
@@ -224,18 +199,16 @@ class MemoryStore:
         self._logs = MemoryLogs()
 
     def tables(self, name: str) -> MemoryTables:
-        """The table of this name. Raises ValueError for a name that the cloud would refuse."""
         checks.check_table_name(name)
         return self._tables.setdefault(name, MemoryTables())
 
     def queues(self, on_send: Callable[[str], None] | None = None) -> MemoryQueues:
-        """All queues, always the same. on_send: see MemoryQueues; called for what is sent through this answer."""
+        """All queues, always the same. on_send: called for what is sent through this answer."""
         opened = copy.copy(self._queues)  # which holds the same messages
         opened.on_send = on_send
         return opened
 
     def logs(self) -> MemoryLogs:
-        """All logs."""
         return self._logs
 
     async def close(self) -> None:

@@ -1,7 +1,7 @@
 """Queues of a store, and beside them those that one process keeps for itself, in memory.
 
-`run` sends the tasks of its graph to such queues: its own workers take them, and no other process does. What they hold
-is lost with the process; the rows say what is ready, and the sweep, or the next `run`, sends it again.
+`run` sends the tasks of its graph to such queues, for its own workers. What they hold is lost with the process; the
+sweep, or the next `run`, sends it again.
 """
 
 from collections.abc import Sequence

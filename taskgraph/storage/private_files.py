@@ -1,7 +1,6 @@
-"""Files and folders that are their owner's alone, whatever the umask; and what it means that one cannot be written.
+"""Files and folders that are their owner's alone, whatever the umask: payloads, results and logs are plain text.
 
-Payloads, environments, results and logs of tasks are plain text, and not for the other users of the machine. A store
-that a group shares says so by the mode of its own file: what is made beside it follows that.
+A store that a group shares says so by the mode of its own file: what is made beside it follows that.
 """
 
 import contextlib
@@ -28,7 +27,6 @@ def file_mode(store: Path | None = None) -> int:
 
 
 def folder_mode(store: Path | None = None) -> int:
-    """The mode of a new folder, see `file_mode`."""
     mode = file_mode(store)
     return mode | (mode & 0o440) >> 2
 
@@ -56,19 +54,18 @@ def written_whole(path: Path, tag: str) -> Iterator[BinaryIO]:
 
 
 def unwritable(path: Path | str, error: OSError) -> InvalidInput | StorageUnavailable:
-    """What it means that a file cannot be written: the disk is full, or the place was a wrong one."""
     if has_no_room(error):
         return StorageUnavailable(f"{path} cannot be written: the disk is full, or its user may write no more")
     return InvalidInput(f"{path} cannot be written: {error.strerror or error}")
 
 
 def has_no_room(error: OSError) -> bool:
-    """Whether the disk is full, or what its user may write there."""
+    """Whether the disk, or the user's quota, is full."""
     return error.errno in _NO_ROOM
 
 
 def opener(mode: int) -> Callable[[str, int], int]:
-    """For `open`: a file that is made gets this mode."""
+    """For `open`: the mode of a file that it makes."""
     return lambda path, flags: os.open(path, flags, mode)
 
 
@@ -85,16 +82,17 @@ def make_folder(path: Path, mode: int) -> None:
 
 
 def open_to_others(store: Path) -> list[Path]:
-    """Which of a store's files and folders others than its owner and group can read or enter, if not hindered above."""
+    """Which of a store's files and folders others than its owner and group can read or enter."""
+
+    def is_open(path: Path) -> bool:
+        try:
+            return bool(path.stat().st_mode & stat.S_IRWXO)
+        except OSError:
+            return False
+
     folder = store.parent
-    if not _is_open(folder):
+    if not is_open(folder):
         return []
-    beside = [store, folder / f"{store.name}-wal", *(folder / name for name in ("logs", "workers"))]
-    return [path for path in beside if _is_open(path)]
-
-
-def _is_open(path: Path) -> bool:
-    try:
-        return bool(path.stat().st_mode & stat.S_IRWXO)
-    except OSError:
-        return False
+    return [
+        path for path in (store, folder / f"{store.name}-wal", folder / "logs", folder / "workers") if is_open(path)
+    ]

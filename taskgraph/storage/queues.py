@@ -1,4 +1,4 @@
-"""Port: at-least-once, unordered queues with leases, as both Azure Queue Storage and SQLite keep them.
+"""Port: at-least-once, unordered queues with leases.
 
 Queues come into being when first used, and again after they were deleted. Messages never expire (P21).
 """
@@ -13,9 +13,8 @@ from typing import Protocol
 class Delivery:
     """A message in hand, until its lease ends or it is deleted.
 
-    receipt: proof of this lease; renewing gives a new delivery with a new receipt. dequeue_count: 1 at the first.
-    inserted, expires: when it was put, and when it goes by itself, as Azure writes them (RFC 1123); empty where the
-    store keeps no such times. Nothing rests on them.
+    receipt: proof of this lease; a renewal gives a new one. dequeue_count: 1 at the first. inserted, expires: as Azure
+    writes them (RFC 1123); empty where the store keeps no such times. Nothing rests on them.
     """
 
     queue: str
@@ -51,7 +50,7 @@ class HiddenMessages(Protocol):
 
 
 class Queues(Protocol):
-    """All queues of a store. Raises StorageUnavailable from every call; see each for the rest."""
+    """Raises StorageUnavailable from every call; see each for the rest."""
 
     async def send(self, queue: str, bodies: Sequence[str], *, delay_seconds: float = 0) -> None:
         """Put messages, in any number; hidden for delay_seconds (0..7 days). May put one twice.
@@ -70,6 +69,3 @@ class Queues(Protocol):
 
     async def count(self, queue: str) -> int:
         """About how many messages the queue holds, hidden ones included; 0 for a queue that does not exist."""
-
-    async def close(self) -> None:
-        """Give connections back. Idempotent."""

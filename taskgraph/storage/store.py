@@ -10,17 +10,15 @@ from taskgraph.storage.tables import Tables
 
 
 class Store(Protocol):
-    """Tables, queues and logs. The caller that hands it in closes it."""
+    """The caller that hands it in closes it."""
 
     @property
     def clock(self) -> Clock:
         """The clock of its leases and delays, and of the app that opens it."""
 
-    def tables(self, name: str) -> Tables:
-        """The table of this name."""
+    def tables(self, name: str) -> Tables: ...
 
     def queues(self, on_send: Callable[[str], None] | None = None) -> Queues:
-        """All queues. on_send: called with the name of a queue when a message is sent that can be received."""
+        """on_send: called with the name of a queue when a message is sent that can be received."""
 
-    def logs(self) -> StoredLogs:
-        """All logs."""
+    def logs(self) -> StoredLogs: ...

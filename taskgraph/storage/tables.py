@@ -1,8 +1,6 @@
-"""Port: conditional rows in partitions, as both Azure Table Storage and SQLite keep them.
+"""Port: conditional rows in partitions. A `Tables` is bound to one table; a partition is named in every call.
 
-A `Tables` is bound to one table; a partition is named in every call.
-
-Promises of every adapter, checked by one behavioural suite (tests/contract):
+Promises of every adapter (tests/contract):
 - `commit` is all or nothing, isolated, and durable once it returns; each change is conditional; each row at most once.
 - Every write of a row gives it a new etag; an etag never returns.
 - A merge changes the named columns and leaves the others, also those that the writer does not know (P23).
@@ -22,7 +20,7 @@ from taskgraph.model.ids import value
 
 @value
 class Row:
-    """A row as it was read: key, etag, columns (without key and service columns)."""
+    """columns: without the key and those of the service."""
 
     key: str
     etag: str
@@ -48,7 +46,7 @@ class Merge:
 
 @value
 class Replace:
-    """Put these columns in the place of all that a row had that still has this etag; a conflict as for a merge."""
+    """Set all columns of a row that still has this etag; a conflict as for a merge."""
 
     key: str
     etag: str
@@ -68,7 +66,7 @@ Change = Insert | Merge | Replace | Delete
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Part of an answer. `continuation` is opaque; None means that there is no more."""
+    """continuation: opaque; None means that there is no more."""
 
     rows: Sequence[Row]
     continuation: str | None = None
@@ -76,10 +74,10 @@ class Page:
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """Row keys from `start` (inclusive) to `end` (exclusive, "" for no bound), with what to give of each row.
+    """Row keys from `start` (inclusive) to `end` (exclusive, "" for no bound).
 
     where: column -> texts, of which the column must equal one; all columns must agree. At most 12 texts in all.
-    select: names of columns to give, None for all. A column that a row lacks is simply missing.
+    select: names of columns to give, None for all. A column that a row lacks is missing.
     """
 
     start: str = ""
@@ -94,7 +92,7 @@ def prefix(text: str, **more: object) -> Range:
 
 
 class Tables(Protocol):
-    """One table. Raises StorageUnavailable from every call; see each for the rest."""
+    """Raises StorageUnavailable from every call; see each for the rest."""
 
     async def get(self, partition: str, keys: Sequence[str]) -> list[Row | None]:
         """The rows of these keys, in this order, None for one that does not exist. Any number of keys; no snapshot."""
@@ -110,17 +108,13 @@ class Tables(Protocol):
         Raises Conflict (nothing written), TooLarge (nothing written), Unclear (perhaps written; never retried here).
         """
 
-    async def close(self) -> None:
-        """Give connections back. Idempotent."""
-
 
 def changes_max_of(tables: Tables) -> int:
-    """How many changes a commit of these tables takes: what every store does, or more where one says so."""
+    """How many changes a commit takes: as many as in every store, or more where one says so."""
     return int(getattr(tables, "changes_max", limits.COMMIT_CHANGES_MAX))
 
 
 async def pages(tables: Tables, partition: str, rows: Range, limit: int = limits.PAGE_ROWS_MAX) -> AsyncGenerator[Page]:
-    """A range page by page, to the last continuation token."""
     continuation: str | None = None
     while True:
         page = await tables.query(partition, rows, limit=limit, continuation=continuation)
@@ -131,5 +125,4 @@ async def pages(tables: Tables, partition: str, rows: Range, limit: int = limits
 
 
 async def query_all(tables: Tables, partition: str, rows: Range) -> list[Row]:
-    """All rows of a range."""
     return [row async for page in pages(tables, partition, rows) for row in page.rows]

@@ -237,9 +237,6 @@ class LimitedTables:
 
         return await self._call(partition, self._account.latencies.commit, act, Repeat.NEVER)
 
-    async def close(self) -> None:
-        """Nothing is open."""
-
     async def _call(
         self, partition: str, seconds: float, act: Callable[[], Awaitable[tuple[T, int]]], repeat: Repeat
     ) -> T:
@@ -316,9 +313,6 @@ class LimitedQueues:
 
         return await self._call(queue, act, Repeat.ALWAYS)
 
-    async def close(self) -> None:
-        """Nothing is open."""
-
     async def _call(self, queue: str, act: Callable[[], Awaitable[tuple[T, int]]], repeat: Repeat) -> T:
         account = self._account
 
@@ -352,9 +346,6 @@ class LimitedLogs:
     ) -> bytes | None:
         """See Logs."""
         return None
-
-    async def close(self) -> None:
-        """Nothing is open."""
 
 
 class LimitedStore:

@@ -40,9 +40,6 @@ class NoLogs:
     ) -> bytes:
         return b""
 
-    async def close(self) -> None:
-        pass
-
 
 class Script:
     """An executor: so many seconds for a run, by label. Writes down what ran."""

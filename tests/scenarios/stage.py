@@ -150,9 +150,6 @@ class TrappedTables:
         self._trap.after("commit", number)
         return etags
 
-    async def close(self) -> None:
-        await self._inner.close()
-
 
 class TrappedQueues:
     """Queues whose calls may fail."""
@@ -186,9 +183,6 @@ class TrappedQueues:
     async def count(self, queue: str) -> int:
         self._trap.before("count")
         return await self._inner.count(queue)
-
-    async def close(self) -> None:
-        await self._inner.close()
 
 
 # --- the stage -------------------------------------------------------------------------------------------------

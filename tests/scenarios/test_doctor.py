@@ -533,9 +533,6 @@ class TornTables:
     async def commit(self, partition: str, changes: Sequence[Change]) -> list[str | None]:
         raise AssertionError("nothing is to be repaired")
 
-    async def close(self) -> None:
-        await self._inner.close()
-
 
 @pytest.mark.parametrize("stale", ["b", "a"])
 async def test_rows_read_before_and_after_a_commit_are_no_finding(memory: Stage, stale: str) -> None:

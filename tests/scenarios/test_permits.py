@@ -59,9 +59,6 @@ class Slow:
         await asyncio.sleep(0.03)
         return etags
 
-    async def close(self) -> None:
-        await self._inner.close()
-
 
 def fan(width: int) -> dict[str, list[str]]:
     return {f"t{n:03}": [] for n in range(width)}

@@ -64,9 +64,6 @@ class Shelf:
             del self.held[key]
         return len(own)
 
-    async def close(self) -> None:
-        pass
-
 
 @pytest.fixture
 def shelf() -> Shelf:

@@ -47,9 +47,6 @@ class Flaky:
                 return etags
         raise error
 
-    async def close(self) -> None:
-        pass
-
 
 # --- draining ----------------------------------------------------------------------------------------------------
 

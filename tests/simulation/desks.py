@@ -164,9 +164,6 @@ class GatedTables:
         )
         return etags
 
-    async def close(self) -> None:
-        pass
-
 
 class GatedQueues:
     """Queues behind the gate."""
@@ -197,9 +194,6 @@ class GatedQueues:
         count: int = await self._gate.pass_through("count", lambda: self._inner.count(queue))
         return count
 
-    async def close(self) -> None:
-        pass
-
 
 class GatedLogs:
     """Logs behind the gate."""
@@ -222,9 +216,6 @@ class GatedLogs:
         self, graph_id: str, task_id: str, run: int, *, offset: int = 0, limit: int = 1 << 20, name: str = "run.log"
     ) -> bytes | None:
         return self.files.get(self.url(graph_id, task_id, run, name), b"")[offset : offset + limit]
-
-    async def close(self) -> None:
-        pass
 
 
 # --- desks -----------------------------------------------------------------------------------------------------

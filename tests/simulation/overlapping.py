@@ -81,9 +81,6 @@ class LateTables:
                     self.versions[change.key] = max(_version(etag), self.versions.get(change.key, 0))
         return etags
 
-    async def close(self) -> None:
-        pass
-
 
 class NoTaker:
     """A worker in the process of the handlers that takes nothing by itself: the rows of limits stay known."""

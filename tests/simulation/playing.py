@@ -168,9 +168,6 @@ class GatedTables:
             if isinstance(change, Merge) and "retriesLeft" in change.columns and change.key in rows
         ]
 
-    async def close(self) -> None:
-        pass
-
 
 class GatedQueues:
     def __init__(self, play: "Play") -> None:
@@ -209,9 +206,6 @@ class GatedQueues:
         count = await self._inner.count(queue)
         self._gate.after()
         return count
-
-    async def close(self) -> None:
-        pass
 
 
 @dataclass

@@ -194,9 +194,6 @@ class Process:
         await self.after()
         return etags
 
-    async def close(self) -> None:
-        pass
-
 
 class ProcessQueues:
     """The queues as one process sees them."""
@@ -242,9 +239,6 @@ class ProcessQueues:
     async def count(self, queue: str) -> int:
         await self._process.before()
         return await self._process.world.queues.count(queue)
-
-    async def close(self) -> None:
-        pass
 
 
 class ScriptedExecutor:
@@ -297,9 +291,6 @@ class ProcessLogs:
 
     async def remove(self, *_: Any) -> int:
         return 0
-
-    async def close(self) -> None:
-        pass
 
 
 async def _nothing(*_: Any) -> None:

@@ -132,9 +132,6 @@ class WatchedTables:
             raise Gone
         return etags
 
-    async def close(self) -> None:
-        pass
-
 
 class World:
     """One history, all of whose chance comes from its seed. skews: of the clocks of those who look."""
@@ -416,9 +413,6 @@ class GatedTables:
         etags = await self._inner.commit(partition, changes)
         scene.after(kind)
         return etags
-
-    async def close(self) -> None:
-        pass
 
 
 class TickClock:

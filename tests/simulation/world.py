@@ -251,9 +251,6 @@ class FaultyTables:
         await world.late()
         return etags
 
-    async def close(self) -> None:
-        pass
-
 
 class FaultyQueues:
     def __init__(self, world: "World") -> None:
@@ -313,9 +310,6 @@ class FaultyQueues:
         await _step()
         self._world.called("count", queue)
         return await self._inner.count(queue)
-
-    async def close(self) -> None:
-        pass
 
 
 @dataclass(eq=False)

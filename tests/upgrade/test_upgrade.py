@@ -101,9 +101,6 @@ class NewerMinor:
         self.wrote |= wrote
         return etags
 
-    async def close(self) -> None:
-        await self.inner.close()
-
 
 def more_of(body: str) -> str:
     """The message as a newer minor version sends it."""

@@ -50,9 +50,8 @@ class AzureLogs:
     async def read(
         self, graph_id: str, task_id: str, run: int, *, offset: int = 0, limit: int = 1 << 20, name: str = "run.log"
     ) -> bytes | None:
-        """See Logs. At most 4 MiB at a time."""
-        if offset < 0 or limit < 1:
-            raise ValueError(f"reading {limit} bytes from {offset}: at least 1, from 0 on")
+        """At most 4 MiB at a time."""
+        checks.check_log_read(graph_id, task_id, run, name, offset, limit)
         blob = self._make_blob(_blob_name(graph_id, task_id, run, name))
 
         async def part() -> bytes:
@@ -69,7 +68,6 @@ class AzureLogs:
             raise self._error_for(error, blob) from error
 
     async def files(self, graph_id: str, *, continuation: str | None = None) -> LogPage:
-        """See StoredLogs."""
         checks.check_logs_of(graph_id)
         container = self._make_container()
 
@@ -91,7 +89,6 @@ class AzureLogs:
             raise self._caller.refused(error) from error
 
     async def remove(self, graph_id: str) -> int:
-        """See StoredLogs."""
 
         async def one(file: LogFile) -> int:
             blob = self._make_blob(_blob_name(graph_id, file.task_id, file.run, file.name))
@@ -109,9 +106,6 @@ class AzureLogs:
             if not page.files:
                 return count
             count += sum(await in_parallel(one, page.files))
-
-    async def close(self) -> None:
-        """Nothing: the connections belong to the store."""
 
     async def _append_block(self, blob: BlobClient, block: bytes) -> None:
         try:

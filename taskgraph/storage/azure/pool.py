@@ -111,7 +111,7 @@ class Pool(AioHttpTransport):  # type: ignore[misc]  # the SDK loads it lazily, 
     async def exchange(
         self, method: str, url: URL, headers: Mapping[str, str], body: bytes | None, read_seconds: float
     ) -> Answer:
-        """See Transport. What the SDK's transport makes of each failure, this makes of it too."""
+        """What the SDK's transport makes of each failure, this makes of it too."""
         if self.session is None and not self._ended:
             await self.open()
         session = self.session
@@ -133,7 +133,6 @@ class Pool(AioHttpTransport):  # type: ignore[misc]  # the SDK loads it lazily, 
         raise _error_for(failure)  # from here: see send
 
     async def close(self) -> None:
-        """See Transport."""
         self._ended = True
         await super().close()
 

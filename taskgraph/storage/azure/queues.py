@@ -32,7 +32,7 @@ class AzureQueues:
         self._on_send = on_send
 
     async def send(self, queue: str, bodies: Sequence[str], *, delay_seconds: float = 0) -> None:
-        """See Queues. Repeated when the answer is lost: a duplicate is allowed, a lost message is not."""
+        """Repeated when the answer is lost: a duplicate is allowed, a lost message is not."""
         checks.check_send(queue, bodies, delay_seconds)
         if not bodies:
             return
@@ -46,13 +46,13 @@ class AzureQueues:
             self._on_send(queue)
 
     async def receive(self, queue: str, *, count: int = 1, lease_seconds: float) -> list[Delivery]:
-        """See Queues. Not repeated when the answer is lost: its messages come again when their lease ends."""
+        """Not repeated when the answer is lost: its messages come again when their lease ends."""
         checks.check_receive(queue, count, lease_seconds)
         lease = max(1, math.ceil(lease_seconds))
         return await self._call(queue, lambda: self._calls.receive(queue, count, lease), Repeat.UNSENT)
 
     async def renew(self, delivery: Delivery, *, lease_seconds: float) -> Delivery:
-        """See Queues. When the answer is lost, the lease is too: the new receipt went with it."""
+        """When the answer is lost, the lease is too: the new receipt went with it."""
         checks.check_renew(lease_seconds)
         queue, lease = delivery.queue, math.ceil(lease_seconds)
         try:
@@ -64,7 +64,6 @@ class AzureQueues:
         return replace(delivery, receipt=receipt)
 
     async def delete(self, delivery: Delivery) -> None:
-        """See Queues."""
         tries = 0
 
         async def once() -> None:
@@ -80,7 +79,6 @@ class AzureQueues:
             raise self._of_delivery(error, delivery) from error
 
     async def count(self, queue: str) -> int:
-        """See Queues."""
         checks.check_queue_name(queue)
         try:
             return await self._caller.call(lambda: self._calls.count(queue), Repeat.ALWAYS)
@@ -88,9 +86,6 @@ class AzureQueues:
             if code_of(error) == "QueueNotFound":
                 return 0
             raise self._error_for(error, queue) from error
-
-    async def close(self) -> None:
-        """Nothing: the connections belong to the store."""
 
     async def _call(self, queue: str, work: Callable[[], Awaitable[_T]], repeat: Repeat) -> _T:
         """Call, and make the queue if there is none."""

@@ -65,13 +65,12 @@ class LiteKeySigner:
         self._date = (0, "")
 
     async def sign(self, method: str, path: str, query: Query, headers: dict[str, str], length: int) -> None:
-        """See Signer."""
         date = headers["x-ms-date"] = self._dated()
         signature = self._signed(f"{date}\n/{self._account}{path}")
         headers["Authorization"] = f"SharedKeyLite {self._account}:{signature}"
 
     def refused(self, challenge: str) -> bool:
-        """See Signer. There is no other key to try."""
+        """There is no other key to try."""
         return False
 
     def _signed(self, text: str) -> str:
@@ -91,7 +90,6 @@ class KeySigner(LiteKeySigner):
     """An account key for queues: method, headers, path and query are signed."""
 
     async def sign(self, method: str, path: str, query: Query, headers: dict[str, str], length: int) -> None:
-        """See Signer."""
         headers["x-ms-date"] = self._dated()
         lines = [method, "", "", str(length) if length else "", "", headers.get("Content-Type", "")]
         lines += [""] * 6  # Date and the conditions: not sent
@@ -113,7 +111,6 @@ class SignatureSigner:
         """See Signer."""
 
     def refused(self, challenge: str) -> bool:
-        """See Signer."""
         return False
 
 
@@ -130,7 +127,7 @@ class TokenSigner:
         self._fetching = asyncio.Lock()
 
     async def sign(self, method: str, path: str, query: Query, headers: dict[str, str], length: int) -> None:
-        """See Signer. Raises the credential's errors."""
+        """Raises the credential's errors."""
         token = self._token
         if token is None or not self._is_good(token):
             async with self._fetching:  # one fetch for all who wait
@@ -140,7 +137,7 @@ class TokenSigner:
         headers["Authorization"] = f"Bearer {token.token}"
 
     def refused(self, challenge: str) -> bool:
-        """See Signer. The next request fetches another token, from the directory that the service names if it does."""
+        """The next request fetches another token, from the directory that the service names if it does."""
         self._token = None
         named = _DIRECTORY.search(challenge)
         if named is None or named[1] == self._directory:

@@ -31,7 +31,7 @@ class AzureTables:
         self._name = name
 
     async def get(self, partition: str, keys: Sequence[str]) -> list[Row | None]:
-        """See Tables. One point read for each key: a filter over many keys would read the whole partition."""
+        """One point read for each key: a filter over many keys would read the whole partition."""
         checks.check_get(partition, keys)
         if not keys:
             return []
@@ -47,7 +47,6 @@ class AzureTables:
         return await in_parallel(one, keys)
 
     async def query(self, partition: str, rows: Range, *, limit: int = 1000, continuation: str | None = None) -> Page:
-        """See Tables."""
         checks.check_query(partition, rows, limit)
         if any(not texts for texts in rows.where.values()):
             return Page(())  # a column cannot equal one of none
@@ -66,7 +65,6 @@ class AzureTables:
         return Page(found, json.dumps(rest) if rest else None)
 
     async def commit(self, partition: str, changes: Sequence[Change]) -> list[str | None]:
-        """See Tables."""
         checks.check_commit(partition, changes)
 
         async def once() -> list[str | None]:
@@ -91,9 +89,6 @@ class AzureTables:
             return await self._caller.call(once, Repeat.NEVER)
         except HttpResponseError as error:
             raise self._error_for(error, changes) from error
-
-    async def close(self) -> None:
-        """Nothing: the connections belong to the store."""
 
     async def _create(self) -> None:
         try:

@@ -34,7 +34,7 @@ class ServiceClock:
         self.jitter = machine.jitter
 
     def now(self) -> datetime:
-        """See Clock. Between two answers the service's time goes on by the steady clock, however the other jumps."""
+        """Between two answers the service's time goes on by the steady clock, however the other jumps."""
         machine = self._machine.now()
         if self._heard is None:
             return machine

@@ -44,15 +44,13 @@ def is_missing(path: Path) -> bool:
     """Whether certainly nothing lies there."""
     try:
         os.stat(path)
-    except (FileNotFoundError, NotADirectoryError):
-        return True
-    except OSError:  # what is wrong with it, opening it will say
-        return False
+    except OSError as error:
+        return isinstance(error, FileNotFoundError | NotADirectoryError)  # other trouble shows when it is opened
     return False
 
 
 def identity(path: Path) -> tuple[int, int] | None:
-    """By which a file is known, whatever its name; None if it cannot be looked at."""
+    """Device and inode; None if there is no access."""
     try:
         found = os.stat(path)
     except OSError:
@@ -61,7 +59,7 @@ def identity(path: Path) -> tuple[int, int] | None:
 
 
 def nothing() -> sqlite3.Connection:
-    """What stands for a file that is not there: commands that look make none."""
+    """A database that stands for a file that is not there: commands that only read make none."""
     connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
     for statement in _SCHEMA:
         connection.execute(statement)
@@ -69,7 +67,7 @@ def nothing() -> sqlite3.Connection:
 
 
 def make(path: Path) -> None:
-    """Make the file, if it is still missing: for its owner alone, as the log that SQLite makes beside it then is."""
+    """Make the file, if it is still missing, for its owner alone; SQLite gives the log beside it the same mode."""
     try:
         make_folder(path.parent, folder_mode())
     except OSError as error:
@@ -84,7 +82,7 @@ def make(path: Path) -> None:
 
 
 def connect(path: Path, synchronous: str) -> sqlite3.Connection:
-    """A connection to a file that is ours, or has just become ours. Raises StorageUnavailable."""
+    """A connection to a file of ours, or to a new one with our schema. Raises StorageUnavailable."""
     connection: sqlite3.Connection | None = None
     try:
         connection = _opened(path)
@@ -113,9 +111,9 @@ def _opened(path: Path, uri: str = "") -> sqlite3.Connection:
 
 
 def _connect_to_look(path: Path) -> sqlite3.Connection | None:
-    """A connection to a file that can only be read, or whose folder can; None if that is not what is wrong.
+    """A connection to a file that can only be read, or whose folder can; None if something else is wrong.
 
-    Beside a log that others write, by that log; where there is none, nothing changes, and none has to be made.
+    Without a write-ahead log beside it, nothing changes the file, and none has to be made.
     """
     for option in ("mode=ro", *(("immutable=1",) if is_missing(path.with_name(f"{path.name}-wal")) else ())):
         connection: sqlite3.Connection | None = None
@@ -132,7 +130,7 @@ def _connect_to_look(path: Path) -> sqlite3.Connection | None:
 
 
 def _prepare(connection: sqlite3.Connection, path: Path, synchronous: str) -> None:
-    """Look whether the file is ours, and make the schema if it is new."""
+    """Check that the file is ours, and make the schema if it is new."""
     _switch_to_wal(connection, path)
     connection.execute(f"PRAGMA synchronous={'FULL' if synchronous == 'full' else 'NORMAL'}")
     connection.execute("PRAGMA wal_autocheckpoint=0")  # no commit pays for the log: see `file`
@@ -173,7 +171,7 @@ def _has_since(connection: sqlite3.Connection) -> bool:
 
 
 def _is_ours(connection: sqlite3.Connection, path: Path) -> bool:
-    """True for our file, False for an empty one. Raises StorageUnavailable for anyone else's."""
+    """False for an empty file. Raises StorageUnavailable for another program's."""
     (application,) = connection.execute("PRAGMA application_id").fetchone()
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     if application == _APPLICATION_ID:
@@ -189,8 +187,7 @@ def _is_ours(connection: sqlite3.Connection, path: Path) -> bool:
 def _switch_to_wal(connection: sqlite3.Connection, path: Path) -> None:
     """Turn the write-ahead log on.
 
-    SQLite does not wait when two processes switch a new file at the same moment: one of them learns at once that the
-    database is locked. So this waits itself, about as long as any other statement would.
+    SQLite does not wait when two processes switch a new file at the same moment: this does, as long as any statement.
     """
     pause = threading.Event()
     for last in (False,) * _SWITCH_TRIES + (True,):
@@ -211,18 +208,15 @@ def _code(error: sqlite3.Error) -> int:
 
 
 def has_no_room(error: sqlite3.Error) -> bool:
-    """Whether the file could not grow."""
     extended = int(getattr(error, "sqlite_errorcode", 0))
     return _code(error) == sqlite3.SQLITE_FULL or extended in (sqlite3.SQLITE_IOERR_WRITE, sqlite3.SQLITE_IOERR_SHMSIZE)
 
 
 def is_busy(error: sqlite3.Error) -> bool:
-    """Whether another process was in the way."""
     return _code(error) in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 
 
 def sentence(path: Path, error: sqlite3.Error) -> str:
-    """What is wrong, for people."""
     code = _code(error)
     if is_busy(error):
         return f"{path} has been locked by another process for more than {BUSY_SECONDS:.0f} seconds"

@@ -19,7 +19,7 @@ _REMOVE_TRIES: Final = 5  # another process may put a file into a folder that is
 
 
 class EmbeddedLogs:
-    """Port Logs over files, written by one thread of their own: appends stay in order, and rows never wait for them.
+    """Files that one thread of their own writes: appends stay in order, and rows never wait for them.
 
     store: the database, beside which the folder lies; the logs are as private as it is.
     """
@@ -27,7 +27,7 @@ class EmbeddedLogs:
     def __init__(self, store: Path) -> None:
         self._store = store
         self._folder = store.parent / "logs"
-        self._uri = ""
+        self._uri = self._folder.as_uri()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="taskgraph-logs")
         self._closed = False
 
@@ -36,42 +36,30 @@ class EmbeddedLogs:
         return self._folder / graph_id / task_id / str(run) / name
 
     def url(self, graph_id: str, task_id: str, run: int, name: str = "run.log") -> str:
-        """See Logs; a file URI."""
         checks.check_log(graph_id, task_id, run, name)  # its characters need no escape
-        if not self._uri:
-            self._uri = self._folder.as_uri()
         return f"{self._uri}/{graph_id}/{task_id}/{run}/{name}"
 
     async def append(self, graph_id: str, task_id: str, run: int, data: bytes, name: str = "run.log") -> None:
-        """See Logs."""
         await self._call(_append, self._file(graph_id, task_id, run, name), data, self._store)
 
     async def read(
         self, graph_id: str, task_id: str, run: int, *, offset: int = 0, limit: int = 1 << 20, name: str = "run.log"
     ) -> bytes | None:
-        """See Logs."""
-        if offset < 0 or limit < 1:
-            raise ValueError(f"reading {limit} bytes from {offset}: at least 1, from 0 on")
+        checks.check_log_read(graph_id, task_id, run, name, offset, limit)
         return await self._call(_read, self._file(graph_id, task_id, run, name), offset, limit)
 
     async def files(self, graph_id: str, *, continuation: str | None = None) -> LogPage:
-        """See StoredLogs."""
         checks.check_logs_of(graph_id)
         return await self._call(_files, self._folder / graph_id, continuation or "")
 
     async def remove(self, graph_id: str) -> int:
-        """See StoredLogs."""
         checks.check_logs_of(graph_id)
         return await self._call(_remove, self._folder / graph_id)
 
-    async def close(self) -> None:
-        """Nothing: the thread belongs to the store."""
-
     async def shut(self) -> None:
-        """Finish what was begun."""
         if not self._closed:
             self._closed = True
-            await asyncio.get_running_loop().run_in_executor(self._thread, _nothing)
+            await asyncio.get_running_loop().run_in_executor(self._thread, lambda: None)  # after all else on it
             self._thread.shutdown(wait=False)
 
     async def _call(self, work: Callable[..., _T], path: Path, *values: object) -> _T:
@@ -145,7 +133,3 @@ def _remove(folder: Path) -> int:
         else:
             return count
     return count
-
-
-def _nothing() -> None:
-    """The last thing on a thread: when it is done, everything before it is."""

@@ -1,7 +1,6 @@
-"""The embedded store's queues: one row per message, with the time from which it can be received.
+"""The embedded store's queues: one row per message, with the time from which it can be received (`visible_at`).
 
-Beside that time stands when it was written: a message that a clock ahead has hidden stays hidden for as long as it was
-to be, and not until then.
+`since` is when that time was written: a message that a clock ahead has hidden is hidden for its length, not until then.
 """
 
 import json
@@ -54,21 +53,18 @@ _dump: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encod
 
 
 class EmbeddedQueues:
-    """Port Queues over the file; see taskgraph/storage/queues.py for the promises. Oldest first, by visibility."""
+    """Gives the oldest messages first, by visibility."""
 
     def __init__(self, file: File, clock: Clock, on_send: Callable[[str], None] | None) -> None:
         self._file = file
         self._clock = clock
         self._on_send = on_send
-        self._looked: dict[
-            str, float
-        ] = {}  # queue -> when it was looked through for messages of a clock that was ahead
+        self._looked: dict[str, float] = {}  # queue -> when it was searched for messages of a clock that was ahead
 
     def _micros(self, later_seconds: float = 0) -> int:
         return (self._clock.now() - _EPOCH) // _MICROSECOND + round(later_seconds * 1_000_000)
 
     async def send(self, queue: str, bodies: Sequence[str], *, delay_seconds: float = 0) -> None:
-        """See Queues."""
         checks.check_send(queue, bodies, delay_seconds)
         if not bodies:
             return
@@ -86,7 +82,6 @@ class EmbeddedQueues:
             self._on_send(queue)
 
     async def receive(self, queue: str, *, count: int = 1, lease_seconds: float) -> list[Delivery]:
-        """See Queues."""
         checks.check_receive(queue, count, lease_seconds)
         now, until = self._micros(), self._micros(lease_seconds)
         moment = self._clock.monotonic()
@@ -97,7 +92,6 @@ class EmbeddedQueues:
         return await self._file.call(lambda session: _receive(session, queue, count, now, until), rows=count)
 
     async def renew(self, delivery: Delivery, *, lease_seconds: float) -> Delivery:
-        """See Queues."""
         checks.check_renew(lease_seconds)
         number, lease = _numbers(delivery)
         since, until = self._micros(), self._micros(lease_seconds)
@@ -112,7 +106,6 @@ class EmbeddedQueues:
         return Delivery(delivery.queue, delivery.id, str(lease + 1), delivery.body, delivery.dequeue_count)
 
     async def delete(self, delivery: Delivery) -> None:
-        """See Queues."""
         number, lease = _numbers(delivery)
 
         def work(session: Session) -> None:
@@ -124,13 +117,11 @@ class EmbeddedQueues:
         await self._file.call(work, rows=1)
 
     async def count(self, queue: str) -> int:
-        """See Queues."""
         checks.check_queue_name(queue)
         (count,) = await self._file.call(lambda session: session.one(_COUNT, queue))
         return int(count)
 
     async def hidden_ahead(self) -> list[Hidden]:
-        """See HiddenMessages."""
         now = self._micros()
         (text,) = await self._file.call(lambda session: session.one(_HIDDEN_AHEAD, now, _latest(now)))
         return [
@@ -139,16 +130,12 @@ class EmbeddedQueues:
         ]
 
     async def set_right(self, queue: str) -> int:
-        """See HiddenMessages."""
         now = self._micros()
         return await self._file.call(lambda session: _set_right(session, queue, now))
 
-    async def close(self) -> None:
-        """Nothing: the connection belongs to the store."""
-
 
 def _latest(now: int) -> int:
-    """Of what clocks that agree with ours may have written."""
+    """The latest `since` of clocks that agree with ours."""
     return now + round(limits.CLOCK_SLACK_SECONDS * 1_000_000)
 
 

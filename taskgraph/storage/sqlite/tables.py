@@ -1,8 +1,8 @@
 """The embedded store's tables: one row of SQLite per row, its columns as one JSON text.
 
-How it stays quick: a call is a handful of statements, each over all rows of the call, with a place for each row; there
-are such statements for a few sizes, and places that are left over stay NULL. Rows come back as one text for all of
-them. Merging is SQLite's work: what a merge does not name is never decoded here.
+For speed a call is a handful of statements, each over all rows of the call, with a place for each; there are such
+statements for a few sizes, and places that are left over stay NULL. Rows come back as one text for all of them. SQLite
+merges: the columns that a merge does not name are never decoded here.
 """
 
 import json
@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from functools import lru_cache
 from itertools import chain
 from json import encoder as json_encoder
+from operator import attrgetter
 from typing import Any, Final
 
 from taskgraph.model import limits
@@ -28,8 +29,7 @@ _KEY_END: Final = "\U0010ffff"  # after every key that may be written
 _ETAG_MAX: Final = 2**63 - 1
 _TIMES_REMEMBERED: Final = 8_192
 
-# A row of so few bytes has at most so many columns, for their names differ: 53 of one letter, the others of two or
-# more.
+# A row of so few bytes has at most so many columns: their names differ, so 53 have one letter, the others two or more.
 _SMALL_ROW_BYTES: Final = 1_500
 _SMALL_ROW_COLUMNS: Final = 53 + (_SMALL_ROW_BYTES - 53 * len('"a":1,')) // len('"ab":1,') + 1
 
@@ -96,24 +96,20 @@ _COLUMNS: Final = "SELECT columns FROM row WHERE rowid = ?"
 
 
 class EmbeddedTables:
-    """Port Tables over the file; see taskgraph/storage/tables.py for the promises."""
-
     changes_max: Final = limits.LOCAL_COMMIT_CHANGES_MAX
-    """No service is asked here, and in larger commits a row that many count down is written less often."""
+    """More than in the service: in larger commits a row that many count down is written less often."""
 
     def __init__(self, file: File, name: str) -> None:
         self._file = file
         self._name = name
 
     async def get(self, partition: str, keys: Sequence[str]) -> list[Row | None]:
-        """See Tables."""
         checks.check_get(partition, keys)
         if not keys:
             return []
         return await self._file.call(lambda session: _get(session, self._name, partition, keys), rows=len(keys))
 
     async def query(self, partition: str, rows: Range, *, limit: int = 1000, continuation: str | None = None) -> Page:
-        """See Tables."""
         checks.check_query(partition, rows, limit)
         return await self._file.call(
             lambda session: _query(session, self._name, partition, rows, limit, continuation),
@@ -121,15 +117,11 @@ class EmbeddedTables:
         )
 
     async def commit(self, partition: str, changes: Sequence[Change]) -> list[str | None]:
-        """See Tables."""
         checks.check_commit(partition, changes, self.changes_max)
         encoded = [None if type(change) is Delete else _encode(change.columns) for change in changes]  # type: ignore[union-attr]
         return await self._file.call(
             lambda session: _commit(session, self._name, partition, changes, encoded), rows=len(changes), commits=True
         )
-
-    async def close(self) -> None:
-        """Nothing: the connection belongs to the store."""
 
 
 # --- reading -----------------------------------------------------------------------------------------------------
@@ -163,7 +155,7 @@ def _query(session: Session, table: str, partition: str, rows: Range, limit: int
         if text is not None:
             chars += len(text)
             part = [Row(*row) for row in zip(keys.split("\n"), etags.split(","), _parsed(text), strict=True)]
-            part.sort(key=_key_of)  # they come in order; SQL does not promise it
+            part.sort(key=attrgetter("key"))  # they come in order; SQL does not promise it
             found += [row for row in part if _agrees(row, rows)] if rows.where else part
         if len(found) > limit:
             found = found[:limit]
@@ -197,10 +189,6 @@ def _selected(found: list[Row], rows: Range) -> list[Row]:
     return [
         Row(row.key, row.etag, {name: value for name, value in row.columns.items() if name in names}) for row in found
     ]
-
-
-def _key_of(row: Row) -> str:
-    return row.key
 
 
 # --- writing -----------------------------------------------------------------------------------------------------
@@ -267,7 +255,7 @@ def _perhaps_too_large(
     look: list[tuple[int, int, str]],
     largest: int,
 ) -> set[int]:
-    """Places of the merges that might grow their row past a limit, by bounds that are quick to look at."""
+    """Indexes of the merges that might grow their row past a limit, by bounds that are quick to compute."""
     merges = [
         (index, row, len(change.columns), len(text))
         for (index, row, _), change, text in zip(look, changes, encoded, strict=True)

@@ -77,7 +77,6 @@ class PythonExecutor:
         self._callables = dict(callables)
 
     def can_run(self, definition: Mapping[str, Any]) -> str | None:
-        """See Executor."""
         try:
             name = _name_of(definition)
         except InvalidInput:
@@ -85,7 +84,6 @@ class PythonExecutor:
         return None if name in self._callables else self._unknown(name)
 
     async def run(self, work: Work, write_log: WriteLog) -> Outcome:
-        """See Executor."""
         try:
             name = _name_of(work.definition)
             if name not in self._callables:

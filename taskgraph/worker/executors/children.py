@@ -160,7 +160,7 @@ class _Spawned(Child):
 
     @property
     def has_ended(self) -> bool:
-        """See Child. Looks, as the end of the output, which comes just before, may have woken us."""
+        """Looks, as the end of the output, which comes just before, may have woken us."""
         if not self._ended:
             try:
                 self._ended = os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
@@ -176,7 +176,6 @@ class _Spawned(Child):
             self._finish()
 
     def reap(self) -> int:
-        """See Child."""
         if self._code is None:
             try:
                 self._code = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
@@ -188,7 +187,7 @@ class _Spawned(Child):
         return self._code
 
     def close(self) -> None:
-        """See Child. One that has not ended yet, as it was killed a moment ago, is reaped when it has."""
+        """One that has not ended yet, as it was killed a moment ago, is reaped when it has."""
         self.signal_group(signal.SIGKILL)
         self._closed = True
         if self.has_ended:
@@ -221,13 +220,11 @@ class _Awaited(Child):
         self.news.set()
 
     def reap(self) -> int:
-        """See Child."""
         if self._process.returncode is None:
             raise RuntimeError("the exit code of a process was asked for before its end")
         return self._process.returncode
 
     def close(self) -> None:
-        """See Child."""
         self.signal_group(signal.SIGKILL)
         guard().forget(self.pid)
         self._exiting.cancel()

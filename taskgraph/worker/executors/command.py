@@ -122,11 +122,9 @@ class CommandExecutor:
         self._results = ResultFiles()
 
     def can_run(self, definition: Mapping[str, Any]) -> str | None:
-        """See Executor."""
         return None if os.name == "posix" else "commands need a POSIX system, and this worker's is none"
 
     async def run(self, work: Work, write_log: WriteLog) -> Outcome:
-        """See Executor."""
         try:
             order = read_order(work.definition)
         except InvalidInput as error:

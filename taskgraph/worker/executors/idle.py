@@ -16,11 +16,9 @@ class NoopExecutor:
     instant = True
 
     def can_run(self, definition: Mapping[str, Any]) -> str | None:
-        """See Executor."""
         return None
 
     async def run(self, work: Work, write_log: WriteLog) -> Outcome:
-        """See Executor."""
         return succeeded()
 
 
@@ -40,11 +38,9 @@ class SleepExecutor:
         self._time_scale = time_scale
 
     def can_run(self, definition: Mapping[str, Any]) -> str | None:
-        """See Executor."""
         return None
 
     async def run(self, work: Work, write_log: WriteLog) -> Outcome:
-        """See Executor."""
         try:
             seconds = _seconds_of(work.definition)
         except InvalidInput as error:
