@@ -219,14 +219,14 @@ async def open_app(
     if settings.handed_in is not None:
         store = settings.handed_in
         tables, logs = store.tables(settings.prefix), store.logs()
-        queues: Queues = store.queues(on_send=wakeup.notify)
+        queues: Queues = store.queues()
         close = _left_open
     elif settings.path is not None:
         from taskgraph.storage.sqlite.store import EmbeddedStore
 
         embedded = EmbeddedStore(settings.path, clock, synchronous=settings.synchronous)
         tables, logs = embedded.tables(settings.prefix), embedded.logs()
-        queues, close = embedded.queues(on_send=wakeup.notify), embedded.close
+        queues, close = embedded.queues(), embedded.close
         of_kind.update(hidden=queues, taken_away=embedded.taken_away, locks=worker_locks(settings.path))
     else:
         from taskgraph.storage.azure.account import AzureStore  # importing the SDK takes a second: only here
@@ -243,13 +243,13 @@ async def open_app(
                 managed_identity=settings.managed_identity,
             )
         tables, logs = azure.tables(settings.prefix), azure.logs()
-        queues, close = azure.queues(on_send=wakeup.notify), azure.close
+        queues, close = azure.queues(), azure.close
         of_kind.update(table_endpoint=azure.table_endpoint, sign=azure.partition_signer())
     queues = announced(queues, wakeup)
     if telemetry.enabled:
         tables, logs = telemetry.tables(tables, clock), telemetry.logs(logs, clock)
         queues = telemetry.queues(queues, clock)
-    queues = with_own(queues, announced(MemoryQueues(clock, on_send=wakeup.notify), wakeup))
+    queues = with_own(queues, announced(MemoryQueues(clock), wakeup))
     names = QueueNames(settings.prefix, settings.queues_per_operation)
     try:
         yield App(

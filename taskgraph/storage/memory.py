@@ -5,11 +5,10 @@ what it holds by its attributes.
 """
 
 import bisect
-import copy
 import heapq
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from taskgraph.model.clock import Clock, SystemClock
@@ -99,11 +98,10 @@ class MemoryTables:
 
 
 class MemoryQueues:
-    """All queues. clock: leases and delays go by its steady time. on_send: called with the queue of a send."""
+    """All queues. clock: leases and delays go by its steady time."""
 
-    def __init__(self, clock: Clock, on_send: Callable[[str], None] | None = None) -> None:
+    def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self.on_send = on_send
         self._ids = itertools.count(1)
         self.messages: dict[str, dict[str, tuple[float, int, str, str]]] = {}  # id -> visible at, count, receipt, body
         self.changes = 0  # grows with each call that changed something
@@ -114,8 +112,6 @@ class MemoryQueues:
         for body in bodies:
             key = f"{next(self._ids):08d}"
             self.messages.setdefault(queue, {})[key] = (self._clock.monotonic() + delay_seconds, 0, "", body)
-        if bodies and not delay_seconds and self.on_send is not None:
-            self.on_send(queue)
 
     async def receive(self, queue: str, *, count: int = 1, lease_seconds: float) -> list[Delivery]:
         checks.check_receive(queue, count, lease_seconds)
@@ -202,11 +198,8 @@ class MemoryStore:
         checks.check_table_name(name)
         return self._tables.setdefault(name, MemoryTables())
 
-    def queues(self, on_send: Callable[[str], None] | None = None) -> MemoryQueues:
-        """All queues, always the same. on_send: called for what is sent through this answer."""
-        opened = copy.copy(self._queues)  # which holds the same messages
-        opened.on_send = on_send
-        return opened
+    def queues(self) -> MemoryQueues:
+        return self._queues
 
     def logs(self) -> MemoryLogs:
         return self._logs

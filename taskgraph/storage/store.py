@@ -1,6 +1,5 @@
 """Port: a whole store that is handed in instead of named by an address: the store in memory, in tests."""
 
-from collections.abc import Callable
 from typing import Protocol
 
 from taskgraph.model.clock import Clock
@@ -18,7 +17,6 @@ class Store(Protocol):
 
     def tables(self, name: str) -> Tables: ...
 
-    def queues(self, on_send: Callable[[str], None] | None = None) -> Queues:
-        """on_send: called with the name of a queue when a message is sent that can be received."""
+    def queues(self) -> Queues: ...
 
     def logs(self) -> StoredLogs: ...

@@ -1,7 +1,5 @@
 """The cloud store through Microsoft's SDK: the reference that the product's own requests are held against."""
 
-from collections.abc import Callable
-
 from azure.data.tables.aio import TableClient
 from azure.storage.queue.aio import QueueClient
 
@@ -23,14 +21,15 @@ class SdkStore(AzureStore):
     def tables(self, name: str) -> Tables:
         """The table of this name. Raises ValueError for a name that the cloud would refuse."""
         checks.check_table_name(name)
-        end, options = self._account.table, self._options
+        end, options = self._account.table, self._options.copy()
+        del options["raw_request_hook"]
         return AzureTables(self._caller(end), SdkTableCalls(lambda: TableClient(end, name, **options)), name)
 
-    def queues(self, on_send: Callable[[str], None] | None = None) -> Queues:
+    def queues(self) -> Queues:
         """All queues."""
-        end, options = self._account.queue, self._dated
+        end, options = self._account.queue, self._options
         calls = SdkQueueCalls(lambda name: QueueClient(end, name, **options))
-        return AzureQueues(self._caller(end), calls, on_send)
+        return AzureQueues(self._caller(end), calls)
 
 
 def open_store(text: str, clock: Clock, *, thin: bool = True, transport: Transport | None = None) -> AzureStore:

@@ -251,10 +251,9 @@ class LimitedTables:
 class LimitedQueues:
     """Port Queues: requests and repeats as in taskgraph/storage/azure/queues.py."""
 
-    def __init__(self, account: Account, caller: Caller, on_send: Callable[[str], None] | None) -> None:
+    def __init__(self, account: Account, caller: Caller) -> None:
         self._account = account
         self._caller = caller
-        self._on_send = on_send
 
     async def send(self, queue: str, bodies: Sequence[str], *, delay_seconds: float = 0) -> None:
         """See Queues. One request for each message."""
@@ -271,8 +270,6 @@ class LimitedQueues:
             await self._call(queue, act, Repeat.ALWAYS)
 
         await in_parallel(one, bodies)
-        if self._on_send is not None and delay_seconds == 0:
-            self._on_send(queue)
 
     async def receive(self, queue: str, *, count: int = 1, lease_seconds: float) -> list[Delivery]:
         """See Queues."""
@@ -365,9 +362,9 @@ class LimitedStore:
         """The one table."""
         return self._wrapped("tables", LimitedTables(self._account, self._caller))
 
-    def queues(self, on_send: Callable[[str], None] | None = None) -> Any:
+    def queues(self) -> Any:
         """All queues."""
-        return self._wrapped("queues", LimitedQueues(self._account, self._caller, on_send))
+        return self._wrapped("queues", LimitedQueues(self._account, self._caller))
 
     def logs(self) -> Any:
         """All logs."""

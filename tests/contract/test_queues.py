@@ -245,18 +245,6 @@ async def test_no_message_waits_behind_younger_ones_for_ever(store: OpenStore) -
     assert "old" in seen
 
 
-async def test_a_sender_rings_after_it_has_sent(store: OpenStore) -> None:
-    rung: list[str] = []
-    queues = store.store.queues(on_send=rung.append)
-    await queues.send(store.queue(), ["a", "b"])
-    assert rung == [store.queue()]
-    await queues.send(store.queue(), ["later"], delay_seconds=60)
-    await queues.send(store.queue(), [])
-    with pytest.raises(ValueError, match="message"):
-        await queues.send(store.queue(), [""])
-    assert rung == [store.queue()], "nothing can be received that could not before"
-
-
 async def test_a_queue_deleted_behind_our_back_comes_back(store: OpenStore, request: pytest.FixtureRequest) -> None:
     queues, queue = store.queues, store.queue()
     await queues.send(queue, ["lost"])

@@ -61,10 +61,10 @@ def off_by(machine: JumpingClock, clock: ServiceClock) -> float:
 def test_a_clock_that_is_off_gives_way_to_the_service(seconds: float, caplog: pytest.LogCaptureFixture) -> None:
     machine, clock = clock_that_is_off(seconds)
     assert off_by(machine, clock) == seconds, "nothing was heard"
-    assert clock.heard(date(machine), clock.monotonic())
+    assert clock.learn(date(machine), clock.monotonic())
     machine.advance(5_000)
     assert abs(off_by(machine, clock)) <= 1
-    assert not clock.heard(date(machine), clock.monotonic())
+    assert not clock.learn(date(machine), clock.monotonic())
     (record,) = caplog.records
     assert ("ahead of" if seconds > 0 else "behind") in record.getMessage()
 
@@ -72,7 +72,7 @@ def test_a_clock_that_is_off_gives_way_to_the_service(seconds: float, caplog: py
 @pytest.mark.parametrize("seconds", [0.0, 9.0, -9.0])
 def test_a_clock_that_agrees_counts_as_it_is(seconds: float, caplog: pytest.LogCaptureFixture) -> None:
     machine, clock = clock_that_is_off(seconds)
-    assert not clock.heard(date(machine), clock.monotonic())
+    assert not clock.learn(date(machine), clock.monotonic())
     assert off_by(machine, clock) == seconds
     assert not caplog.records
 
@@ -80,7 +80,7 @@ def test_a_clock_that_agrees_counts_as_it_is(seconds: float, caplog: pytest.LogC
 @pytest.mark.parametrize("seconds", [YEAR, -YEAR])
 def test_a_jump_in_between_moves_nothing(seconds: float) -> None:
     machine, clock = clock_that_is_off(0.0)
-    clock.heard(date(machine), clock.monotonic())
+    clock.learn(date(machine), clock.monotonic())
     machine.advance(60)
     machine.off = timedelta(seconds=seconds)
     assert abs(off_by(machine, clock)) <= 1
@@ -91,7 +91,7 @@ def test_a_jump_in_between_moves_nothing(seconds: float) -> None:
 @pytest.mark.parametrize("text", ["", "soon", "Mon, 99 Foo 2026 00:00:00 GMT"])
 def test_what_is_no_time_is_passed_over(text: str) -> None:
     machine, clock = clock_that_is_off(YEAR)
-    assert not clock.heard(text, clock.monotonic())
+    assert not clock.learn(text, clock.monotonic())
     assert off_by(machine, clock) == YEAR
 
 
@@ -99,7 +99,7 @@ def test_an_answer_that_took_long_says_nothing_of_now() -> None:
     machine, clock = clock_that_is_off(0.0)
     began, written = clock.monotonic(), date(machine)
     machine.advance(30)
-    assert not clock.heard(written, began)
+    assert not clock.learn(written, began)
     assert off_by(machine, clock) == 0
 
 

@@ -1,7 +1,7 @@
 """Pauses and hints: when a receiver asks again. Virtual time alone; nothing here waits."""
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
@@ -205,13 +205,7 @@ async def test_a_send_rings_once_for_each_message(bodies: int, delay: float, rin
     sockets = RecordingSockets(reaches_all=False)
     wakeup = Wakeup(sockets)
 
-    class Queues(MemoryQueues):
-        async def send(self, queue: str, bodies: Sequence[str], *, delay_seconds: float = 0) -> None:
-            await super().send(queue, bodies, delay_seconds=delay_seconds)
-            if bodies and delay_seconds == 0:  # as the stores do
-                wakeup.notify(queue)
-
-    queues = announced(Queues(ManualClock()), wakeup)
+    queues = announced(MemoryQueues(ManualClock()), wakeup)
     await queues.send("events", ["x"] * bodies, delay_seconds=delay)
     assert sum(count for _, count in sockets.notified) == rings
     assert await queues.count("events") == bodies

@@ -1,7 +1,6 @@
-"""The cloud store: Azure Table, Queue and Blob Storage behind the ports.
+"""The cloud store: three endpoints, the credential, and the one pool of connections that the adapters share.
 
-Here are the three endpoints, the credential, and the one pool of connections that the adapters share. A key is never
-shown: not in an error, not in a name, not in a log.
+A key is never shown: not in an error, not in a name, not in a log.
 """
 
 import base64
@@ -48,26 +47,25 @@ class _Account:
 
 
 class AzureStore:
-    """A storage account, or the emulator. `close` when done; until the first call nothing is connected.
+    """A storage account, or the emulator. Until the first call nothing is connected.
 
-    Made by `from_connection_string` or `from_endpoints`. clock: for the pauses between tries, and for signing; a
-    ServiceClock hears the service's time. transport: another way to send requests than the store's own pool of
-    connections, an AsyncHttpTransport of the SDK that is a Transport too; the store closes it in the end. Rows and
-    messages go past the SDK, which takes a tenth of the CPU and is otherwise the same; logs go through it.
+    clock: for the pauses between tries, and for signing; a ServiceClock learns the service's time. transport: in place
+    of the store's own pool of connections, an AsyncHttpTransport of the SDK that is a Transport too; the store closes
+    it. Rows and messages go past the SDK, logs go through it.
     """
 
     def __init__(self, account: _Account, clock: Clock, *, transport: Transport | None = None) -> None:
         self._account = account
+        self.table_endpoint = account.table  # without the name of a table
         self._clock = clock
         self._transport = transport or Pool(account.table)
-        # One try for each request: what may be repeated is repeated by Caller (P17).
         self._options: dict[str, Any] = {
             "credential": account.credential,
             "transport": self._transport,
-            "retry_total": 0,
+            "retry_total": 0,  # what may be repeated is repeated by Caller (P17)
             "user_agent": "taskgraph",
+            "raw_request_hook": self._date,  # called before a request is signed
         }
-        self._dated = {**self._options, "raw_request_hook": self._date}  # before a request is signed
         self._wires: dict[str, Wire] = {}
         self._closed = False
 
@@ -92,8 +90,8 @@ class AzureStore:
     ) -> "AzureStore":
         """The account at these https endpoints, with the identity that this machine or person has.
 
-        client_id: of a user-assigned managed identity. managed_identity: use that of the machine, or the one of
-        client_id, and look for no other. Raises InvalidSettings for an endpoint that is not https.
+        client_id: of a user-assigned managed identity. managed_identity: use that of the machine, or of client_id, and
+        look for no other. Raises InvalidSettings for an endpoint that is not https.
         """
         table, queue, blob = (_endpoint(text) for text in (table_endpoint, queue_endpoint, blob_endpoint))
         for end in (table, queue, blob):
@@ -103,38 +101,31 @@ class AzureStore:
         from azure.identity.aio import DefaultAzureCredential, ManagedIdentityCredential
 
         if managed_identity:
-            options: dict[str, Any] = {"client_id": client_id} if client_id else {}
-            return cls(_Account(table, queue, blob, ManagedIdentityCredential(**options)), clock)
-        options = {"managed_identity_client_id": client_id} if client_id else {}
-        return cls(_Account(table, queue, blob, DefaultAzureCredential(**options)), clock)
+            credential: AsyncTokenCredential = ManagedIdentityCredential(client_id=client_id or None)
+        else:
+            credential = DefaultAzureCredential(**({"managed_identity_client_id": client_id} if client_id else {}))
+        return cls(_Account(table, queue, blob, credential), clock)
 
     def tables(self, name: str) -> Tables:
-        """The table of this name. Raises ValueError for a name that the service would refuse."""
         checks.check_table_name(name)
         end = self._account.table
         return AzureTables(self._caller(end), TableCalls(self._wire(end, "table"), name), name)
 
-    def queues(self, on_send: Callable[[str], None] | None = None) -> Queues:
-        """All queues. on_send: called on the event loop with the queue's name after a send that can be received now."""
+    def queues(self) -> Queues:
         end = self._account.queue
-        return AzureQueues(self._caller(end), QueueCalls(self._wire(end, "queue")), on_send)
+        return AzureQueues(self._caller(end), QueueCalls(self._wire(end, "queue")))
 
     def logs(self) -> StoredLogs:
-        """All logs: append blobs `<graph>/<task>/<run>/<name>` in one container."""
-        end, options = self._account.blob, self._dated
+        """Append blobs `<graph>/<task>/<run>/<name>` in one container."""
+        end, options = self._account.blob, self._options
         return AzureLogs(
             self._caller(end),
             lambda name: BlobClient(end, CONTAINER, name, **options),
             lambda: ContainerClient(end, CONTAINER, **options),
         )
 
-    @property
-    def table_endpoint(self) -> str:
-        """Address of the table service, without the name of a table."""
-        return self._account.table
-
     def partition_signer(self) -> Callable[[str, str, datetime, str], str] | None:
-        """What signs for the reading of one partition: see azure_grants. None if the store has no key."""
+        """None if the store has no key."""
         return partition_signer(self._account.credential, self._account.table)
 
     async def close(self) -> None:
@@ -145,7 +136,7 @@ class AzureStore:
             await self._account.credential.close()
 
     def _date(self, request: Any) -> None:
-        """Have a request of the SDK signed by our clock, which may know the service's time."""
+        """Have a request of the SDK signed by our clock."""
         request.http_request.headers["x-ms-date"] = format_datetime(self._clock.now(), usegmt=True)
 
     def _wire(self, endpoint: str, kind: str) -> Wire:

@@ -1,22 +1,19 @@
-"""One call to the storage service: how long, how often, and what its failures mean to those above.
+"""One call to the storage service: how long, how often, and what its failures mean.
 
-Only this module knows the errors of the Azure SDK. The SDK's own retries are off everywhere, because they repeat
-conditional writes and then report a conflict with the caller's own write (P17); what may be repeated is repeated here,
-with jitter and within bounds.
-
-How an answer is read:
+The SDK's own retries are off everywhere: they repeat conditional writes and then report a conflict with the caller's
+own write (P17). What may be repeated is repeated here, with jitter and within bounds:
 
 - The connection could not be made: nothing was sent. `StorageUnavailable`, after a few tries.
 - 401 and 403: `StorageUnavailable`, at once; after a 403 whose `Date` shows that our clock was off, once more before.
 - 429: refused unread; `StorageUnavailable`, after a few tries.
 - Anything that leaves open whether the service has acted (a connection lost after sending, a time-out, a 5xx): repeated
   where that does no harm; otherwise `Unclear` for a commit, `StorageUnavailable` for the rest.
-- Any other refusal (4xx) reaches the adapter as the SDK's error, to be read with `code_of`.
+- Any other refusal (4xx) reaches the adapter as the SDK's error (see `code_of`).
 """
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from enum import Enum, auto
 from typing import Final, TypeVar
 
@@ -51,11 +48,11 @@ _BACKOFF_SECONDS_MAX: Final = 3.0
 
 
 class Unsent(ServiceRequestError):
-    """Nothing was sent, and nothing can be: the words say why."""
+    """Nothing was sent; the message says why."""
 
 
 class Lost(ServiceResponseError):
-    """It was sent, and what came of it is not known: the words say why."""
+    """It was sent, and the result is not known; the message says why."""
 
 
 class Repeat(Enum):
@@ -101,11 +98,19 @@ class Caller:
             backoff = min(backoff * 3, _BACKOFF_SECONDS_MAX)
 
     def _signed_late(self, error: AzureError, began: float) -> bool:
-        """Whether a request of the SDK was refused unread for the time of a clock that is off, and is not any more."""
+        """Whether a request of the SDK was refused for the time of a clock that was off, and is not any more."""
         if not isinstance(error, HttpResponseError) or error.status_code != 403 or error.response is None:
             return False
         date = getattr(error.response, "headers", {}).get("Date", "")
-        return isinstance(self._clock, ServiceClock) and self._clock.heard(date, began)
+        return isinstance(self._clock, ServiceClock) and self._clock.learn(date, began)
+
+    async def create(self, work: Callable[[], Awaitable[object]], exists: str) -> None:
+        """Make a container of rows, messages or files. exists: the code by which another process was quicker."""
+        try:
+            await self.call(work, Repeat.ALWAYS)
+        except HttpResponseError as error:
+            if code_of(error) != exists:
+                raise
 
     def refused(self, error: HttpResponseError) -> StorageError:
         """The error for a refusal that no adapter expects: it names the code, and shows nothing of the request."""
@@ -118,7 +123,8 @@ class Caller:
     def _read(self, error: AzureError, repeat: Repeat) -> tuple[StorageError | None, bool]:
         """What to raise (None: the error itself, for the adapter), and whether the call may be made again."""
         if isinstance(error, ServiceRequestError) and _was_unsent(error):
-            return self._silent(error), repeat is not Repeat.NEVER
+            sentence = f"{self.endpoint} cannot be reached: {_reason(error)}"
+            return StorageUnavailable(sentence, self.endpoint), repeat is not Repeat.NEVER
         if isinstance(error, HttpResponseError) and not isinstance(error, (DecodeError, IncompleteReadError)):
             status = error.status_code or 0
             if status in (401, 403) or isinstance(error, ClientAuthenticationError):
@@ -138,9 +144,6 @@ class Caller:
             return Unclear(sentence), False
         return StorageUnavailable(sentence, self.endpoint), repeat is Repeat.ALWAYS
 
-    def _silent(self, error: AzureError) -> StorageUnavailable:
-        return StorageUnavailable(f"{self.endpoint} cannot be reached: {_reason(error)}", self.endpoint)
-
     def _forbidden(self, error: AzureError) -> StorageUnavailable:
         what = f"{error.status_code} {code_of(error)}" if isinstance(error, HttpResponseError) else _reason(error)
         return StorageUnavailable(
@@ -154,27 +157,16 @@ def code_of(error: HttpResponseError) -> str:
     if isinstance(code, Enum):
         code = code.value
     if not code and error.response is not None:
-        headers: Mapping[str, str] = getattr(error.response, "headers", {})
-        code = headers.get("x-ms-error-code") or _code_in_body(error)
+        try:
+            code = error.response.headers.get("x-ms-error-code")  # type: ignore[attr-defined]
+            code = code or json.loads(error.response.text())["odata.error"]["code"]
+        except (ValueError, KeyError, TypeError, AttributeError):
+            pass  # not every answer is the service's: a proxy may speak HTML
     return str(code or "")
 
 
-def _code_in_body(error: HttpResponseError) -> str:
-    if error.response is None:
-        return ""
-    try:
-        body = json.loads(error.response.text())
-        return str(body["odata.error"]["code"])
-    except (ValueError, KeyError, TypeError, AttributeError):
-        return ""  # not every answer is the service's: a proxy may speak HTML
-
-
 def _was_unsent(error: ServiceRequestError) -> bool:
-    """Whether the connection was never made.
-
-    The SDK's own distinction does not serve: it calls a connection that was cut in the middle of the answer a request
-    error too.
-    """
+    """Whether the connection was never made: the SDK calls one that was cut in the answer a request error too."""
     if isinstance(error, (Unsent, ServiceRequestTimeoutError)):
         return True  # a time-out of the connection; a silent answer is another error
     cause = error.inner_exception or error.__cause__
@@ -184,7 +176,7 @@ def _was_unsent(error: ServiceRequestError) -> bool:
 
 
 def _reason(error: AzureError) -> str:
-    """A few words on a failure of the network, without addresses and without anything that was sent."""
+    """What failed in the network, without addresses and without anything that was sent."""
     cause = error.inner_exception or error.__cause__ or error
     if isinstance(cause, (Unsent, Lost)):
         return cause.message
@@ -208,20 +200,15 @@ async def in_parallel(work: Callable[[_Item], Awaitable[_T]], items: Sequence[_I
     results: dict[int, _T] = {}
     waiting = iter(enumerate(items))
 
-    async def take(rest: Iterator[tuple[int, _Item]]) -> None:
-        for index, item in rest:
+    async def take() -> None:
+        for index, item in waiting:
             results[index] = await work(item)
 
-    takers = [asyncio.ensure_future(take(waiting)) for _ in range(min(CONCURRENCY, len(items)))]
+    takers = [asyncio.ensure_future(take()) for _ in range(min(CONCURRENCY, len(items)))]
     try:
         await asyncio.gather(*takers)
     finally:
-        await _end(takers)
+        for taker in takers:
+            taker.cancel()
+        await asyncio.gather(*takers, return_exceptions=True)  # only the first error is raised
     return [results[index] for index in range(len(items))]
-
-
-async def _end(takers: Iterable[asyncio.Future[None]]) -> None:
-    for taker in takers:
-        taker.cancel()
-    # The first error is already on its way up; what the others met while being ended adds nothing to it.
-    await asyncio.gather(*takers, return_exceptions=True)

@@ -20,8 +20,6 @@ _READ_BYTES_MAX: Final = 4 * 1024 * 1024  # one request; the SDK would cut a lon
 
 
 class AzureLogs:
-    """Port Logs; see taskgraph/storage/logs.py for the promises."""
-
     def __init__(
         self, caller: Caller, make_blob: Callable[[str], BlobClient], make_container: Callable[[], ContainerClient]
     ) -> None:
@@ -30,11 +28,10 @@ class AzureLogs:
         self._make_container = make_container
 
     def url(self, graph_id: str, task_id: str, run: int, name: str = "run.log") -> str:
-        """See Logs; without a signature."""
         return f"{self._caller.endpoint}/{CONTAINER}/{_blob_name(graph_id, task_id, run, name)}"
 
     async def append(self, graph_id: str, task_id: str, run: int, data: bytes, name: str = "run.log") -> None:
-        """See Logs. Raises TooLarge past the 50,000 blocks of an append blob.
+        """Raises TooLarge past the 50,000 blocks of an append blob.
 
         Not repeated when the answer is lost: the bytes may be there already.
         """
@@ -117,7 +114,7 @@ class AzureLogs:
             await self._caller.call(lambda: blob.append_block(block), Repeat.UNSENT)
 
     async def _create(self, blob: BlobClient) -> None:
-        """Make the blob, unless another process has: what they wrote must stay."""
+        """Make the blob, unless another process has: what it wrote must stay."""
         for container_made in (False, True):
             try:
                 # Repeating is safe: If-None-Match makes a second creation fail, and that is no trouble.
@@ -129,16 +126,9 @@ class AzureLogs:
                     return
                 if container_made or code_of(error) != "ContainerNotFound":
                     raise
-                await self._create_container()
+                await self._caller.create(self._make_container().create_container, "ContainerAlreadyExists")
             else:
                 return
-
-    async def _create_container(self) -> None:
-        try:
-            await self._caller.call(self._make_container().create_container, Repeat.ALWAYS)
-        except HttpResponseError as error:
-            if code_of(error) != "ContainerAlreadyExists":
-                raise
 
     def _error_for(self, error: HttpResponseError, blob: BlobClient) -> StorageError:
         code = code_of(error)

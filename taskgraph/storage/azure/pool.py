@@ -1,8 +1,7 @@
-"""The one pool of connections to a storage account.
+"""The one pool of connections to a storage account: the SDK's transport over a session with bounds on every wait.
 
-The SDK's transport over a session of our own, with bounds on every wait, and beside it `exchange`, the same session for
-requests that no part of the SDK has touched. No request is made twice, no redirection followed, and an error shows
-nothing of a request: an address may carry a signature, a header a key's work.
+No request is made twice, no redirection followed, and an error shows nothing of a request: an address may carry a
+signature.
 """
 
 import asyncio
@@ -32,9 +31,7 @@ _CONNECTIONS_MAX: Final = 64
 # The emulator closes an idle connection after 5 seconds; a request that meets the closing would be an unclear one.
 _IDLE_SECONDS_EMULATOR: Final = 4.0
 _IDLE_SECONDS: Final = 60.0
-_BODY_BYTES_MAX: Final = (
-    1_000_000  # a longer body goes as a stream: aiohttp would write it in one go, and warns of that
-)
+_BODY_BYTES_MAX: Final = 1_000_000  # a longer body goes as a stream: aiohttp warns of others
 
 
 @functools.lru_cache
@@ -44,7 +41,7 @@ def _bounds(read_seconds: float) -> aiohttp.ClientTimeout:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """An answer of the service, read to its end. The names of headers are compared without regard to case."""
+    """headers: their names are compared without regard to case."""
 
     status: int
     headers: Mapping[str, str]
@@ -63,25 +60,22 @@ class Transport(Protocol):
         """
 
     async def close(self) -> None:
-        """Close the connections. Idempotent."""
+        """Idempotent."""
 
 
 class Pool(AioHttpTransport):  # type: ignore[misc]  # the SDK loads it lazily, and so hides its type
-    """The SDK's transport with our own session: made in the running loop, with bounds on every wait."""
+    """The SDK's transport with our own session, which is made in the running loop."""
 
     def __init__(self, endpoint: str) -> None:
         self._secure = endpoint.startswith("https:")
-        super().__init__(
-            connection_timeout=CONNECT_SECONDS,
-            read_timeout=READ_SECONDS,
-            use_env_settings=False,  # but see _proxy_for
-        )
+        # The settings of the environment: see _proxy_for.
+        super().__init__(connection_timeout=CONNECT_SECONDS, read_timeout=READ_SECONDS, use_env_settings=False)
         self._proxies: dict[str, str | None] = {}
         self.session: aiohttp.ClientSession | None
         self._ended = False
 
     async def open(self) -> None:
-        """Make the session. The SDK calls it before every request."""
+        """Called by the SDK before every request."""
         if self.session is None and not self._ended:
             self.session = aiohttp.ClientSession(
                 connector=aiohttp.TCPConnector(
@@ -98,7 +92,6 @@ class Pool(AioHttpTransport):  # type: ignore[misc]  # the SDK loads it lazily, 
         await super().open()
 
     async def send(self, request: Any, **config: Any) -> Any:
-        """Send a request of the SDK."""
         data = request.data
         if isinstance(data, (str, bytes)) and len(data) > _BODY_BYTES_MAX:
             request.data = io.BytesIO(data.encode("utf-8") if isinstance(data, str) else data)
@@ -111,7 +104,6 @@ class Pool(AioHttpTransport):  # type: ignore[misc]  # the SDK loads it lazily, 
     async def exchange(
         self, method: str, url: URL, headers: Mapping[str, str], body: bytes | None, read_seconds: float
     ) -> Answer:
-        """What the SDK's transport makes of each failure, this makes of it too."""
         if self.session is None and not self._ended:
             await self.open()
         session = self.session
@@ -137,7 +129,7 @@ class Pool(AioHttpTransport):  # type: ignore[misc]  # the SDK loads it lazily, 
         await super().close()
 
     def _proxy_for(self, url: URL) -> str | None:
-        """The proxy that the environment names for this host; asked once, since aiohttp would ask at every request."""
+        """The proxy that the environment names for this host, looked up once: aiohttp would do so at every request."""
         host = url.host
         if not self._secure or host is None:  # the emulator is on this machine
             return None
@@ -147,10 +139,7 @@ class Pool(AioHttpTransport):  # type: ignore[misc]  # the SDK loads it lazily, 
 
 
 def _error_for(error: BaseException) -> AzureError:
-    """The error of the SDK for one of aiohttp's, which is kept only if it shows no more than the name of the host.
-
-    Others show the address of the request, which may hold a signature, or its headers.
-    """
+    """The SDK's error for one of aiohttp's. That is kept only if it shows no more than the name of the host."""
     if isinstance(error, (aiohttp.ConnectionTimeoutError, ServiceRequestTimeoutError)):
         return ServiceRequestTimeoutError("no connection in time")
     if isinstance(error, (aiohttp.ClientConnectorError, aiohttp.ClientConnectorCertificateError)):
@@ -173,8 +162,8 @@ class _AnswerLost(aiohttp.ClientConnectionError):
 class _Response(aiohttp.ClientResponse):
     """Raises an error of its own for a lost answer.
 
-    For aiohttp repeats a GET, PUT or DELETE once by itself when the connection is lost, and here those receive
-    messages, renew leases and append to logs: none of them may be made twice unasked.
+    When a connection is lost, aiohttp repeats a GET, PUT or DELETE by itself. Here those receive messages, renew leases
+    and append to logs.
     """
 
     async def start(self, connection: Any) -> aiohttp.ClientResponse:
@@ -185,7 +174,7 @@ class _Response(aiohttp.ClientResponse):
 
 
 class _Resolver(aiohttp.ThreadedResolver):
-    """Looks names up, and gives up in time: no other bound of the SDK covers a name server that is silent."""
+    """Gives up in time: no other bound of the SDK covers a name server that is silent."""
 
     async def resolve(
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET

@@ -1,6 +1,6 @@
-"""Requests to Azure Queue Storage, built and read here: the same bytes as the SDK's for a fraction of the work.
+"""Requests to Azure Queue Storage: the same bytes as the SDK's for a fraction of the work.
 
-The bodies of messages have been checked: they hold nothing that XML does not bring back as it was.
+The bodies of messages have been checked: they hold nothing that XML changes.
 """
 
 from typing import Final
@@ -34,7 +34,6 @@ class QueueCalls:
         await self._wire.ask("POST", path, (201,), query=query, headers=_SEND_HEADERS, body=text.encode("utf-8"))
 
     async def receive(self, queue: str, count: int, lease_seconds: int) -> list[Delivery]:
-        """Lease up to so many messages."""
         query = [("numofmessages", str(count)), ("visibilitytimeout", str(lease_seconds))]
         answer = await self._wire.ask("GET", f"/{queue}/messages", (200,), query=query, headers=_HEADERS)
         try:
@@ -44,24 +43,21 @@ class QueueCalls:
             raise DecodeError("the answer is no list of messages") from error
 
     async def renew(self, queue: str, message_id: str, receipt: str, lease_seconds: int) -> str:
-        """Lease a message anew; the new receipt."""
+        """Gives the new receipt."""
         query = [("popreceipt", receipt), ("visibilitytimeout", str(lease_seconds))]
         answer = await self._wire.ask("PUT", _message(queue, message_id), (204,), query=query, headers=_HEADERS)
         return answer.headers.get("x-ms-popreceipt", "")
 
     async def delete(self, queue: str, message_id: str, receipt: str) -> None:
-        """Delete a message."""
         query = [("popreceipt", receipt)]
         await self._wire.ask("DELETE", _message(queue, message_id), (204,), query=query, headers=_HEADERS)
 
     async def count(self, queue: str) -> int:
-        """About how many messages there are."""
         query = [("comp", "metadata")]
         answer = await self._wire.ask("GET", f"/{queue}", (200,), query=query, headers=_HEADERS)
         return int(answer.headers.get("x-ms-approximate-messages-count") or 0)
 
     async def create(self, queue: str) -> None:
-        """Make the queue."""
         await self._wire.ask("PUT", f"/{queue}", (201, 204), headers=_HEADERS)
 
 

@@ -24,12 +24,11 @@ _TOO_LARGE: Final = frozenset({"RequestBodyTooLarge", "MessageTooLarge"})
 
 
 class AzureQueues:
-    """Port Queues; see taskgraph/storage/queues.py for the promises. Times are whole seconds there, rounded up."""
+    """The service's times are whole seconds: they are rounded up."""
 
-    def __init__(self, caller: Caller, calls: QueueCalls, on_send: Callable[[str], None] | None) -> None:
+    def __init__(self, caller: Caller, calls: QueueCalls) -> None:
         self._caller = caller
         self._calls = calls
-        self._on_send = on_send
 
     async def send(self, queue: str, bodies: Sequence[str], *, delay_seconds: float = 0) -> None:
         """Repeated when the answer is lost: a duplicate is allowed, a lost message is not."""
@@ -42,8 +41,6 @@ class AzureQueues:
             await self._call(queue, lambda: self._calls.send(queue, body, delay), Repeat.ALWAYS)
 
         await in_parallel(one, bodies)
-        if self._on_send is not None and delay == 0:
-            self._on_send(queue)
 
     async def receive(self, queue: str, *, count: int = 1, lease_seconds: float) -> list[Delivery]:
         """Not repeated when the answer is lost: its messages come again when their lease ends."""
@@ -95,17 +92,10 @@ class AzureQueues:
             except HttpResponseError as error:
                 if code_of(error) != "QueueNotFound":
                     raise
-            await self._create(queue)
+            await self._caller.create(lambda: self._calls.create(queue), "QueueAlreadyExists")
             return await self._caller.call(work, repeat)
         except HttpResponseError as error:
             raise self._error_for(error, queue) from error
-
-    async def _create(self, queue: str) -> None:
-        try:
-            await self._caller.call(lambda: self._calls.create(queue), Repeat.ALWAYS)
-        except HttpResponseError as error:
-            if code_of(error) != "QueueAlreadyExists":
-                raise self._error_for(error, queue) from error
 
     def _of_delivery(self, error: HttpResponseError, delivery: Delivery) -> StorageError:
         if code_of(error) in _STALE:

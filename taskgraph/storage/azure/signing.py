@@ -1,7 +1,6 @@
-"""How a request to the storage service carries the store's credential.
+"""How a request to the storage service carries the store's credential: an account key, a signature, or a token.
 
-An account key (Shared Key Lite for tables, Shared Key for queues), a signature that is part of the address, or a token
-that is fetched and kept while it is good. No error or representation shows a key, a signature or a token.
+No error or representation shows a key, a signature or a token.
 """
 
 import asyncio
@@ -11,7 +10,7 @@ import re
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from email.utils import format_datetime
-from typing import Final, Protocol
+from typing import Final
 
 from azure.core.credentials import AccessToken, AzureNamedKeyCredential, AzureSasCredential
 from azure.core.credentials_async import AsyncTokenCredential
@@ -29,22 +28,28 @@ _RENEW_SECONDS: Final = 300.0  # before a token ends
 _DIRECTORY: Final = re.compile(r"authorization_uri=\"?https://[^/\s\",]+/([0-9A-Za-z.-]+)")
 
 
-class Signer(Protocol):
-    """One way of saying who asks. `suffix` is added to the query of every address, which is otherwise the caller's."""
+class Signer:
+    """One way of showing a credential; this one is a shared access signature, which is part of the address.
 
-    suffix: str
+    suffix: added to the query of every address.
+    """
+
+    def __init__(self, signature: str = "") -> None:
+        # Quoted as the SDK's own transport would quote it, so that the same texts work with both.
+        self.suffix = URL("?" + signature.removeprefix("?")).raw_query_string
 
     async def sign(self, method: str, path: str, query: Query, headers: dict[str, str], length: int) -> None:
         """Add what the request needs to its headers. path: as it is sent; query: its values before they are quoted."""
 
     def refused(self, challenge: str) -> bool:
         """The service answered 401, with this WWW-Authenticate. Whether to sign and send once more."""
+        return False
 
 
 def signer_for(credential: Credential, endpoint: str, kind: str, clock: Clock) -> Signer:
     """The signer of this credential. kind: "table" or "queue". Raises InvalidSettings for a token without TLS."""
     if isinstance(credential, AzureSasCredential):
-        return SignatureSigner(credential.signature)
+        return Signer(credential.signature)
     if isinstance(credential, AzureNamedKeyCredential):
         name, key = credential.named_key
         return (LiteKeySigner if kind == "table" else KeySigner)(name, key, clock.now)
@@ -53,12 +58,11 @@ def signer_for(credential: Credential, endpoint: str, kind: str, clock: Clock) -
     return TokenSigner(credential, clock)
 
 
-class LiteKeySigner:
+class LiteKeySigner(Signer):
     """An account key for tables: the date and the path are signed."""
 
-    suffix = ""
-
     def __init__(self, account: str, key: str, now: Callable[[], datetime]) -> None:
+        super().__init__()
         self._account = account
         self._keyed = hmac.new(base64.b64decode(key), digestmod="sha256")  # copying it is cheaper than a new one
         self._now = now
@@ -68,10 +72,6 @@ class LiteKeySigner:
         date = headers["x-ms-date"] = self._dated()
         signature = self._signed(f"{date}\n/{self._account}{path}")
         headers["Authorization"] = f"SharedKeyLite {self._account}:{signature}"
-
-    def refused(self, challenge: str) -> bool:
-        """There is no other key to try."""
-        return False
 
     def _signed(self, text: str) -> str:
         keyed = self._keyed.copy()
@@ -100,26 +100,11 @@ class KeySigner(LiteKeySigner):
         headers["Authorization"] = f"SharedKey {self._account}:{signature}"
 
 
-class SignatureSigner:
-    """A shared access signature: it is part of the address, and nothing is computed."""
-
-    def __init__(self, signature: str) -> None:
-        # Quoted as the SDK's own transport would quote it, so that the same texts work with both.
-        self.suffix = URL("?" + signature.removeprefix("?")).raw_query_string
-
-    async def sign(self, method: str, path: str, query: Query, headers: dict[str, str], length: int) -> None:
-        """See Signer."""
-
-    def refused(self, challenge: str) -> bool:
-        return False
-
-
-class TokenSigner:
+class TokenSigner(Signer):
     """A token of an identity: fetched when there is none, kept until it is about to end."""
 
-    suffix = ""
-
     def __init__(self, credential: AsyncTokenCredential, clock: Clock) -> None:
+        super().__init__()
         self._credential = credential
         self._clock = clock
         self._token: AccessToken | None = None
@@ -137,7 +122,7 @@ class TokenSigner:
         headers["Authorization"] = f"Bearer {token.token}"
 
     def refused(self, challenge: str) -> bool:
-        """The next request fetches another token, from the directory that the service names if it does."""
+        """The next request fetches another token, from the directory that the service names, if any."""
         self._token = None
         named = _DIRECTORY.search(challenge)
         if named is None or named[1] == self._directory:
@@ -150,7 +135,7 @@ class TokenSigner:
 
 
 def partition_signer(credential: object, endpoint: str) -> Callable[[str, str, datetime, str], str] | None:
-    """What signs (table, partition, end, addresses) for reading one partition, or None if the credential is no key."""
+    """Signs (table, partition, end, addresses) for reading one partition; None if the credential is no key."""
     if not isinstance(credential, AzureNamedKeyCredential):
         return None
 

@@ -1,6 +1,6 @@
-"""Requests to Azure Table Storage, built and read here: the same bytes as the SDK's for a tenth of the work or less.
+"""Requests to Azure Table Storage: the same bytes as the SDK's for a tenth of the work or less.
 
-Texts reach an address or a condition only through `quoted` and `literal`, JSON only through an encoder, and names of
+Texts reach an address or a condition only through `quoted` and `literal`, JSON only through an encoder; names of
 columns have been checked before.
 """
 
@@ -63,7 +63,6 @@ class TableCalls:
         self._name = name
 
     async def get(self, partition: str, key: str) -> Row:
-        """The row of this key."""
         path = f"{self._rows_of(partition)}{_key(key)}')"
         answer = await self._wire.ask("GET", path, (200,), headers=_READ_HEADERS)
         try:
@@ -72,7 +71,6 @@ class TableCalls:
             raise DecodeError("the answer is no entity") from error
 
     async def page(self, partition: str, rows: Range, limit: int, place: Place | None) -> Found:
-        """One page of a range, from this place on, and where the next one begins."""
         query = [("$top", str(limit)), ("$filter", _filter(partition, rows))]
         if rows.select is not None:
             # Timestamp: the etag can be made from it where the service leaves the etag out of a selection.
@@ -101,7 +99,6 @@ class TableCalls:
         return await (self._one(partition, changes[0]) if len(changes) == 1 else self._all(partition, changes))
 
     async def create(self) -> None:
-        """Make the table."""
         body = json.dumps({"TableName": self._name}).encode("ascii")
         await self._wire.ask("POST", "/Tables", (201, 204), headers=_WRITE_HEADERS, body=body)
 
@@ -169,12 +166,12 @@ class TableCalls:
 
 @functools.lru_cache(_KEYS_KEPT)
 def _key(key: str) -> str:
-    """A key between the apostrophes of an address. A row is mostly written more than once."""
+    """A key between the apostrophes of an address; kept, as a row is mostly written more than once."""
     return quoted(key.replace("'", "''"))
 
 
 def _verb(change: Change) -> str:
-    """How an entity that is there is written: what is not named stays, or goes."""
+    """PATCH keeps the columns that are not named."""
     return "PATCH" if isinstance(change, Merge) else "PUT"
 
 

@@ -23,8 +23,6 @@ _CONFLICTS: Final = frozenset({(409, "EntityAlreadyExists"), (404, "ResourceNotF
 
 
 class AzureTables:
-    """Port Tables; see taskgraph/storage/tables.py for the promises."""
-
     def __init__(self, caller: Caller, calls: TableCalls, name: str) -> None:
         self._caller = caller
         self._calls = calls
@@ -50,10 +48,7 @@ class AzureTables:
         checks.check_query(partition, rows, limit)
         if any(not texts for texts in rows.where.values()):
             return Page(())  # a column cannot equal one of none
-        place: Place | None = None
-        if continuation is not None:
-            next_partition, next_row = json.loads(continuation)
-            place = next_partition, next_row
+        place: Place | None = None if continuation is None else tuple(json.loads(continuation))
         try:
             found, rest = await self._caller.call(
                 lambda: self._calls.page(partition, rows, limit, place), Repeat.ALWAYS
@@ -92,10 +87,9 @@ class AzureTables:
 
     async def _create(self) -> None:
         try:
-            await self._caller.call(self._calls.create, Repeat.ALWAYS)
+            await self._caller.create(self._calls.create, "TableAlreadyExists")
         except HttpResponseError as error:
-            if code_of(error) != "TableAlreadyExists":
-                raise self._error_for(error) from error
+            raise self._error_for(error) from error
 
     def _error_for(self, error: HttpResponseError, changes: Sequence[Change] = ()) -> StorageError:
         code, status = code_of(error), error.status_code

@@ -1,7 +1,7 @@
 """The time of the storage service, for processes whose own clock is off.
 
-Every answer of the service says when it was given (`Date`). All processes of a store ask the same service, so a process
-whose clock disagrees with it goes by the service's time, and writes and reads ends as all others do (P16).
+Every answer of the service has its time (`Date`). A process whose clock disagrees goes by that time, so that all
+processes of a store write and read ends alike (P16).
 """
 
 import logging
@@ -25,8 +25,8 @@ class ServiceClock:
 
     def __init__(self, machine: Clock) -> None:
         self._machine = machine
-        self._heard: datetime | None = None
-        self._heard_at = 0.0  # monotonic seconds
+        self._service: datetime | None = None
+        self._learned_at = 0.0  # monotonic seconds
         self._said = False
         self.monotonic = machine.monotonic
         self.sleep = machine.sleep
@@ -36,27 +36,27 @@ class ServiceClock:
     def now(self) -> datetime:
         """Between two answers the service's time goes on by the steady clock, however the other jumps."""
         machine = self._machine.now()
-        if self._heard is None:
+        if self._service is None:
             return machine
-        service = self._heard + timedelta(seconds=self._machine.monotonic() - self._heard_at)
+        service = self._service + timedelta(seconds=self._machine.monotonic() - self._learned_at)
         return machine if abs(machine - service) <= _SLACK else service
 
-    def heard(self, date: str, began: float) -> bool:
-        """Learn from the `Date` of an answer; gives whether that moved the time by more than clocks may differ.
+    def learn(self, date: str, began: float) -> bool:
+        """Take in the `Date` of an answer; gives whether that moved the time by more than clocks may differ.
 
         began: when its request was sent, in monotonic seconds.
         """
         at = self._machine.monotonic()
-        if at - began > _SLOW_SECONDS or (self._heard is not None and at - self._heard_at < _AGAIN_SECONDS):
+        if at - began > _SLOW_SECONDS or (self._service is not None and at - self._learned_at < _AGAIN_SECONDS):
             return False
         try:
             service = parsedate_to_datetime(date)
         except ValueError:
             return False  # a proxy may leave it out, or write anything
         before = self.now()
-        self._heard = (service if service.tzinfo is not None else service.replace(tzinfo=UTC)) + _HALF
-        self._heard_at = at
-        off = self._machine.now() - self._heard
+        self._service = (service if service.tzinfo is not None else service.replace(tzinfo=UTC)) + _HALF
+        self._learned_at = at
+        off = self._machine.now() - self._service
         if abs(off) > _SLACK and not self._said:
             self._said = True
             words = (

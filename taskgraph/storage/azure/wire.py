@@ -1,7 +1,7 @@
 """Bare requests to one endpoint of the storage service, for the calls that are made all the time.
 
-The SDK needs about ten times the work for the same bytes (docs/benchmarks/azure-client.md); the tests hold the two
-together. Nothing is repeated here but a request that was refused unread, for the sake of another token or another time.
+The SDK needs about ten times the work for the same bytes (docs/benchmarks/azure-client.md). Only a request that was
+refused unread is repeated here, with another token or another time.
 """
 
 import json
@@ -21,18 +21,14 @@ from taskgraph.storage.azure.time import ServiceClock
 
 # The oldest version that has all that is used here; every emulator and every cloud know it.
 _VERSION: Final = "2019-02-02"
-_HEADERS: Final = {
-    "Accept-Encoding": "identity",
-    "User-Agent": "taskgraph",
-    "x-ms-version": _VERSION,
-}
+_HEADERS: Final = {"Accept-Encoding": "identity", "User-Agent": "taskgraph", "x-ms-version": _VERSION}
 _CODE: Final = re.compile(r"[A-Za-z0-9]{1,80}")
 _CODE_ELEMENT: Final = re.compile(rb"<Code>([A-Za-z0-9]{1,80})</Code>")
 _PLAIN: Final = re.compile(r"[A-Za-z0-9_.~:-]*")
 
 
 class Refusal(HttpResponseError):
-    """An answer that is not the one hoped for: its status, the service's word for it, the words of its message."""
+    """An answer of another status than expected. code: the service's word for it; words: its message."""
 
     def __init__(self, status: int, code: str, words: str = "") -> None:
         super().__init__(f"{status} {code}")
@@ -42,9 +38,9 @@ class Refusal(HttpResponseError):
 
 
 class Wire:
-    """Requests to one endpoint. `endpoint` may have a path, as the emulator's has: the account's name.
+    """Requests to one endpoint, which may have a path: the account's name in the emulator's.
 
-    clock: one that hears the service's time learns it from every answer.
+    clock: a ServiceClock learns the service's time from every answer.
     """
 
     def __init__(self, endpoint: str, signer: Signer, transport: Transport, clock: Clock) -> None:
@@ -55,7 +51,7 @@ class Wire:
         self._signer = signer
         self._transport = transport
         self._clock = clock
-        self._heard = clock.heard if isinstance(clock, ServiceClock) else None
+        self._learn = clock.learn if isinstance(clock, ServiceClock) else None
 
     async def ask(
         self,
@@ -74,7 +70,7 @@ class Wire:
         """
         began = self._clock.monotonic()
         answer = await self._once(method, path, query, headers, body, read_seconds)
-        moved = self._heard is not None and self._heard(answer.headers.get("Date", ""), began)
+        moved = self._learn is not None and self._learn(answer.headers.get("Date", ""), began)
         if answer.status == 403 and moved:  # it was signed by a clock that is off
             answer = await self._once(method, path, query, headers, body, read_seconds)
         if answer.status == 401 and self._signer.refused(answer.headers.get("WWW-Authenticate", "")):
@@ -106,7 +102,7 @@ class Wire:
 
 
 def refusal(status: int, headers: Mapping[str, str], body: bytes) -> Refusal:
-    """What an answer that is not the one hoped for says. It may come from a proxy, and then says nothing."""
+    """The error for an answer of another status than expected. One of a proxy has no code."""
     code, words = headers.get("x-ms-error-code", ""), ""
     if body.startswith(b"{"):
         try:
@@ -120,7 +116,6 @@ def refusal(status: int, headers: Mapping[str, str], body: bytes) -> Refusal:
 
 
 def quoted(text: str) -> str:
-    """A text inside an address, percent-encoded."""
     if _PLAIN.fullmatch(text):
         return text.replace(":", "%3A")
     return quote(text, safe="")

@@ -207,8 +207,6 @@ class Pacer:
 
 
 class _Announced:
-    """Queues that say how many messages a send has put. The store itself notifies once for each send."""
-
     def __init__(self, queues: Queues, wakeup: Wakeup) -> None:
         self._queues = queues
         self._wakeup = wakeup
@@ -221,12 +219,12 @@ class _Announced:
         if 0 < delay_seconds <= _LATER_SECONDS_MAX:  # a receiver would find it by polling, and late
             loop = asyncio.get_running_loop()  # which remembers whether it was sent for others
             loop.call_later(delay_seconds + _LATER_MARGIN_SECONDS, self._wakeup.notify, queue, len(bodies))
-        elif len(bodies) > 1 and delay_seconds == 0:
-            self._wakeup.notify(queue, len(bodies) - 1)
+        elif bodies and delay_seconds == 0:
+            self._wakeup.notify(queue, len(bodies))
 
 
 def announced(queues: Queues, wakeup: Wakeup) -> Queues:
-    """These queues, whose own `on_send` notifies: as often as there are messages in a send."""
+    """These queues: a send notifies of each message, once it can be received."""
     return cast(Queues, _Announced(queues, wakeup))
 
 

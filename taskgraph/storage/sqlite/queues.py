@@ -6,7 +6,7 @@
 import json
 import logging
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
@@ -55,10 +55,9 @@ _dump: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encod
 class EmbeddedQueues:
     """Gives the oldest messages first, by visibility."""
 
-    def __init__(self, file: File, clock: Clock, on_send: Callable[[str], None] | None) -> None:
+    def __init__(self, file: File, clock: Clock) -> None:
         self._file = file
         self._clock = clock
-        self._on_send = on_send
         self._looked: dict[str, float] = {}  # queue -> when it was searched for messages of a clock that was ahead
 
     def _micros(self, later_seconds: float = 0) -> int:
@@ -78,8 +77,6 @@ class EmbeddedQueues:
             session.wrote(len(bodies), len(text))
 
         await self._file.call(work, rows=len(bodies))
-        if self._on_send is not None and delay_seconds == 0:
-            self._on_send(queue)
 
     async def receive(self, queue: str, *, count: int = 1, lease_seconds: float) -> list[Delivery]:
         checks.check_receive(queue, count, lease_seconds)

@@ -4,7 +4,6 @@ Under `synchronous=NORMAL` a process that dies loses nothing that was answered. 
 transactions, back to the last sync of the write-ahead log; `full` syncs at each transaction.
 """
 
-from collections.abc import Callable
 from pathlib import Path
 
 from taskgraph.model.clock import Clock
@@ -37,9 +36,8 @@ class EmbeddedStore:
         checks.check_table_name(name)
         return EmbeddedTables(self._file, name)
 
-    def queues(self, on_send: Callable[[str], None] | None = None) -> EmbeddedQueues:
-        """on_send: called on the event loop with the queue's name after a send that can be received now."""
-        return EmbeddedQueues(self._file, self._clock, on_send)
+    def queues(self) -> EmbeddedQueues:
+        return EmbeddedQueues(self._file, self._clock)
 
     def logs(self) -> StoredLogs:
         """Files under `logs/<graph>/<task>/<run>/` beside the database."""
