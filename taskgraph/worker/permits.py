@@ -1,20 +1,10 @@
-"""Permits: so many tasks of a target in flight, over all graphs of a store.
+"""Permits: at most so many tasks of a target in flight, over all graphs of a store.
 
-A limited target has a row with the most, and up to as many permits: rows that are leases, each of which one worker
-holds for one run at a time. They lie beside the gates, which workers read anyway before they claim, so a target that is
-not limited costs nothing.
-
-Why the limit holds. A permit is the row of a number below the most, and it is taken by a conditional write: created, or
-taken over after its lease has ended. A worker begins no run without one, and stops a run before its permit ends that it
-could not renew: by its own steady clock, counted from before the renewal was sent, and `MARGIN` of the lease earlier,
-for clocks that differ and runs that take their time to end. A worker that dies loses its permits by time, and where
-that cannot be believed (see `model.foreign_times`), once a permit was not written for its length by the steady clock of
-the worker that wants it. A lowered limit takes effect as runs end: a permit of a number that there is no more is
-renewed as long as its run lasts, and not used again. A limit that is new holds once every worker has looked, and what
-ran before has ended.
-
-One call at a time goes by what is held and changes it: a read that another call of the same worker has overtaken would
-take a new permit for a lost one, or one that is being given back for a held one.
+A permit is a row beside the gates, with a number below the target's limit and a lease; one worker holds it for one run
+at a time. It is created, or taken over after its lease has ended, by a conditional write. A worker begins no run
+without one, and stops a run whose permit it could not renew: `MARGIN` of the lease before its end, by its own steady
+clock since before the renewal was sent. Under a lowered limit, permits of higher numbers are renewed until their runs
+end, and not used again.
 """
 
 import asyncio
@@ -34,7 +24,7 @@ from taskgraph.queries.targets import GATES, PERMIT, TargetLimit, length_of, lim
 from taskgraph.storage.tables import Change, Delete, Insert, Range, Replace, Row, Tables, query_all
 
 MARGIN: Final = 1 / 4
-"""Of a permit's lease: so much earlier its holder stops what it could not renew."""
+"""Of a permit's lease: for clocks that differ, and runs that take their time to end."""
 
 log = logging.getLogger("taskgraph.permits")
 _SCHEMA: Final = 1
@@ -43,14 +33,18 @@ _TRIES: Final = 5  # against others who take permits at the same moment
 
 @dataclass(slots=True)
 class _Mine:
-    """A permit of this worker. good_until: by the steady clock, when a run under it must have been stopped."""
+    """good_until: by the steady clock, when a run under it must have been stopped."""
 
     etag: str
     good_until: float
 
 
 class Permits:
-    """The permits of one worker."""
+    """The permits of one worker.
+
+    One call at a time changes them: a read that another call has overtaken would take a new permit for a lost one, or
+    one that is being given back for a held one.
+    """
 
     def __init__(self, tables: Tables, clock: Clock, worker: str, lease_seconds: float) -> None:
         self._tables = tables
@@ -66,7 +60,7 @@ class Permits:
         self.limits: Mapping[str, TargetLimit] = {}
 
     def saw(self, rows: Sequence[Row], began: float) -> None:
-        """What was read beside the gates. began: the read did (monotonic); an older one replaces nothing."""
+        """Take in the rows beside the gates. began: when the read did (monotonic); an older one replaces nothing."""
         if began >= self._seen:
             self._seen = began
             self.limits = limits_in(rows, self._clock.now())
@@ -77,18 +71,17 @@ class Permits:
         return sum(one.good_until > now for one in self._mine.get(target, {}).values())
 
     def usable(self, target: str) -> int:
-        """Permits that further runs may begin under: not those of numbers that there are no more."""
+        """Permits that further runs may begin under: not those above a lowered limit."""
         limit, now = self.limits.get(target), self._clock.monotonic()
         most = limit.most if limit is not None else 0
         return sum(one.good_until > now and number < most for number, one in self._mine.get(target, {}).items())
 
     @property
     def targets(self) -> list[str]:
-        """Of the permits that are held."""
         return [target for target, mine in self._mine.items() if mine]
 
     async def take(self, target: str, wanted: Callable[[], int]) -> int:
-        """Hold so many permits of a target, as far as there are free ones; gives how many may be used. One commit."""
+        """Hold so many permits of a target, as far as some are free; gives how many may be used."""
         async with self._changing:
             for _ in range(_TRIES):
                 if await self._try_to_take(target, wanted()):
@@ -96,7 +89,7 @@ class Permits:
             return self.usable(target)
 
     async def _try_to_take(self, target: str, wanted: int) -> bool:
-        """Take what is missing; whether it is to be left at that."""
+        """Take what is missing; gives whether no further try is needed."""
         if self.usable(target) >= wanted:
             return True
         before, now = self._clock.monotonic(), self._clock.now()
@@ -116,7 +109,8 @@ class Permits:
             if number in mine or (row is not None and not self._is_free(row, now)):
                 continue
             numbers.append(number)
-            changes.append(self._change(target, number, row, now))
+            key, columns = _key(target, number), self._columns(now)
+            changes.append(Insert(key, columns) if row is None else Replace(key, row.etag, columns))
         if not changes:
             return True
         try:
@@ -127,7 +121,7 @@ class Permits:
         return False
 
     async def renew(self) -> None:
-        """Put the ends of all permits off. Those that others have by now are lost. Raises StorageError."""
+        """Renew all permits. Those that others have by now are lost. Raises StorageError."""
         async with self._changing:
             for target in self.targets:
                 for _ in range(_TRIES):
@@ -147,7 +141,7 @@ class Permits:
                     break
 
     async def give_back(self, target: str, keep: Callable[[], int] = lambda: 0) -> None:
-        """Hold only so many permits of a target any more: those of the highest numbers go. Raises StorageError."""
+        """Hold only so many permits of a target: those of the highest numbers go. Raises StorageError."""
         async with self._changing:
             mine = self._mine.get(target, {})
             gone = sorted(mine)[max(0, keep()) :][: limits.COMMIT_CHANGES_MAX]
@@ -160,7 +154,7 @@ class Permits:
                 return  # what was not given back ends by itself
 
     def lost(self) -> dict[str, int]:
-        """Permits that could not be renewed in time, or that others have: target -> how many, said once."""
+        """Permits lost since the last call, to others or for want of a renewal: target -> how many."""
         now = self._clock.monotonic()
         for target, mine in self._mine.items():
             for number in [number for number, one in mine.items() if one.good_until <= now]:
@@ -170,7 +164,7 @@ class Permits:
         return found
 
     def _recognized(self, target: str, rows: Sequence[Row], now: datetime) -> dict[int, _Mine]:
-        """Bring what is held up to date with rows as they were read; gives it."""
+        """Bring the permits that are held up to date with rows that were read; gives them."""
         mine = self._mine.setdefault(target, {})
         found = {permit_key(row.key)[1]: row for row in rows if row.key.startswith(f"{PERMIT}{target}:")}
         for number in list(mine):
@@ -196,8 +190,8 @@ class Permits:
     def _is_free(self, row: Row, now: datetime) -> bool:
         """Whether the lease of a permit has ended.
 
-        By its end; where that cannot be believed (see `model.foreign_times`), once the row was not written for as long
-        as the lease is, by our own steady clock.
+        Where its end is doubtful (see `model.foreign_times`): once the row was not written for the lease's length, by
+        our steady clock.
         """
         until, moment, length = row.columns.get("until"), self._clock.monotonic(), length_of(row)
         how = standing(until, now, length) if isinstance(until, datetime) else Standing.OVER
@@ -211,10 +205,6 @@ class Permits:
             since = moment
         self._doubted[row.key] = (row.etag, since)
         return moment - since >= length
-
-    def _change(self, target: str, number: int, row: Row | None, now: datetime) -> Change:
-        key, columns = _key(target, number), self._columns(now)
-        return Insert(key, columns) if row is None else Replace(key, row.etag, columns)
 
     def _columns(self, now: datetime) -> dict[str, Value]:
         until = now + timedelta(seconds=self._lease_seconds)

@@ -1,10 +1,11 @@
-"""A worker's own row among those of all workers: written now and then while it lives, taken away when it ends.
+"""A worker's own row among those of all workers: written now and then while it lives, deleted when it ends.
 
-By it `taskgraph workers` lists the worker, and the worker drains when the row says so. Nothing that is promised rests
-on the row, and a worker that could not write it works as well as any.
+`taskgraph workers` lists it, and the worker drains when the row says so. A worker that could not write it works as well
+as any.
 """
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -27,26 +28,23 @@ RUNNING_SHOWN_MAX: Final = 5
 _LABEL_CHARS_SHOWN: Final = 80
 _TRIES: Final = 3
 _SCHEMA: Final = 1
-_LOOK_SECONDS: Final = 0.5  # between two looks whether a worker that is to end has anything left; asks no store
+_LOOK_SECONDS: Final = 0.5  # between two looks whether a worker that is to end is at rest
 
 
 @dataclass(frozen=True, slots=True)
 class Presence:
-    """What a worker has in hand now. running: graph and label of some runs, the oldest first."""
+    """busy: runs in hand. running: graph and label of some of them, the oldest first."""
 
     busy: int
     running: Sequence[tuple[str, str]] = ()
 
 
 class RegisteredWorker(Protocol):
-    """A worker, as its row needs it."""
-
     @property
     def name(self) -> str:
         """A name that no other worker has."""
 
-    def presence(self) -> Presence:
-        """What it has in hand."""
+    def presence(self) -> Presence: ...
 
     def drain(self, *, now: bool) -> None:
         """Claim nothing more. now: also hand back what has begun. Repeatable."""
@@ -61,10 +59,7 @@ class RegisteredWorker(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class WorkerDetails:
-    """What a worker says of itself once.
-
-    host: the machine that it runs on, or the host that it serves by name. every_seconds: between two words.
-    """
+    """host: the machine that it runs on, or the host that it serves by name. every_seconds: between two writes."""
 
     targets: Sequence[str]
     labels: Sequence[str]
@@ -77,8 +72,6 @@ class WorkerDetails:
 
 
 class Registration:
-    """One worker's row: written every so often, and taken away in the end."""
-
     def __init__(self, tables: Tables, clock: Clock, worker: RegisteredWorker, details: WorkerDetails) -> None:
         self._tables = tables
         self._clock = clock
@@ -91,9 +84,9 @@ class Registration:
         self._exits = False
 
     async def keep(self, stop: asyncio.Event, *, after_seconds: float = 0.0) -> None:
-        """Say every so often that the worker lives, until the stop; sets `stop` once it has drained and shall end.
+        """Write the row every so often, until the stop; sets `stop` once the worker has drained and shall end.
 
-        after_seconds: say nothing before. A store that does not answer costs a word and not the worker.
+        after_seconds: before the first write. A store that does not answer costs a write and not the worker.
         """
         if after_seconds:
             await wait_any((stop,), after_seconds)
@@ -113,7 +106,7 @@ class Registration:
     async def beat(self) -> None:
         """Write the row, and obey what others have written there. Raises StorageUnavailable.
 
-        One write, without a read as long as no other process writes the row.
+        It is read only if another process has written it.
         """
         for _ in range(_TRIES):
             now = self._columns()
@@ -125,34 +118,29 @@ class Registration:
                 await self._read()
             except Unclear:
                 self._etag = ""
-                return  # the next word finds out
+                return  # the next write finds out
             else:
                 self._etag = etag or ""
                 return
 
     async def leave(self) -> None:
-        """Take the row away. What a store that does not answer leaves behind, the sweep takes away later."""
+        """Delete the row; if the store does not answer, the sweep does later."""
         if not self._written:
             return
         try:
             for _ in range(_TRIES):
-                if self._etag and await self._deleted():
-                    return
+                if self._etag:
+                    with contextlib.suppress(Conflict, Unclear):
+                        await self._tables.commit(WORKERS, [Delete(self._key, self._etag)])
+                        return
                 await self._read()
                 if not self._etag:
                     return
         except StorageError as error:
             log.info("the row of worker %s is left to the sweep: %s", self._worker.name, error)
 
-    async def _deleted(self) -> bool:
-        try:
-            await self._tables.commit(WORKERS, [Delete(self._key, self._etag)])
-        except (Conflict, Unclear):
-            return False
-        return True
-
     async def _read(self) -> None:
-        """Look at the row: this worker was asked for something, or the row was removed."""
+        """Obey the row: it was changed, or deleted."""
         (row,) = await self._tables.get(WORKERS, [self._key])
         self._etag = row.etag if row is not None else ""
         if row is None:

@@ -35,9 +35,7 @@ RUN = """
 
 
 def spawn(*argv: str, cwd: str | None = None, env: dict[bytes, bytes] | None = None) -> children.Child:
-    return children.spawn(
-        argv, ENV if env is None else env, cwd, os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC), asyncio.Event()
-    )
+    return children.spawn(argv, ENV if env is None else env, cwd, os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC))
 
 
 @pytest.mark.parametrize("cwd", [None, "/"])
@@ -74,7 +72,7 @@ async def test_a_code_that_somebody_else_took(caplog: pytest.LogCaptureFixture) 
     await child.wait()
     child.close()
     assert child.reap() == 255
-    assert "somebody else" in caplog.text
+    assert "taken elsewhere" in caplog.text
 
 
 async def test_a_child_without_a_watch_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -152,10 +150,10 @@ async def test_readers_are_called_until_they_are_taken_back() -> None:
     heard = asyncio.Event()
     try:
         for _ in range(2):
-            children.add_reader(reading, heard.set)
+            children.readers().add_reader(reading, heard.set)
             os.write(writing, b"a")
             await asyncio.wait_for(heard.wait(), 20)
-            children.remove_reader(reading)
+            children.readers().remove_reader(reading)
             assert os.read(reading, 10) == b"a"
             heard.clear()
         os.write(writing, b"a")

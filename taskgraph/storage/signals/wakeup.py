@@ -1,7 +1,6 @@
-"""Waiting without polling hard: notifications where there are some, and back-off where there are none.
+"""Waiting for messages: by notifications of this process and others of this machine, and by polling.
 
-A send notifies a receiver, so that it need not poll: in the same process, or in another one of this machine. Without
-that, the pause between two empty receives doubles up to a bound. No notification is needed for correctness.
+Without notifications the pause between two empty receives doubles up to a bound. None is needed for correctness.
 """
 
 import asyncio
@@ -31,7 +30,7 @@ _FOR_OTHERS: Final[ContextVar[bool]] = ContextVar("taskgraph-for-others", defaul
 
 @contextlib.contextmanager
 def for_others() -> Iterator[None]:
-    """What is sent within is of no use to this process: now or later, it notifies other processes alone."""
+    """What is sent within, now or with a delay, notifies other processes alone."""
     before = _FOR_OTHERS.set(True)
     try:
         yield
@@ -44,11 +43,11 @@ class Wakeup:
 
     def __init__(self, sockets: WakeupSockets | None = None) -> None:
         self._sockets = sockets
-        self._counts: dict[str, int] = {}
-        self._waiting: dict[str, list[asyncio.Event]] = {}
+        self.counts: dict[str, int] = {}
+        self.waiting: dict[str, list[asyncio.Event]] = {}
 
     def notify(self, queue: str, count: int = 1) -> None:
-        """So many messages were sent to this queue by this process: wake as many receivers, our own ones first."""
+        """So many messages were sent to this queue: wake as many receivers, those of this process first."""
         if not _FOR_OTHERS.get():
             count -= self._wake(queue, count)
         if count > 0 and self._sockets is not None and not queue.startswith(OWN):
@@ -59,7 +58,7 @@ class Wakeup:
         unreachable = False
         shared = [queue for queue in queues if not queue.startswith(OWN)]
         for queue in queues:
-            self._counts.setdefault(queue, 0)
+            self.counts.setdefault(queue, 0)
         for queue in shared:
             if self._sockets is not None and not self._sockets.listen(queue, self._receive):
                 unreachable = True
@@ -67,17 +66,17 @@ class Wakeup:
         return Ticket(
             self,
             queues,
-            self._count(queues),
+            sum(self.counts[queue] for queue in queues),
             notified_by_all=reaches_all and not unreachable,
             seconds_max=UNREACHABLE_SECONDS_MAX if reaches_all and unreachable else math.inf,
         )
 
     def clear(self) -> int:
-        """Remove what processes that are gone have left of their sockets; gives how many."""
+        """Remove the sockets of processes that are gone; gives how many."""
         return self._sockets.clear() if self._sockets is not None else 0
 
     def close(self) -> None:
-        """Notify no more. Idempotent."""
+        """Idempotent."""
         if self._sockets is not None:
             self._sockets.close()
 
@@ -85,32 +84,14 @@ class Wakeup:
         return self._wake(queue, 1) == 1
 
     def _wake(self, queue: str, count: int) -> int:
-        """Wake up to so many receivers that wait; gives how many. Others that listen see it when they begin to wait."""
-        if queue not in self._counts:
+        """Wake up to so many receivers that wait; gives how many. Others see the count when they begin to wait."""
+        if queue not in self.counts:
             return 0
-        self._counts[queue] += 1
-        woken = [event for event in self._waiting.get(queue, ()) if not event.is_set()][:count]
+        self.counts[queue] += 1
+        woken = [event for event in self.waiting.get(queue, ()) if not event.is_set()][:count]
         for event in woken:
             event.set()
         return len(woken)
-
-    def _count(self, queues: Sequence[str]) -> int:
-        return sum(self._counts[queue] for queue in queues)
-
-    async def _wait(self, ticket: "Ticket", stop: asyncio.Event, seconds: float) -> bool:
-        if ticket.notified:
-            await asyncio.sleep(0)
-            return True
-        woken = asyncio.Event()
-        waiting = [self._waiting.setdefault(queue, []) for queue in ticket.queues]
-        for each in waiting:
-            each.append(woken)
-        try:
-            await wait_any((woken, stop), seconds)
-            return woken.is_set()
-        finally:
-            for each in waiting:
-                each.remove(woken)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,19 +110,31 @@ class Ticket:
     @property
     def notified(self) -> bool:
         """Whether a notification came since the ticket was taken."""
-        return self.wakeup._count(self.queues) != self.count  # noqa: SLF001 - the ticket is part of the wakeup
+        return sum(self.wakeup.counts[queue] for queue in self.queues) != self.count
 
     async def wait(self, stop: asyncio.Event, seconds: float) -> bool:
         """Wait for a notification since the ticket was taken, or the stop, at most so long; gives whether one came."""
-        return await self.wakeup._wait(self, stop, seconds)  # noqa: SLF001
+        if self.notified:
+            await asyncio.sleep(0)
+            return True
+        woken = asyncio.Event()
+        waiting = [self.wakeup.waiting.setdefault(queue, []) for queue in self.queues]
+        for each in waiting:
+            each.append(woken)
+        try:
+            await wait_any((woken, stop), seconds)
+            return woken.is_set()
+        finally:
+            for each in waiting:
+                each.remove(woken)
 
 
 class Pacer:
     """The pauses of one receiver.
 
-    After work was seen, the first pause is short, for what comes from another machine is found by polling alone. It is
-    long at once where notifications can be relied upon: where every sender notifies, or when work came with one the
-    last few times. Work that came without one says that some sender does not, and makes the pauses short again.
+    After work was found, the first pause is short, as only polling finds the messages of another machine. It is long at
+    once where every sender notifies, or when work came with a notification the last few times. Work without one makes
+    the pauses short again.
     """
 
     def __init__(self, clock: Clock, *, seconds_max: float) -> None:
@@ -154,7 +147,6 @@ class Pacer:
         self._unnotified = False  # it had come without a notification when that was looked at
 
     def reset(self) -> None:
-        """Something came: be quick again."""
         self._found = True
         self._pause = None
 
@@ -164,18 +156,15 @@ class Pacer:
         await self._rest(ticket, stop)
 
     async def rest(self, ticket: Ticket, stop: asyncio.Event) -> None:
-        """After a receive that gave something, but less than was asked for: wait as well, if notifications come.
-
-        There was no more, so that asking again at once would be in vain.
-        """
+        """After a receive that gave less than was asked for: wait as well, if notifications come."""
         self._judge(ticket, at_once=True)
         if self._trust == _TIMES_TRUSTED:
             await self._rest(ticket, stop)
 
     def _judge(self, ticket: Ticket, *, at_once: bool = False) -> None:
-        """What notifications are worth, by whether the last find came with one.
+        """Set `_trust` by whether the last message came with a notification.
 
-        at_once: when the message was found, its notification may still have been on the way; the next time shows it.
+        at_once: its notification may still be on the way; the next time shows it.
         """
         if self._trust is None:
             self._trust = _TIMES_TRUSTED if ticket.notified_by_all else 0
@@ -224,12 +213,12 @@ class _Announced:
 
 
 def announced(queues: Queues, wakeup: Wakeup) -> Queues:
-    """These queues: a send notifies of each message, once it can be received."""
+    """These queues: a send notifies of each message, as soon as it can be received."""
     return cast(Queues, _Announced(queues, wakeup))
 
 
 async def wait_any(events: tuple[asyncio.Event, ...], timeout_seconds: float) -> bool:
-    """Wait until one of the events is set, at most so long; gives whether one is."""
+    """Gives whether one of the events is set in time."""
     if any(event.is_set() for event in events):
         await asyncio.sleep(0)
         return True

@@ -1,12 +1,8 @@
-"""Notifications between the processes of one machine: a process that sends a message wakes one that waits for it.
+"""Notifications between the processes of one machine, over Unix datagram sockets. Sending neither blocks nor raises.
 
-They go over Unix datagram sockets. A process that receives binds one socket per queue, in a folder that all processes
-of the store find; a sender sends a byte to one of them for each message. A notification is a hint: one that is lost,
-doubled or late costs time and never work. Sending one never blocks and never raises.
-
-A notification goes to one receiver and not to all, because each receiver that wakes asks the store, and all but one in
-vain. A process of which no receiver waits passes it on to the next one; the byte says how often that may still be done.
-A process that has stopped keeps a few until its socket is full, and is then passed over.
+A process that receives binds one socket per queue, in a folder that all processes of the store find; a sender sends a
+byte to one of them for each message. Waking them all would make all but one ask the store in vain. A process of which
+no receiver waits passes the byte on; it says how often that may still be done.
 """
 
 import asyncio
@@ -40,18 +36,16 @@ _SETTLED_SECONDS: Final = 0.1  # a folder that changed so lately may change agai
 class WakeupSockets:
     """The sockets of one process.
 
-    folder: where the sockets are. private: it lies where others may write, and has to be this user's own. name: of the
-    store within the folder. reaches_all: every process that could send has this folder. store: the file that it lies
-    beside, if it does.
+    name: of the store within the folder. reaches_all: every process that could send has this folder. store: the file
+    that it lies beside; None if it lies where others may write, and has to be this user's own.
     """
 
     def __init__(
-        self, folder: Path, name: str, clock: Clock, *, private: bool, reaches_all: bool, store: Path | None = None
+        self, folder: Path, name: str, clock: Clock, *, reaches_all: bool = True, store: Path | None = None
     ) -> None:
         self._store = store
         self.reaches_all = reaches_all
         self._folder = folder
-        self._private = private
         self._name = name
         self._clock = clock
         self._keys: dict[str, str] = {}
@@ -69,16 +63,16 @@ class WakeupSockets:
         file = Path(os.path.realpath(file))
         folder = file.parent / "bells"
         if len(os.fsencode(folder)) + 1 + _NAME_BYTES > _PATH_BYTES_MAX:
-            return cls(_folder_of_user(str(file)), file.name, clock, private=True, reaches_all=True)
-        return cls(folder, file.name, clock, private=False, reaches_all=True, store=file)
+            return cls(_folder_of_user(str(file)), file.name, clock)
+        return cls(folder, file.name, clock, store=file)
 
     @classmethod
     def of_user(cls, store: str, clock: Clock) -> "WakeupSockets":
         """The sockets of a store elsewhere, for this user's processes. store: its address, with no key."""
-        return cls(_folder_of_user(store), store, clock, private=True, reaches_all=False)
+        return cls(_folder_of_user(store), store, clock, reaches_all=False)
 
     def listen(self, queue: str, on_notification: OnNotification) -> bool:
-        """Take notifications for a queue from now on; gives whether they can come."""
+        """Call this at each notification for a queue from now on; gives whether they can come."""
         own = self._sockets.get(queue)
         if own is not None:
             if os.access(self._folder / own[0], os.F_OK):
@@ -91,13 +85,13 @@ class WakeupSockets:
         return True
 
     def notify(self, queue: str, count: int = 1) -> None:
-        """So many messages were sent to a queue. What one turn of the loop notifies of goes out after it."""
+        """So many messages were sent to a queue. The notifications of one turn of the loop go out after it."""
         if not self._wanted:
             asyncio.get_running_loop().call_soon(self._flush)
         self._wanted[queue] += count
 
     def close(self) -> None:
-        """Send what is left to send, and take no more. Idempotent."""
+        """Send what is left to send. Idempotent."""
         self._flush()
         for queue in list(self._sockets):
             self._unbind(queue)
@@ -112,12 +106,11 @@ class WakeupSockets:
     def clear(self) -> int:
         """Remove the sockets of processes that are gone, of this store and others of the user; gives how many.
 
-        Unused folders of stores elsewhere go too. May be called in a thread of its own.
+        Unused folders of the user go too. May be called in a thread of its own.
         """
         young = self._clock.now().timestamp() - _YOUNG_SECONDS
-        above = Path(tempfile.gettempdir())
         removed = _clear(self._folder, young)
-        for folder in above.glob(f"taskgraph-{os.getuid()}-*"):
+        for folder in Path(tempfile.gettempdir()).glob(f"taskgraph-{os.getuid()}-*"):
             with contextlib.suppress(OSError):
                 found = os.lstat(folder)
                 if _FOLDER.fullmatch(folder.name) and _is_users_own(found):
@@ -184,7 +177,7 @@ class WakeupSockets:
                 count -= self._send(others[(self._turn + at) % len(others)], passes)
 
     def _send(self, name: str, passes: int) -> bool:
-        """Notify one socket; gives whether it arrived."""
+        """Gives whether it arrived."""
         path = self._folder / name
         try:
             if self._sender is None:
@@ -218,7 +211,7 @@ class WakeupSockets:
         return [name for name in self._listed.get(self._key(queue), ()) if own is None or name != own[0]]
 
     def _trusted(self, found: os.stat_result) -> bool:
-        return not self._private or _is_users_own(found)
+        return self._store is not None or _is_users_own(found)
 
     def _key(self, queue: str) -> str:
         key = self._keys.get(queue)
@@ -234,7 +227,7 @@ def _is_users_own(found: os.stat_result) -> bool:
 def _clear(folder: Path, young: float) -> int:
     """Remove the sockets of a folder to which no process listens; gives how many.
 
-    young: from when on one is left alone: one that is just being bound looks like one of a process that is gone.
+    young: those made since then stay: one that is just being bound looks like one of a process that is gone.
     """
     removed = 0
     with contextlib.suppress(OSError):
@@ -251,10 +244,8 @@ def _is_dead(path: Path) -> bool:
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as probe:
         try:
             probe.connect(str(path))
-        except ConnectionRefusedError:
-            return True
-        except OSError:  # not for us
-            return False
+        except OSError as error:
+            return isinstance(error, ConnectionRefusedError)
     return False
 
 

@@ -1,8 +1,6 @@
-"""Which of this machine's workers are certainly dead.
+"""Which of this machine's workers are certainly dead, by lock files, which the operating system lets go at any death.
 
-On the embedded store a worker holds a lock file, which the operating system lets go when the process dies, however it
-dies: what resumes a graph need not wait for the lease of a run whose worker is gone. This is for speed alone: leases
-decide without it.
+For speed alone: what resumes a graph need not wait for the lease of a run whose worker is gone.
 """
 
 import contextlib
@@ -26,8 +24,6 @@ def worker_locks(store: Path) -> "WorkerLocks | None":
 
 
 class WorkerLocks:
-    """Lock files of workers, in a folder beside the store."""
-
     def __init__(self, store: Path) -> None:
         self._store = store
         self._folder = store.parent / "workers"
@@ -49,11 +45,11 @@ class WorkerLocks:
                 path.unlink(missing_ok=True)
 
     def found(self) -> list[str]:
-        """Names of workers that have a lock file: those that live here, and those that died without a word."""
+        """Names of the workers that have a lock file: they live, or were killed."""
         return sorted(path.stem for path in self._folder.glob("*.lock")) if self._folder.is_dir() else []
 
     def is_dead(self, name: str) -> bool:
-        """Whether this worker's process has ended without saying so. False when that is not known for certain."""
+        """Whether this worker's process certainly was killed."""
         import fcntl
 
         if not _NAME.fullmatch(name):
@@ -66,7 +62,6 @@ class WorkerLocks:
             return False
 
     def forget(self, name: str) -> None:
-        """Remove the file of a dead worker whose runs have been given up."""
         if _NAME.fullmatch(name):
             self._path(name).unlink(missing_ok=True)
 

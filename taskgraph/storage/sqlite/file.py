@@ -1,17 +1,9 @@
-"""The embedded store's file: one connection, whose turn it is, transactions, and the write-ahead log.
+"""The embedded store's file: one connection, group commits, and checkpoints of the write-ahead log.
 
-How a call finds its way:
-
-- Calls that are made in one turn of the event loop run together, in one transaction (group commit); each sees what
-  those before it did, and an answer leaves only after the transaction is committed.
-- A short group runs on the event loop itself, at the end of that turn: handing it to a thread and back would cost more
-  than doing it. There nothing may wait: if another process has the file, or a checkpoint, the group goes to the thread;
-  so does everything for a while after a group that took long. Under `synchronous=full` each commit waits for the disk,
-  and none of them runs here.
-- Everything else runs on a thread. Every statement there hands the interpreter lock away and back, so each call is
-  made of few statements, whatever the number of rows.
-- Checkpoints run on a thread and a connection of their own, while others read and write. Only their last, small part
-  comes between two groups, so that the log is copied to its end and can begin again from its start.
+Calls of one turn of the event loop run together, in one transaction. A short group runs on the event loop itself, where
+nothing may wait: if another process has the file, or each commit waits for the disk (`synchronous=full`), or a group
+took long lately, it goes to a thread, as long groups do. Checkpoints run on a thread and a connection of their own;
+only their last, small part comes between two groups, so that the log can begin again from its start.
 """
 
 import asyncio
@@ -31,8 +23,8 @@ from taskgraph.storage.sqlite import database
 
 _T = TypeVar("_T")
 
-# Others hold the file for a fraction of a millisecond each, so the next look comes soon; SQLite's own way of waiting
-# soon sleeps for 50 and 100 ms, and then hardly ever finds the gap between two commits of a busy process.
+# Others hold the file for a fraction of a millisecond each. SQLite's own waiting soon sleeps for 50 and 100 ms, and
+# hardly ever finds the gap between two commits of a busy process.
 _BUSY_PAUSE_SECONDS: Final = 0.0002
 _BUSY_PAUSE_GROWTH: Final = 1.25
 _BUSY_PAUSE_SECONDS_MAX: Final = 0.01
@@ -44,9 +36,7 @@ _SHORT_ROWS: Final = 32  # rows of a group that may run on the event loop: well 
 _LONG_SECONDS: Final = 0.05  # a short group that took so long met a slow disk, or a cold file
 _REST_GROUPS: Final = 20  # that go to the thread after such a one
 
-_WAL_PAGES_MAX: Final = (
-    4  # times those after which a checkpoint begins: from here on a checkpoint makes other processes wait too
-)
+_WAL_PAGES_MAX: Final = 4 * database.WAL_PAGES  # from here on a checkpoint makes other processes wait too
 _WAL_REST_PAGES: Final = 500  # so few may be copied while nothing of this process writes
 _CHECKPOINT_ROUNDS: Final = 4  # before that, each of what was written during the one before
 _CHECKPOINT_BUSY_SECONDS: Final = 1.0  # that the last part of a checkpoint may wait for other processes
@@ -62,14 +52,14 @@ class Session:
 
     def __init__(self, connection: sqlite3.Connection, *, blank: bool = False) -> None:
         self._connection = connection
-        self.blank = blank  # there is no file yet: who looks sees nothing, and who writes makes it
+        self.blank = blank  # there is no file yet: a read finds nothing, and a write makes it
         self._table_ids: dict[str, int] = {}
         self._etag = self._etag_end = 0
         self.writing = False
         self.pages = 0.0  # about what has been written: only a checkpoint shows how long the log is
 
     def begin(self) -> None:
-        """Be in the writing transaction of this group from here on."""
+        """Join the writing transaction of this group."""
         if not self.writing:
             if self.blank:
                 raise _NotThereError
@@ -77,13 +67,12 @@ class Session:
             self.writing = True
 
     def commit(self) -> None:
-        """End the group's transaction, if it wrote."""
         if self.writing:
             self._connection.execute("COMMIT")
             self.writing = False
 
     def rollback(self) -> None:
-        """Undo the group; also what was taken from counters and remembered of it."""
+        """Undo the group, and forget what it took from counters."""
         if not self.writing and not self._connection.in_transaction:
             return  # it met another process before it began
         self.writing = False
@@ -93,7 +82,7 @@ class Session:
             self._connection.execute("ROLLBACK")
 
     def checkpoint(self, mode: str) -> None:
-        """Copy what is left of the log, and begin it again. Outside of a transaction."""
+        """Copy the rest of the log, and begin it again. Outside of a transaction."""
         self._connection.execute(f"PRAGMA busy_timeout={round(_CHECKPOINT_BUSY_SECONDS * 1000)}")
         try:
             _, pages, copied = self._connection.execute(f"PRAGMA wal_checkpoint({mode})").fetchone()
@@ -106,15 +95,15 @@ class Session:
             self.commit()
 
     def wrote(self, places: int, chars: int) -> None:
-        """Count what makes the log longer: so many places here and there, so much text side by side."""
+        """Count what makes the log longer: scattered places, and text side by side."""
         self.pages += places + chars / _PAGE_CHARS
 
     def run(self, statement: str, *values: object) -> int:
-        """Execute a statement that gives nothing; gives the number of rows it changed."""
+        """Execute a statement; gives the number of rows that it changed."""
         return self._connection.execute(statement, values).rowcount
 
     def one(self, statement: str, *values: object) -> Any:
-        """Execute a statement that gives at most one row; gives it, or None."""
+        """Execute a statement; gives its first row, or None."""
         return self._connection.execute(statement, values).fetchone()
 
     def etags(self, count: int) -> int:
@@ -141,18 +130,15 @@ class Session:
         return self._table_ids[name]
 
     def close(self) -> None:
-        """Close the connection."""
         self._connection.close()
 
 
 class _NotThereError(Exception):
-    """No error of anyone's: a call writes, and the file has still to be made."""
+    """A call writes, and the file has still to be made."""
 
 
 @dataclass(slots=True)
 class _Call:
-    """One port call on its way."""
-
     work: Callable[[Session], Any]
     future: asyncio.Future[Any]
     loop: asyncio.AbstractEventLoop
@@ -163,10 +149,7 @@ class _Call:
 
 
 class File:
-    """The connection, the calls that wait for it, and who runs them.
-
-    clock: by its monotonic time a group is too long for the event loop.
-    """
+    """The connection, and the calls that wait for it. clock: shows which groups are too long for the event loop."""
 
     def __init__(self, path: Path, clock: Clock, synchronous: str) -> None:
         self.path = path
@@ -188,12 +171,10 @@ class File:
         self._checkpoints = _Checkpoints(path, self._end_log)
 
     async def call(self, work: Callable[[Session], _T], *, rows: int = MANY, commits: bool = False) -> _T:
-        """Run work in a transaction with whatever else is waiting. It may run twice, and only what it did last stays.
+        """Run work in a transaction with the other calls that wait. It may run twice; only the last run counts.
 
-        rows: about how many it touches; few of them may run on the event loop. commits: a commit of rows, the one call
-        whose lost answer is worth settling.
-
-        Raises StorageUnavailable; Unclear only where `commits`: whatever else may be done twice, and is asked again.
+        rows: about how many it touches; few of them may run on the event loop. commits: whether it must not be done
+        twice. Raises StorageUnavailable; Unclear only where `commits`.
         """
         if self._closed:
             raise StorageUnavailable(f"{self.path} has been closed", str(self.path))
@@ -202,7 +183,7 @@ class File:
         with self._lock:
             self._waiting.append(call)
             self._waiting_rows += rows
-            # A turn on another loop is no reason to have none here: that loop may have ended before its turn came.
+            # A turn on another loop is not enough: that loop may end before it.
             if not self._draining and self._turn_on is not loop:
                 self._turn_on = loop
                 loop.call_soon(self._turn, loop)
@@ -218,7 +199,7 @@ class File:
         return "" if database.identity(self.path) == self._identity else "replaced by another file"
 
     async def close(self) -> None:
-        """Finish what was begun and close the connection. Idempotent."""
+        """Finish the calls that wait. Idempotent."""
         if self._closed:
             return
         self._closed = True
@@ -311,9 +292,9 @@ class File:
                     if mode:
                         self._end_checkpoint(mode)
                     self._run_patiently(group)
-            except BaseException as error:  # a bug of ours must reach those who wait, and not end the thread silently
+            except BaseException as error:  # a bug of ours must reach the callers, and not end the thread silently
                 _blame(group, error)
-            # Before the answers leave: what they lead to at once is short again, or not, by its own size.
+            # Before the answers leave: the calls that follow are short, or not, by their own size.
             with self._lock:
                 self._draining = more = bool(self._waiting or self._log_ends)
             _deliver(group, None)
@@ -324,7 +305,7 @@ class File:
         if self._session is not None:
             try:
                 self._session.checkpoint(mode)
-            except sqlite3.Error:  # the log goes on where it is, and the next commit says what is wrong
+            except sqlite3.Error:  # the log goes on where it is, and the next commit shows what is wrong
                 self._give_up(self._session)
         self._checkpoints.ended()
 
@@ -407,12 +388,12 @@ class File:
         try:
             session.rollback()
         except sqlite3.Error:
-            # The connection is beyond use; the one who waits gets the first error, the next call a new connection.
+            # The connection is beyond use: the next call gets a new one.
             self._session = None
             session.close()
 
     def _is_certain(self, error: BaseException) -> bool:
-        """Whether a commit that failed so has certainly not happened: no room for the log's last page, so no commit.
+        """Whether a commit that failed so has certainly not happened: there was no room for the log's last page.
 
         Under `synchronous=full` the log is filled up behind that page, and it may be there.
         """
@@ -428,9 +409,9 @@ class File:
 
 
 class _Checkpoints:
-    """Copying the log into the file, now and then, on a thread and a connection of its own.
+    """Copies the log into the file, now and then, on a thread and a connection of its own.
 
-    finish: called there when little is left, with the mode in which that is to be copied between two groups.
+    finish: called there when little is left, with the mode in which to copy that between two groups.
     """
 
     def __init__(self, path: Path, finish: Callable[[str], None]) -> None:
@@ -441,7 +422,7 @@ class _Checkpoints:
         self._factor = 1.0  # pages of the log for each that a session counts: known after each checkpoint
 
     def count(self, session: Session) -> None:
-        """Look whether it is time; after each commit, by who has the connection."""
+        """Begin a checkpoint if it is time; called after each commit, under `_owner`."""
         session.pages += 1
         if session.pages * self._factor < database.WAL_PAGES or self._running:
             return
@@ -458,12 +439,11 @@ class _Checkpoints:
         self._running = False
 
     def close(self) -> None:
-        """Wait for what runs. No other begins."""
         self._thread.shutdown(wait=True)
 
     def _run(self, counted: float) -> None:
         pages = 0
-        # If it fails, the log stays as it is, and nothing is lost; what is wrong with the file, the next commit says.
+        # If it fails, the log stays as it is, and nothing is lost; the next commit shows what is wrong with the file.
         with suppress(sqlite3.Error), closing(sqlite3.connect(self._path, isolation_level=None)) as connection:
             connection.execute("PRAGMA synchronous=NORMAL")  # first the log, then the file
             before = 0
@@ -475,7 +455,7 @@ class _Checkpoints:
                     break
                 before = pages
         # Other processes may write without a pause, and the log grow and grow: in the end they have to wait once.
-        self._finish("PASSIVE" if pages < _WAL_PAGES_MAX * database.WAL_PAGES else "RESTART")
+        self._finish("PASSIVE" if pages < _WAL_PAGES_MAX else "RESTART")
 
 
 def _blame(group: list[_Call], error: BaseException) -> None:
@@ -484,7 +464,7 @@ def _blame(group: list[_Call], error: BaseException) -> None:
 
 
 def _deliver(group: list[_Call], here: asyncio.AbstractEventLoop | None) -> None:
-    """Hand the answers over: one wake-up for all calls of one loop, and none for the loop that we are on."""
+    """Hand the answers over: one wake-up for all calls of a loop, and none for `here`."""
     by_loop: dict[asyncio.AbstractEventLoop, list[_Call]] = {}
     for call in group:
         by_loop.setdefault(call.loop, []).append(call)
@@ -494,13 +474,13 @@ def _deliver(group: list[_Call], here: asyncio.AbstractEventLoop | None) -> None
             continue
         try:
             loop.call_soon_threadsafe(_settle, calls)
-        except RuntimeError:  # the loop was closed meanwhile, so nothing is left that could wait for these
+        except RuntimeError:  # the loop was closed meanwhile
             continue
 
 
 def _settle(calls: list[_Call]) -> None:
     for call in calls:
-        if call.future.done():  # cancelled by the one who waited
+        if call.future.done():  # cancelled
             continue
         if call.error is not None:
             call.future.set_exception(call.error)

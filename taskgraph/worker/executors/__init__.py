@@ -1,7 +1,4 @@
-"""Executors: the ways in which a worker can run a task, and which of them a task's definition asks for.
-
-`command` starts a child process, `python` calls a registered callable, `sleep` lets time pass, `noop` does nothing.
-"""
+"""The ways in which a worker can run a task, and which of them a task's definition asks for."""
 
 from collections.abc import Callable, Iterable, Mapping
 from difflib import get_close_matches
@@ -36,7 +33,7 @@ __all__ = [
 
 
 def executor_name_of(definition: Mapping[str, Any]) -> str:
-    """The executor that a task asks for, or that its payload fits; "" when no built-in executor understands it."""
+    """The executor that a task asks for, or that its payload fits; "" if no built-in executor can read that."""
     name = definition.get("executor")
     if name is not None:
         return name if isinstance(name, str) else ""
@@ -53,8 +50,7 @@ def executor_name_of(definition: Mapping[str, Any]) -> str:
 class Executors(dict[str, Executor]):
     """The executors of one worker, by name.
 
-    override: the name of the one that runs every task, whatever the task asks for. Raises InvalidSettings when two
-    have one name, or none has that of the override.
+    override: the one that runs every task. Raises InvalidSettings when two have one name, or none has the override's.
     """
 
     def __init__(self, executors: Iterable[Executor], override: str | None = None) -> None:
@@ -89,7 +85,7 @@ def built_in(
     grace_seconds: float = limits.GRACE_SECONDS,
     handed: Handed | None = None,
 ) -> Executors:
-    """All built-in executors; `python` only with callables. See the executors for their settings and errors."""
+    """`python` only with callables."""
     executors: list[Executor] = [
         CommandExecutor(grace_seconds=grace_seconds, handed=handed),
         NoopExecutor(),

@@ -1,12 +1,8 @@
 """Executor `python`: callables of this process, registered by name.
 
 A coroutine function is awaited on the worker's own loop; any other callable runs in a thread of its own. No thread can
-be ended from outside: when a run is cancelled, its thread goes on and its answer is thrown away, so what must be able
-to stop belongs into a coroutine or a command. Nothing that a callable prints is captured.
-
-A task's payload:
-    call       text: name of the callable
-    arguments  object: its keyword arguments
+be ended from outside: when a run is cancelled, its thread goes on and its answer is thrown away. Nothing that a
+callable prints is captured.
 """
 
 import asyncio
@@ -34,7 +30,6 @@ from taskgraph.worker.executors.contract import (
     failed_for_now,
     malformed,
     payload_of,
-    succeeded,
 )
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -65,9 +60,8 @@ class Registry(dict[str, Callable[..., Any]]):
 class PythonExecutor:
     """Calls `payload.call` with `payload.arguments`; what it returns, as JSON, is the result (None: no result).
 
-    A callable that has a parameter `context` is given the Work there. What it raises is a failure, "Type: text", and
-    its traceback is in the log; a TemporaryFailure is one for the moment. Arguments that do not fit its signature are a
-    malformed payload.
+    A parameter `context` is given the Work. What the callable raises is a failure, "Type: text", with its traceback in
+    the log; a TemporaryFailure is one for the moment. Arguments that do not fit its signature are a malformed payload.
     """
 
     name = "python"
@@ -100,7 +94,7 @@ class PythonExecutor:
                 return failed_for_now(_error_text(raised), retry_after=raised.retry_after)
             return failed(_error_text(raised))
         try:
-            return succeeded(None if value is None else _json_of(value))
+            return Outcome(failed=False, result=None if value is None else _json_of(value))
         except InvalidInput as error:
             return failed(str(error))
 
@@ -191,7 +185,7 @@ def _arguments_for(function: Callable[..., Any], work: Work) -> dict[str, Any]:
 
 async def _call(function: Callable[..., Any], arguments: Mapping[str, Any]) -> tuple[Any, BaseException | None]:
     """What the callable returned, or what it raised. Only a cancellation of our own goes through."""
-    if not _is_coroutine_function(function):
+    if not inspect.iscoroutinefunction(function) and not inspect.iscoroutinefunction(type(function).__call__):
         value, error = await _in_thread(function, arguments)
         if error is not None or not inspect.isawaitable(value):
             return value, error
@@ -208,15 +202,10 @@ async def _call(function: Callable[..., Any], arguments: Mapping[str, Any]) -> t
         return None, error
 
 
-def _is_coroutine_function(function: Callable[..., Any]) -> bool:
-    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__)
-
-
 async def _in_thread(function: Callable[..., Any], arguments: Mapping[str, Any]) -> tuple[Any, BaseException | None]:
-    """Call it in a thread of its own.
+    """Call it in a thread of its own: callables may take hours, and the store needs the few of asyncio.to_thread.
 
-    Not asyncio.to_thread: callables may take hours, and its few threads are those that the store renews leases by. And
-    a daemon, as a callable that was given up must not keep the worker from ending.
+    A daemon, as a callable that was given up must not keep the worker from ending.
     """
     loop = asyncio.get_running_loop()
     answer: asyncio.Future[tuple[Any, BaseException | None]] = loop.create_future()

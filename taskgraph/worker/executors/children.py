@@ -1,11 +1,7 @@
-"""Child processes of the worker: started, watched and ended at little cost.
+"""Child processes of the worker, each in a session and process group of its own: started, watched and ended.
 
-A program starts in a session and process group of its own; the guard (`orphans`) learns of its start and its end. The
-loop is never held up for a child, and no group is signalled whose number may be another's by now.
-
-There are two ways. The straight one, on Linux, asks the system itself: `posix_spawn` starts a child without copying
-the worker, and a pidfd is readable at its end like any other descriptor. Everywhere else asyncio does it, which costs a
-few times as much: a thread for each child, a transport, a protocol.
+On Linux `posix_spawn` starts a child without copying the worker, and a pidfd shows its end. Elsewhere asyncio does
+both, at a few times the cost. No group is signalled whose number may be another's by now.
 """
 
 import asyncio
@@ -39,10 +35,9 @@ _CODE_UNKNOWN: Final = 255  # what asyncio says, too, when the exit code of a ch
 
 
 class _Readers:
-    """Descriptors of one loop, with what is to be called when they can be read.
+    """`add_reader` and `remove_reader` of a loop, by one epoll of their own: the loop's cost more than a short command.
 
-    They share one descriptor of the loop's: for those that are watched for a millisecond, the loop's own `add_reader`
-    costs more than all else that is done about them.
+    `remove_reader` is called once, before the descriptor is closed.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -56,11 +51,11 @@ class _Readers:
             if call is not None:
                 call()
 
-    def add(self, descriptor: int, call: Callable[[], None]) -> None:
+    def add_reader(self, descriptor: int, call: Callable[[], None]) -> None:
         self._epoll.register(descriptor, select.EPOLLIN)
         self._calls[descriptor] = call
 
-    def remove(self, descriptor: int) -> None:
+    def remove_reader(self, descriptor: int) -> None:
         del self._calls[descriptor]
         self._epoll.unregister(descriptor)
 
@@ -68,25 +63,15 @@ class _Readers:
 _readers: "weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Readers]" = weakref.WeakKeyDictionary()
 
 
-def add_reader(descriptor: int, call: Callable[[], None]) -> None:
-    """Call this whenever the descriptor can be read, or is at its end: the running loop's `add_reader`, for less."""
+def readers() -> "asyncio.AbstractEventLoop | _Readers":
+    """What watches descriptors for the running loop."""
     loop = asyncio.get_running_loop()
     if sys.platform != "linux":
-        loop.add_reader(descriptor, call)
-        return
-    readers = _readers.get(loop)
-    if readers is None:
-        readers = _readers[loop] = _Readers(loop)
-    readers.add(descriptor, call)
-
-
-def remove_reader(descriptor: int) -> None:
-    """Take back an `add_reader`. Before the descriptor is closed, and only once."""
-    loop = asyncio.get_running_loop()
-    if sys.platform != "linux":
-        loop.remove_reader(descriptor)
-        return
-    _readers[loop].remove(descriptor)
+        return loop
+    found = _readers.get(loop)
+    if found is None:
+        found = _readers[loop] = _Readers(loop)
+    return found
 
 
 class Child(ABC):
@@ -95,9 +80,9 @@ class Child(ABC):
     news: set when it has ended; a caller that waits for more may set it, too.
     """
 
-    def __init__(self, pid: int, news: asyncio.Event) -> None:
+    def __init__(self, pid: int) -> None:
         self.pid = pid
-        self.news = news
+        self.news = asyncio.Event()
         self._ended = False
         self._group_is_gone = False
         self._group_is_killed = False
@@ -108,17 +93,16 @@ class Child(ABC):
 
     @property
     def has_ended(self) -> bool:
-        """Whether the process itself has; others of its group may go on."""
+        """Of the process itself; others of its group may go on."""
         return self._ended
 
     async def wait(self) -> None:
-        """Wait for the end of the process itself."""
         while not self.has_ended:
             self.news.clear()
             await self.news.wait()
 
     def signal_group(self, number: int) -> bool:
-        """Signal its whole group; whether there was anything left that could be signalled."""
+        """Signal its whole group; gives whether there was anything left that could be signalled."""
         if self._group_is_gone:
             return False
         if self._group_is_killed and number == signal.SIGKILL:
@@ -145,14 +129,14 @@ class Child(ABC):
 class _Spawned(Child):
     """A child whose end a pidfd shows. Until it is reaped, its number is not given again."""
 
-    def __init__(self, pid: int, news: asyncio.Event, popen: "subprocess.Popen[bytes] | None") -> None:
-        super().__init__(pid, news)
+    def __init__(self, pid: int, popen: "subprocess.Popen[bytes] | None") -> None:
+        super().__init__(pid)
         self._code: int | None = None
         self._popen = popen
         self._closed = False
         self._pidfd = os.pidfd_open(pid)
         try:
-            add_reader(self._pidfd, self._hear)
+            readers().add_reader(self._pidfd, self._on_end)
         except BaseException:
             os.close(self._pidfd)
             raise
@@ -168,7 +152,7 @@ class _Spawned(Child):
                 self._ended = True
         return self._ended
 
-    def _hear(self) -> None:
+    def _on_end(self) -> None:
         self._ended = True
         self._unwatch()
         self.news.set()
@@ -180,7 +164,7 @@ class _Spawned(Child):
             try:
                 self._code = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
             except ChildProcessError:
-                log.warning("somebody else has taken the exit code of process %s: 255 stands for it", self.pid)
+                log.warning("the exit code of process %s was taken elsewhere: 255 stands for it", self.pid)
                 self._code = _CODE_UNKNOWN
             if self._popen is not None:
                 self._popen.returncode = self._code  # it would wait for the process by itself
@@ -197,7 +181,7 @@ class _Spawned(Child):
     def _unwatch(self) -> None:
         if self._watched:
             self._watched = False
-            remove_reader(self._pidfd)
+            readers().remove_reader(self._pidfd)
 
     def _finish(self) -> None:
         # In this order: what the guard forgets has been killed, and the number is still taken.
@@ -207,15 +191,15 @@ class _Spawned(Child):
 
 
 class _Awaited(Child):
-    """A child that asyncio looks after, and reaps as soon as it has ended."""
+    """A child that asyncio reaps as soon as it has ended."""
 
-    def __init__(self, process: Process, news: asyncio.Event) -> None:
-        super().__init__(process.pid, news)
+    def __init__(self, process: Process) -> None:
+        super().__init__(process.pid)
         self._process = process
         self._exiting = asyncio.create_task(process.wait())
-        self._exiting.add_done_callback(self._hear)
+        self._exiting.add_done_callback(self._on_end)
 
-    def _hear(self, _: "asyncio.Task[int]") -> None:
+    def _on_end(self, _: "asyncio.Task[int]") -> None:
         self._ended = self._process.returncode is not None
         self.news.set()
 
@@ -232,7 +216,7 @@ class _Awaited(Child):
 
 @functools.cache
 def can_spawn() -> bool:
-    """Whether this system has the straight way."""
+    """Whether this system has `spawn`."""
     if sys.platform != "linux" or not hasattr(os, "pidfd_open") or not hasattr(os, "posix_spawn"):
         return False
     try:
@@ -242,8 +226,8 @@ def can_spawn() -> bool:
     return True
 
 
-def spawn(argv: Sequence[str], env: Mapping[bytes, bytes], cwd: str | None, output: int, news: asyncio.Event) -> Child:
-    """Start a program the straight way; output takes both of its streams, and is closed here, whatever happens.
+def spawn(argv: Sequence[str], env: Mapping[bytes, bytes], cwd: str | None, output: int) -> Child:
+    """Start a program; output takes both of its streams, and is closed here, whatever happens.
 
     A name without a slash is sought on the PATH of its own environment. Raises OSError.
     """
@@ -259,7 +243,7 @@ def spawn(argv: Sequence[str], env: Mapping[bytes, bytes], cwd: str | None, outp
     finally:
         os.close(output)  # before the pidfd takes a number, so that this one is left for it
     try:
-        return _Spawned(pid, news, popen)
+        return _Spawned(pid, popen)
     except BaseException:  # its end would go unnoticed
         os.killpg(pid, signal.SIGKILL)
         guard().forget(pid)
@@ -269,10 +253,8 @@ def spawn(argv: Sequence[str], env: Mapping[bytes, bytes], cwd: str | None, outp
         raise
 
 
-async def start(
-    argv: Sequence[str], env: Mapping[bytes, bytes], cwd: str | None, output: int, news: asyncio.Event
-) -> Child:
-    """Start a program by asyncio; else as `spawn`. Not to be cancelled half-way: the child would be left alone."""
+async def start(argv: Sequence[str], env: Mapping[bytes, bytes], cwd: str | None, output: int) -> Child:
+    """As `spawn`, by asyncio. Not to be cancelled half-way: the child would be left alone."""
     try:
         process = await asyncio.create_subprocess_exec(
             *argv,
@@ -285,7 +267,7 @@ async def start(
         )
     finally:
         os.close(output)
-    return _Awaited(process, news)
+    return _Awaited(process)
 
 
 def _spawned(argv: Sequence[str], env: Mapping[bytes, bytes], output: int) -> int:
@@ -295,7 +277,6 @@ def _spawned(argv: Sequence[str], env: Mapping[bytes, bytes], output: int) -> in
         (os.POSIX_SPAWN_DUP2, output, 2),
         *((os.POSIX_SPAWN_CLOSE, descriptor) for descriptor in _inherited_descriptors()),
     ]
-
     words = list(argv)
 
     def spawned(program: bytes | str) -> int:
@@ -327,10 +308,7 @@ def _spawned(argv: Sequence[str], env: Mapping[bytes, bytes], output: int) -> in
 
 @functools.cache
 def _inherited_descriptors() -> tuple[int, ...]:
-    """Descriptors that the worker's parent left open: no business of its children.
-
-    What the worker itself opens closes as a child begins: Python sees to that. So looking once is enough.
-    """
+    """Descriptors that the worker's parent left open. Looked up once: what Python opens, a child does not inherit."""
     try:
         candidates = [int(name) for name in os.listdir("/dev/fd")]
     except FileNotFoundError:  # a root directory without /dev: few are handed on there

@@ -1,22 +1,8 @@
-"""Executor `command`: a child process of the worker.
+"""Executor `command`: a child process of the worker. docs/reference/format.md has its payload and environment.
 
 A run owns its process group (and session), and when the run is over, so is the group; `orphans` ends it if the worker
-dies first. Output is streamed into the log; no shell interprets the command.
-
-A task's payload:
-    command  list of texts: program and arguments
-    env      object of texts, added to the worker's own environment, which is without its secrets (see `secrecy`)
-    cwd      text: working directory; the worker's own when missing
-    timeout  number of seconds, after which the run fails
-
-Every run finds in its environment TASKGRAPH_GRAPH_ID, TASKGRAPH_TASK_ID, TASKGRAPH_LABEL, TASKGRAPH_RUN_ID,
-TASKGRAPH_FENCING_TOKEN (the claim), TASKGRAPH_STORE (may be empty), TASKGRAPH_GUARDED_BY (see `orphans`) and
-TASKGRAPH_RESULT_FILE: if a command that succeeds has written JSON there, it is the task's result, which others can take
-if it is short (see `outputs`). One that ends with an exit code that means a temporary failure (75 or 111, or those that
-the task names under `retry`) may write {"retryAfter": SECONDS} there instead. With telemetry on, TRACEPARENT is the
-trace of the run.
-
-Needs POSIX: process groups, signals, and pipes that can be polled.
+dies first. Output is streamed into the log; no shell interprets the command. Needs POSIX: process groups, signals, and
+pipes that can be polled.
 """
 
 import asyncio
@@ -58,7 +44,7 @@ _POLL_SECONDS: Final = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """A payload that has been understood. cwd: None for the worker's own; timeout_seconds: None for no bound."""
+    """A payload that was read. cwd: None for the worker's own; timeout_seconds: None for no bound."""
 
     argv: tuple[str, ...]
     env: Mapping[str, str]
@@ -67,7 +53,7 @@ class Order:
 
 
 def read_order(definition: Mapping[str, Any]) -> Order:
-    """What the payload of a task orders. Raises InvalidInput with what is wrong, in one sentence."""
+    """Raises InvalidInput with what is wrong with the payload, in one sentence."""
     payload = payload_of(definition)
     argv = payload.get("command")
     if not isinstance(argv, list | tuple) or not argv or not all(isinstance(word, str) for word in argv):
@@ -170,12 +156,10 @@ class CommandExecutor:
         return env
 
     async def _start(self, order: Order, env: Mapping[bytes, bytes], output: "_Output", write_log: WriteLog) -> Child:
-        """Start it, in a session and process group of its own. Cancelled half-way, nothing stays behind."""
+        """Cancelled half-way, nothing stays behind."""
         if children.can_spawn():
-            return children.spawn(order.argv, env, order.cwd, output.give_writing(), asyncio.Event())
-        starting = asyncio.ensure_future(
-            children.start(order.argv, env, order.cwd, output.give_writing(), asyncio.Event())
-        )
+            return children.spawn(order.argv, env, order.cwd, output.give_writing())
+        starting = asyncio.ensure_future(children.start(order.argv, env, order.cwd, output.give_writing()))
         try:
             return await asyncio.shield(starting)
         except asyncio.CancelledError:
@@ -188,9 +172,9 @@ class CommandExecutor:
             raise
 
     async def _attend(self, child: Child, order: Order, output: "_Output", write_log: WriteLog) -> bool:
-        """Stay until the run is over and nothing is left of it but zombies; whether it was its time that ended it.
+        """Wait until the run is over and nothing is left of it but zombies; gives whether it timed out.
 
-        A command that says nothing, as most do, is attended without any task beside this one.
+        A command without output, as most are, needs no task beside this one.
         """
         news = child.news
         expired = False
@@ -200,9 +184,9 @@ class CommandExecutor:
             expired = True
             news.set()
 
-        def copy(words: bytes) -> "asyncio.Task[None]":
+        def copy(first: bytes) -> "asyncio.Task[None]":
             output.unwatch()
-            copying = asyncio.create_task(_copy(words, output, write_log))
+            copying = asyncio.create_task(_copy(first, output, write_log))
             copying.add_done_callback(lambda _: news.set())
             return copying
 
@@ -215,8 +199,8 @@ class CommandExecutor:
                 await news.wait()
                 news.clear()
                 over = child.has_ended  # first: what it wrote before is in the pipe by now
-                if copying is None and (words := output.take()):
-                    copying = copy(words)
+                if copying is None and (first := output.take()):
+                    copying = copy(first)
                 if copying is not None and copying.done():
                     copying.result()
                 if over or expired:
@@ -243,7 +227,7 @@ class CommandExecutor:
     async def _give_up(
         self, child: Child, output: "_Output", copying: "asyncio.Task[None]", *, at_once: bool = False
     ) -> None:
-        """End a run whose outcome nothing waits for, and still write down what it says."""
+        """End a run whose outcome nothing waits for, and still log its output."""
         try:
             if not child.has_ended and not at_once:
                 await self._end(child)
@@ -285,7 +269,7 @@ class CommandExecutor:
         return Outcome(failed=False, exit_code=0, result=result)
 
     async def _retry_after(self, result_file: str) -> object:
-        """How many seconds a command asks to be left alone that failed for the moment; None if it does not say."""
+        """The pause in seconds that a command that failed for the moment asks for; None if it does not."""
         try:
             result = await self._results.take(result_file)
         except InvalidInput:
@@ -297,7 +281,7 @@ class CommandExecutor:
 class _Output:
     """The pipe that takes both streams of a command, in the order of writing.
 
-    Of our own making, as asyncio's pipes read ahead, and tie the end of the process to the end of its output.
+    asyncio's pipes read ahead, and tie the end of the process to the end of its output.
     """
 
     def __init__(self) -> None:
@@ -313,7 +297,7 @@ class _Output:
         os.set_blocking(reading, False)
 
     def give_writing(self) -> int:
-        """The writing end, for the command alone: else the end of its output would never show. Not ours any more."""
+        """The writing end, for the command alone: else the end of its output would never show."""
         if self._writing is None:
             raise RuntimeError("the writing end of a command's output was given away before")
         writing, self._writing = self._writing, None
@@ -321,17 +305,17 @@ class _Output:
 
     def watch(self, wake: Callable[[], None]) -> None:
         """Call this whenever there may be something to take."""
-        children.add_reader(self._reading, wake)
+        children.readers().add_reader(self._reading, wake)
         self._watched = True
 
     def unwatch(self) -> None:
-        """Call back no more. Idempotent."""
+        """Idempotent."""
         if self._watched:
             self._watched = False
-            children.remove_reader(self._reading)
+            children.readers().remove_reader(self._reading)
 
     def take(self) -> bytes | None:
-        """The next chunk, if there is one; b"" at the end, which is not watched for any more; None for nothing yet."""
+        """The next chunk; b"" at the end, which is not watched for any more; None for nothing yet."""
         if self.at_end:
             return b""
         try:
@@ -344,26 +328,23 @@ class _Output:
         return data
 
     async def read(self) -> bytes:
-        """The next chunk, as soon as there is one; b"" at the end."""
+        """The next chunk; b"" at the end."""
         while self._bytes_left is None or self._bytes_left > 0:
             data = self.take()
             if data is None:
                 if self._bytes_left is not None:
                     break
-                await self._readable()
+                self._awake.clear()
+                self.watch(self._awake.set)
+                try:
+                    await self._awake.wait()
+                finally:
+                    self.unwatch()
                 continue
             if self._bytes_left is not None:
                 self._bytes_left -= len(data)
             return data
         return b""
-
-    async def _readable(self) -> None:
-        self._awake.clear()
-        self.watch(self._awake.set)
-        try:
-            await self._awake.wait()
-        finally:
-            self.unwatch()
 
     def stop(self) -> None:
         """The command has ended: give what is in the pipe, and wait for no more. Idempotent."""
@@ -372,7 +353,6 @@ class _Output:
             self._awake.set()
 
     def close(self) -> None:
-        """Give the pipe back."""
         self.unwatch()
         os.close(self._reading)
         if self._writing is not None:
@@ -389,9 +369,9 @@ def _above_standard(descriptor: int) -> int:
         os.close(descriptor)
 
 
-async def _copy(words: bytes, output: _Output, write_log: WriteLog) -> None:
-    """Write these words down, if there are any, and all that follow."""
-    data = words or await output.read()
+async def _copy(first: bytes, output: _Output, write_log: WriteLog) -> None:
+    """Log this chunk, if it is not empty, and all that follow."""
+    data = first or await output.read()
     while data:
         await write_log(data)
         await asyncio.sleep(0)  # a flood into a fast log would let nothing else go on, not even the timeout

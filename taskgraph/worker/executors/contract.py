@@ -1,4 +1,4 @@
-"""What a worker hands to an executor, what it gets back, and what every executor promises."""
+"""What a worker hands to an executor, what it gets back, and what executors promise."""
 
 import json
 from collections.abc import Awaitable, Callable, Mapping
@@ -9,25 +9,23 @@ from taskgraph.model import limits
 from taskgraph.model.errors import InvalidInput
 
 RESULT_BYTES_MAX: Final = 1 << 20
-"""Length of a result's JSON text; a larger one belongs into a store of the task's own, and its address here."""
+"""Of a result's JSON text; a larger one belongs into a store of the task's own, and its address here."""
 
 AT_ONCE: Final = "at once"
-"""Message of a cancellation (`asyncio.Task.cancel`) after which nothing waits: what was started is killed."""
+"""Message of a cancellation (`asyncio.Task.cancel`) that leaves no grace: what was started is killed."""
 
 WriteLog = Callable[[bytes], Awaitable[None]]
-"""Adds bytes to the log of a run. It settles its own failures, as a lost log fails no task: what it raises all the
-same ends the run and goes on to the caller of `run`."""
+"""Adds bytes to the log of a run. A lost log fails no task: what this raises all the same ends the run and goes on to
+the caller of `run`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
     """One run of a task, as an executor gets it.
 
-    run: number of the run, from 0. claim: the fencing token, unique for this run's claim, by which an outside system
-    can tell this run from one that lost its lease. definition: the task's definition, its payload under "payload".
-    store_url: the store, so that a command can call `taskgraph extend $TASKGRAPH_GRAPH_ID`; `settings.WITHHELD` where
-    that needs a key and the worker hands on none; may be "". traceparent: the trace that the run is part of, in W3C
-    form, for what the task itself starts; "" unless telemetry is on.
+    run: from 0. claim: the fencing token, unique for each claim, by which an outside system knows this run from one
+    that lost its lease. store_url: may be "", and `settings.WITHHELD` where the store needs a key and the worker hands
+    on none. traceparent: of the run's trace, in W3C form; "" unless telemetry is on.
     """
 
     graph_id: str
@@ -45,10 +43,9 @@ class Outcome:
     """How a run ended.
 
     reason: one sentence, at most limits.REASON_CHARS_MAX characters, "" for a success. exit_code: of a command that
-    ended by itself. exception: the run never got to an answer (a malformed payload): running it again would not help,
-    so no rerun is spent. result: JSON text in UTF-8 of a run that succeeded, at most RESULT_BYTES_MAX. temporary: it
-    failed for the moment: it is tried again later, after retry_after seconds if that is not None. code: a stable word
-    for the reason, where there is one.
+    ended by itself. exception: the run never got to an answer (a malformed payload), so no rerun is spent. result: JSON
+    text in UTF-8, at most RESULT_BYTES_MAX. temporary: it is tried again later, after retry_after seconds if that is
+    not None. code: a stable word for the reason, where there is one.
     """
 
     failed: bool
@@ -82,40 +79,28 @@ class Executor(Protocol):
 
     @property
     def instant(self) -> bool:
-        """Whether a run takes no time and writes no log: many are then claimed and reported together."""
+        """Whether a run takes no time and writes no log: many are claimed and reported together."""
 
     def can_run(self, definition: Mapping[str, Any]) -> str | None:
         """None if this worker is able to run the task; else the reason why it is not, one sentence.
 
-        Asked before the task is claimed, so that a worker that is able may have it. A malformed payload is no reason:
-        no worker would do better, so it is claimed, and its run says what is wrong.
+        Asked before the task is claimed. A malformed payload is no reason: its run says what is wrong.
         """
 
     async def run(self, work: Work, write_log: WriteLog) -> Outcome:
         """Run it to its end. Whatever the task does wrong is an outcome.
 
-        Cancelled when the worker loses its lease or shuts down, or the task is cancelled: then it ends what it started,
-        without a grace if the cancellation says AT_ONCE, and the cancellation goes on. Raises OSError when this machine
-        is out of processes, memory or disk: no answer of the task's.
+        When cancelled it ends what it started, without a grace if the cancellation says AT_ONCE, and the cancellation
+        goes on. Raises OSError when this machine is out of processes, memory or disk.
         """
 
 
-def succeeded(result: bytes | None = None) -> Outcome:
-    """The outcome of a run that did what it should."""
-    return Outcome(failed=False, result=result)
-
-
 def failed(reason: str, *, exit_code: int | None = None) -> Outcome:
-    """The outcome of a run that failed; the reason is cut to one line of legal length."""
     return Outcome(failed=True, reason=one_line(reason), exit_code=exit_code)
 
 
 def failed_for_now(reason: str, *, exit_code: int | None = None, retry_after: object = None) -> Outcome:
-    """The outcome of a run that failed for the moment.
-
-    retry_after: seconds, as the task gives them; more than a week is a week, and the reason says so; what is no number
-    from 0 on says nothing.
-    """
+    """retry_after: seconds, as the task gives them, cut to a week; what is no number from 0 on counts as None."""
     seconds: float | None = None
     if isinstance(retry_after, int | float) and not isinstance(retry_after, bool) and retry_after >= 0:
         seconds = float(min(retry_after, limits.DELAY_SECONDS_MAX))
@@ -125,7 +110,6 @@ def failed_for_now(reason: str, *, exit_code: int | None = None, retry_after: ob
 
 
 def malformed(reason: str) -> Outcome:
-    """The outcome of a task whose payload no run can make sense of."""
     return Outcome(failed=True, reason=one_line(reason), exception=True)
 
 
@@ -136,7 +120,7 @@ def one_line(text: str) -> str:
 
 
 def payload_of(definition: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The payload of a task. Raises InvalidInput when it is no object."""
+    """Raises InvalidInput when the payload is no object."""
     payload = definition.get("payload")
     if payload is None:
         return {}
@@ -146,7 +130,7 @@ def payload_of(definition: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def checked_result(data: bytes) -> bytes:
-    """The JSON text of a result, as it was given. Raises InvalidInput with the reason why it is none."""
+    """The same, if it is the JSON text of a result. Raises InvalidInput with the reason why it is none."""
     if len(data) > RESULT_BYTES_MAX:
         raise InvalidInput(
             f"the result is longer than {RESULT_BYTES_MAX:,} bytes; store it elsewhere and give its address"

@@ -6,7 +6,7 @@ from typing import Any
 
 from taskgraph.model.clock import Clock
 from taskgraph.model.errors import InvalidInput, InvalidSettings
-from taskgraph.worker.executors.contract import Outcome, Work, WriteLog, malformed, payload_of, succeeded
+from taskgraph.worker.executors.contract import Outcome, Work, WriteLog, malformed, payload_of
 
 
 class NoopExecutor:
@@ -19,7 +19,7 @@ class NoopExecutor:
         return None
 
     async def run(self, work: Work, write_log: WriteLog) -> Outcome:
-        return succeeded()
+        return Outcome(failed=False)
 
 
 class SleepExecutor:
@@ -46,7 +46,7 @@ class SleepExecutor:
         except InvalidInput as error:
             return malformed(str(error))
         await self._clock.sleep(seconds * self._time_scale)
-        return succeeded()
+        return Outcome(failed=False)
 
 
 def _seconds_of(definition: Mapping[str, Any]) -> float:

@@ -1,13 +1,8 @@
-"""No command outlives its worker, not even one that dies without a word.
+"""No command outlives its worker, not even a worker that is killed.
 
-A worker that is killed with SIGKILL, or by the system for want of memory, cannot end the commands that it runs, and the
-next run of the same task would work beside them. So a small process of its own, the guard (the script `orphans_guard`),
-knows of every process group that a worker starts. The end of a pipe, which the system closes however a process dies,
-shows it the worker's death, and it ends the groups that are left.
-
-The groups stand in memory that the two share, a number in each slot, 0 where it is free. A group comes and goes by one
-store into its slot, which is either done or not when the worker is killed. So naming a group costs the worker no call
-of the system, and the guard sleeps until the end.
+A small process, the guard (the script `orphans_guard`), knows every process group that a worker starts. The end of a
+pipe shows it the worker's death, and it ends the groups that are left. The groups stand in memory that the two share, a
+number in each slot, 0 where it is free: naming one is a single store, which is done or not when the worker is killed.
 """
 
 import mmap
@@ -29,7 +24,7 @@ _SLOT_BYTES: Final = array(_SLOT).itemsize
 
 
 class Guard:
-    """The worker's end of the pipe. One for a process, shared by its executors; see `guard`."""
+    """The worker's end of the pipe."""
 
     def __init__(self) -> None:
         self._slot_of: dict[int, int] = {}
@@ -40,13 +35,10 @@ class Guard:
         self._pid = 0
         self._lock = threading.Lock()
         self.mark = _mark()
-        """What a command bears in its environment, under `MARK`: a worker may die before it can name the group."""
+        """In a command's environment, under `MARK`: a worker may die before it can name the group."""
 
     def watch(self, group: int) -> None:
-        """From now on this process group ends when this process does. Starts the guard at the first one.
-
-        Raises OSError if no guard can be started.
-        """
+        """From now on this process group ends when this process does. Raises OSError if no guard can be started."""
         with self._lock:
             if group not in self._slot_of:
                 if not self._free:
@@ -57,7 +49,6 @@ class Guard:
                 self._start()
 
     def forget(self, group: int) -> None:
-        """Leave this process group alone from now on: it is over."""
         with self._lock:
             slot = self._slot_of.pop(group, None)
             if slot is not None:
@@ -112,7 +103,7 @@ class Guard:
 
 
 def _mark() -> str:
-    """A text that no other process of this machine has had: numbers of processes come again."""
+    """A text of this process alone: numbers of processes come again."""
     try:
         return f"{os.getpid()}-{os.stat(f'/proc/{os.getpid()}').st_ctime_ns}"
     except OSError:  # no Linux, and nothing looks for marks
@@ -120,7 +111,7 @@ def _mark() -> str:
 
 
 def _shared_memory() -> int:
-    """A file without a name; gives its descriptor, above those that the guard gets new ones at. Raises OSError."""
+    """The descriptor of a file without a name, above those that the guard gets new ones at. Raises OSError."""
     import fcntl  # see `command`
 
     if sys.platform == "linux":
@@ -138,7 +129,7 @@ _guards: dict[int, Guard] = {}
 
 
 def guard() -> Guard:
-    """The guard of this process. A fork has one of its own: it must not speak for its parent."""
+    """The guard of this process; a fork has one of its own."""
     pid = os.getpid()
     found = _guards.get(pid)
     return _guards.setdefault(pid, Guard()) if found is None else found

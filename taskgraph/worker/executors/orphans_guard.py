@@ -1,9 +1,7 @@
-"""The guard: a process of its own that ends the commands of a worker that has died. See `orphans`, which starts it.
+"""The guard: a script that ends the commands of a worker that has died. `orphans` starts it.
 
 It waits for the end of the worker on standard input, and then ends the groups whose numbers stand in standard output, a
-file that the two share. It imports nothing that it can do without: until it has begun, the commands have no guard.
-
-A script: `python -I -S orphans_guard.py`. It is never run by importing it.
+file that the two share. It imports as little as it can: until it has begun, the commands have no guard.
 """
 
 import os
@@ -26,7 +24,7 @@ def _signal(group: int, number: int) -> bool:
 
 
 def _marked(mark: bytes) -> set[int]:
-    """Groups of processes that bear the worker's mark: a worker that dies while it starts a command cannot name it."""
+    """Groups of processes with the worker's mark: one that dies while it starts a command cannot name its group."""
     groups: set[int] = set()
     try:
         names = os.listdir("/proc")
@@ -44,7 +42,7 @@ def _marked(mark: bytes) -> set[int]:
 
 
 def _remove_results(mark: str) -> None:
-    """Remove the worker's folders of results, which it does itself unless it was killed."""
+    """The worker does it itself unless it was killed."""
     import shutil  # only now: the commands had no guard while it was imported
 
     above = os.environ.get("TMPDIR", "/tmp")  # noqa: S108 the worker says where
@@ -56,7 +54,7 @@ def _remove_results(mark: str) -> None:
 def _stand_guard() -> None:
     # Not of the worker's group: what is meant for it, as an interrupt at the terminal, must not end the guard first.
     os.setsid()
-    while os.read(0, 1):  # nothing is ever said: this ends when the worker does
+    while os.read(0, 1):  # nothing is ever written: this ends when the worker does
         pass
     slots = memoryview(os.pread(1, os.fstat(1).st_size, 0)).cast("i")
     groups = [group for group in slots if group]

@@ -1,11 +1,9 @@
-"""Result files of commands: the files in which a command may leave its result.
+"""The files in which commands may leave their results: one folder for each executor, closed to other users.
 
-The files of an executor share one folder that no other user can enter: a folder for each run would cost more than all
-the rest of a short one. What a run has left is removed when it is over, and the folder goes with the executor, at the
-latest when the process ends: if that is killed, its guard removes the folder, and if the guard was killed too,
-`remove_leftovers` does. A folder is in use as long as its process holds a lock on it; one of an earlier version, which
-has no lock, as long as a process has a path into it in its environment, and for a day after its last change. What is
-in use, or another user's, or not certainly a leftover, is never removed.
+A run's files are removed when it is over, and the folder at the end of the executor or its process: if that is killed,
+by its guard, and if the guard was killed too, by `remove_leftovers`. A folder is in use as long as its process holds a
+lock on it; one of an earlier version, without a lock, as long as a process has a path into it in its environment, and
+for a day after its last change.
 """
 
 import asyncio
@@ -16,7 +14,6 @@ import shutil
 import stat
 import tempfile
 import weakref
-from collections.abc import Iterator
 from contextlib import suppress
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -35,8 +32,6 @@ _RESULT_VARIABLE: Final = b"TASKGRAPH_RESULT_FILE="
 
 
 class ResultFiles:
-    """The result files of one executor."""
-
     def __init__(self) -> None:
         self._folder: str | None = None
         self._let_go: weakref.finalize[[str, int, int], ResultFiles] | None = None
@@ -55,10 +50,7 @@ class ResultFiles:
         return f"{self._folder}/{number}.json"
 
     async def take(self, path: str) -> bytes | None:
-        """The result that a command has left; None if it left none. Then the path is given back, as by `discard`.
-
-        Raises InvalidInput for anything but JSON.
-        """
+        """The result at this path, if there is one; then `discard` it. Raises InvalidInput for anything but JSON."""
         folder, name = os.path.split(path)
         if not self._clear(folder, keep=_number(name)):  # most commands leave nothing
             self._live.discard(_number(name))
@@ -76,17 +68,14 @@ class ResultFiles:
             self.discard(path)
 
     def discard(self, path: str) -> None:
-        """Remove what the run that was given this path has left. What cannot be removed is no matter of the run's.
-
-        Idempotent.
-        """
+        """Remove what the run of this path has left, as far as that can be done. Idempotent."""
         folder, name = os.path.split(path)
         if _number(name) in self._live:
             self._live.discard(_number(name))
             self._clear(folder)
 
     def _clear(self, folder: str, keep: str = "") -> bool:
-        """Remove what no run can have a use for; whether there may be something of the run to keep."""
+        """Remove what no run can have a use for; gives whether there may be something of the run to keep."""
         try:
             names = os.listdir(folder)
         except OSError:
@@ -141,7 +130,7 @@ def _remove(path: str) -> None:
 
 
 def _new_folder(prefix: str) -> tuple[str, int]:
-    """A folder of this process's own, and the descriptor by which it is locked as long as the process lives."""
+    """A new folder, and the descriptor by which it is locked as long as the process lives."""
     while True:
         folder = tempfile.mkdtemp(prefix=prefix)
         try:
@@ -155,7 +144,7 @@ def _new_folder(prefix: str) -> tuple[str, int]:
 
 
 def _lock_folder(descriptor: int, *, wait: bool) -> bool:
-    """Lock a folder; whether that was done. Where there are no such locks, nothing is removed."""
+    """Gives whether the folder is locked now. Where there are no such locks, nothing is removed."""
     import fcntl  # see `command`
 
     try:
@@ -183,7 +172,7 @@ def _remove_folder(folder: str, lock: int, owner: int) -> None:
 
 
 def remove_leftovers(now: datetime) -> int:
-    """Remove folders of results whose process is gone, and of this user alone; gives how many."""
+    """Remove this user's folders of results whose process is gone; gives how many."""
     if not hasattr(os, "getuid"):  # no POSIX: no commands, and no folders
         return 0
     above = os.path.realpath(tempfile.gettempdir())
@@ -236,25 +225,17 @@ def _is_of_earlier(folder: str, now: datetime) -> bool:
 
 
 def _used_folders() -> set[str] | None:
-    """The folders in which runs that are under way may leave a result; None where that cannot be known.
-
-    A worker of an earlier version that has no run under way makes another folder where its own is gone.
-    """
+    """The folders in which runs that are under way may leave a result; None where that cannot be known."""
     if not os.path.isdir("/proc/self"):  # no Linux
         return None
-    return {
-        os.path.realpath(os.path.dirname(os.fsdecode(each.removeprefix(_RESULT_VARIABLE))))
-        for environment in _environments()
-        for each in environment.split(b"\0")
-        if each.startswith(_RESULT_VARIABLE)
-    }
-
-
-def _environments() -> Iterator[bytes]:
-    for name in _names("/proc"):
-        if name.isdecimal():
-            with suppress(OSError):  # another user's, or gone
-                yield Path("/proc", name, "environ").read_bytes()
+    found = set()
+    for name in filter(str.isdecimal, _names("/proc")):
+        with suppress(OSError):  # another user's, or gone
+            for each in Path("/proc", name, "environ").read_bytes().split(b"\0"):
+                if each.startswith(_RESULT_VARIABLE):
+                    path = os.fsdecode(each.removeprefix(_RESULT_VARIABLE))
+                    found.add(os.path.realpath(os.path.dirname(path)))
+    return found
 
 
 def _names(folder: str) -> list[str]:
