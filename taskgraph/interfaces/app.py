@@ -29,9 +29,9 @@ from taskgraph.model.secrecy import is_secret
 from taskgraph.queries.graphs import Queries
 from taskgraph.storage.logs import StoredLogs
 from taskgraph.storage.memory import MemoryQueues
-from taskgraph.storage.own_queues import with_own
+from taskgraph.storage.own_queues import WithOwn
 from taskgraph.storage.queues import HiddenMessages, Queues
-from taskgraph.storage.signals.wakeup import Wakeup, announced
+from taskgraph.storage.signals.wakeup import Announced, Wakeup
 from taskgraph.storage.signals.wakeup_sockets import WakeupSockets
 from taskgraph.storage.signals.worker_locks import WorkerLocks, worker_locks
 from taskgraph.storage.tables import Tables
@@ -245,11 +245,11 @@ async def open_app(
         tables, logs = azure.tables(settings.prefix), azure.logs()
         queues, close = azure.queues(), azure.close
         of_kind.update(table_endpoint=azure.table_endpoint, sign=azure.partition_signer())
-    queues = announced(queues, wakeup)
+    queues = Announced(queues, wakeup)
     if telemetry.enabled:
         tables, logs = telemetry.tables(tables, clock), telemetry.logs(logs, clock)
         queues = telemetry.queues(queues, clock)
-    queues = with_own(queues, announced(MemoryQueues(clock), wakeup))
+    queues = WithOwn(queues, Announced(MemoryQueues(clock), wakeup))
     names = QueueNames(settings.prefix, settings.queues_per_operation)
     try:
         yield App(

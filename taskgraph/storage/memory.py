@@ -21,7 +21,6 @@ from taskgraph.storage.tables import Change, Delete, Insert, Merge, Page, Range,
 
 
 def _kept(columns: Columns) -> dict[str, Value]:
-    """Columns as they come back: times in UTC."""
     return {
         name: value.astimezone(UTC) if isinstance(value, datetime) and value.tzinfo is not UTC else value
         for name, value in columns.items()
@@ -160,7 +159,6 @@ class MemoryLogs:
         self._files: dict[str, dict[tuple[str, str, str], bytearray]] = {}  # graph -> task, run, name -> what is in it
 
     def url(self, graph_id: str, task_id: str, run: int, name: str = "run.log") -> str:
-        """See Logs; nothing opens it."""
         checks.check_log(graph_id, task_id, run, name)
         return f"memory:///{graph_id}/{task_id}/{run}/{name}"
 

@@ -5,19 +5,17 @@ sweep, or the next `run`, sends it again.
 """
 
 from collections.abc import Sequence
-from typing import Any, cast
 
 from taskgraph.model.names import OWN
 from taskgraph.storage.queues import Delivery, Queues
 
 
-class _OwnBeside:
+class WithOwn:
+    """The queues of a store, with those whose names begin with `OWN` kept elsewhere."""
+
     def __init__(self, shared: Queues, own: Queues) -> None:
         self._shared = shared
         self._own = own
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._shared, name)
 
     def _of(self, queue: str) -> Queues:
         return self._own if queue.startswith(OWN) else self._shared
@@ -36,8 +34,3 @@ class _OwnBeside:
 
     async def count(self, queue: str) -> int:
         return await self._of(queue).count(queue)
-
-
-def with_own(shared: Queues, own: Queues) -> Queues:
-    """These queues, with those whose names begin with `OWN` kept in the second."""
-    return cast(Queues, _OwnBeside(shared, own))

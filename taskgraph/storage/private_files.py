@@ -60,7 +60,6 @@ def unwritable(path: Path | str, error: OSError) -> InvalidInput | StorageUnavai
 
 
 def has_no_room(error: OSError) -> bool:
-    """Whether the disk, or the user's quota, is full."""
     return error.errno in _NO_ROOM
 
 

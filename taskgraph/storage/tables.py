@@ -87,7 +87,6 @@ class Range:
 
 
 def prefix(text: str, **more: object) -> Range:
-    """The range of all keys that begin with text."""
     return Range(text, text[:-1] + chr(ord(text[-1]) + 1), **more)  # type: ignore[arg-type]
 
 

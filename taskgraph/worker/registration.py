@@ -41,8 +41,7 @@ class Presence:
 
 class RegisteredWorker(Protocol):
     @property
-    def name(self) -> str:
-        """A name that no other worker has."""
+    def name(self) -> str: ...
 
     def presence(self) -> Presence: ...
 

@@ -11,7 +11,7 @@ from taskgraph.documents.read import document_from_object
 from taskgraph.model.errors import StorageUnavailable, Unclear
 from taskgraph.model.placement import Offer, host_target
 from taskgraph.queries.workers import FINISH, NOW, ask, workers
-from taskgraph.storage.signals.wakeup import Wakeup, announced
+from taskgraph.storage.signals.wakeup import Announced, Wakeup
 from taskgraph.storage.signals.wakeup_sockets import OnNotification, WakeupSockets
 from taskgraph.storage.tables import Change, Page, Range, Row
 from taskgraph.worker.registration import Registration, WorkerDetails
@@ -184,7 +184,7 @@ def test_what_a_worker_gives_back_wakes_others_when_it_comes_up_again() -> None:
         workers = []
         for script, name, offer in zip(scripts, ("plain", "able"), (None, Offer(frozenset({"gpu"}))), strict=True):
             handlers, wakeup = crew.handlers(Calls()), Wakeup(PlayedSockets(bells))
-            handlers = replace(handlers, queues=announced(handlers.queues, wakeup))
+            handlers = replace(handlers, queues=Announced(handlers.queues, wakeup))
             workers.append(crew.worker(script, handlers=handlers, name=name, offer=offer, wakeup=wakeup))
         plain, able = workers
         crew.start(crew.consumer(), plain)

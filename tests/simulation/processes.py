@@ -31,9 +31,9 @@ from taskgraph.model.names import LIVE, POISON
 from taskgraph.model.states import TaskState
 from taskgraph.queries.graphs import Queries
 from taskgraph.storage.logs import LogPage
-from taskgraph.storage.own_queues import with_own
+from taskgraph.storage.own_queues import WithOwn
 from taskgraph.storage.queues import Delivery
-from taskgraph.storage.signals.wakeup import Wakeup, announced
+from taskgraph.storage.signals.wakeup import Announced, Wakeup
 from taskgraph.storage.tables import Change, Page, Range, Row
 from taskgraph.testing import MemoryQueues, MemoryTables
 from taskgraph.worker.executors import Executors, Outcome, Work, WriteLog
@@ -402,7 +402,7 @@ class ProcessWorld:
     async def _runner(self, _: Handlers, process: Process, clock: LoopClock) -> None:
         """As `run` does: submit a graph, handle it, and work on it alone, from queues of this process."""
         wakeup = Wakeup()
-        queues = with_own(ProcessQueues(process), announced(MemoryQueues(clock), wakeup))
+        queues = WithOwn(ProcessQueues(process), Announced(MemoryQueues(clock), wakeup))
         app = self._app(Handlers(Records(process, clock), queues, clock), process, clock, wakeup)
         stop = asyncio.Event()
         stopper = self.loop.create_task(self._pass_on(stop))

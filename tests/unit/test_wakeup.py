@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from taskgraph.storage.signals.wakeup import Pacer, Ticket, Wakeup, announced, for_others
+from taskgraph.storage.signals.wakeup import Announced, Pacer, Ticket, Wakeup, for_others
 from taskgraph.storage.signals.wakeup_sockets import WakeupSockets
 from taskgraph.testing import ManualClock, MemoryQueues
 from tests.simulation.processes import VirtualLoop, end_all
@@ -205,7 +205,7 @@ async def test_a_send_rings_once_for_each_message(bodies: int, delay: float, rin
     sockets = RecordingSockets(reaches_all=False)
     wakeup = Wakeup(sockets)
 
-    queues = announced(MemoryQueues(ManualClock()), wakeup)
+    queues = Announced(MemoryQueues(ManualClock()), wakeup)
     await queues.send("events", ["x"] * bodies, delay_seconds=delay)
     assert sum(count for _, count in sockets.notified) == rings
     assert await queues.count("events") == bodies
@@ -216,7 +216,7 @@ async def test_what_is_sent_for_others_wakes_nobody_here() -> None:
     """Neither at once nor when it can be received; and only that: what is sent beside it rings as ever."""
     sockets = RecordingSockets(reaches_all=True)
     receiver = Receiver(sockets)
-    queues = announced(MemoryQueues(ManualClock()), receiver.wakeup)
+    queues = Announced(MemoryQueues(ManualClock()), receiver.wakeup)
     receiver.queue = "tasks"
     with for_others():
         await queues.send("tasks", ["x"], delay_seconds=0.2)

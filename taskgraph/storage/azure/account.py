@@ -125,7 +125,6 @@ class AzureStore:
         )
 
     def partition_signer(self) -> Callable[[str, str, datetime, str], str] | None:
-        """None if the store has no key."""
         return partition_signer(self._account.credential, self._account.table)
 
     async def close(self) -> None:
@@ -136,7 +135,6 @@ class AzureStore:
             await self._account.credential.close()
 
     def _date(self, request: Any) -> None:
-        """Have a request of the SDK signed by our clock."""
         request.http_request.headers["x-ms-date"] = format_datetime(self._clock.now(), usegmt=True)
 
     def _wire(self, endpoint: str, kind: str) -> Wire:

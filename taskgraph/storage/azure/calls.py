@@ -18,17 +18,7 @@ from enum import Enum, auto
 from typing import Final, TypeVar
 
 import aiohttp
-from azure.core.exceptions import (
-    AzureError,
-    ClientAuthenticationError,
-    DecodeError,
-    HttpResponseError,
-    IncompleteReadError,
-    ServiceRequestError,
-    ServiceRequestTimeoutError,
-    ServiceResponseError,
-    ServiceResponseTimeoutError,
-)
+from azure.core import exceptions as sdk
 
 from taskgraph.model.clock import Clock
 from taskgraph.model.errors import StorageError, StorageUnavailable, Unclear
@@ -47,17 +37,15 @@ _BACKOFF_SECONDS: Final = 0.2
 _BACKOFF_SECONDS_MAX: Final = 3.0
 
 
-class Unsent(ServiceRequestError):
+class Unsent(sdk.ServiceRequestError):
     """Nothing was sent; the message says why."""
 
 
-class Lost(ServiceResponseError):
+class Lost(sdk.ServiceResponseError):
     """It was sent, and the result is not known; the message says why."""
 
 
 class Repeat(Enum):
-    """When a call may be made again."""
-
     NEVER = auto()  # commits: the caller settles it
     UNSENT = auto()  # only when it surely did not take place
     ALWAYS = auto()  # reading, and what does no harm twice
@@ -86,7 +74,7 @@ class Caller:
             began = self._clock.monotonic()
             try:
                 return await work()
-            except AzureError as error:
+            except sdk.AzureError as error:
                 if self._signed_late(error, began):
                     continue
                 meant, again = self._read(error, repeat)
@@ -97,9 +85,9 @@ class Caller:
             await self._clock.sleep(backoff * (0.5 + self._clock.jitter()))
             backoff = min(backoff * 3, _BACKOFF_SECONDS_MAX)
 
-    def _signed_late(self, error: AzureError, began: float) -> bool:
+    def _signed_late(self, error: sdk.AzureError, began: float) -> bool:
         """Whether a request of the SDK was refused for the time of a clock that was off, and is not any more."""
-        if not isinstance(error, HttpResponseError) or error.status_code != 403 or error.response is None:
+        if not isinstance(error, sdk.HttpResponseError) or error.status_code != 403 or error.response is None:
             return False
         date = getattr(error.response, "headers", {}).get("Date", "")
         return isinstance(self._clock, ServiceClock) and self._clock.learn(date, began)
@@ -108,27 +96,31 @@ class Caller:
         """Make a container of rows, messages or files. exists: the code by which another process was quicker."""
         try:
             await self.call(work, Repeat.ALWAYS)
-        except HttpResponseError as error:
+        except sdk.HttpResponseError as error:
             if code_of(error) != exists:
                 raise
 
-    def refused(self, error: HttpResponseError) -> StorageError:
+    def refused(self, error: sdk.HttpResponseError) -> StorageError:
         """The error for a refusal that no adapter expects: it names the code, and shows nothing of the request."""
         return StorageError(f"{self.endpoint} refused a request: {error.status_code} {code_of(error)}")
 
-    def unavailable(self, error: HttpResponseError) -> StorageUnavailable:
+    def unavailable(self, error: sdk.HttpResponseError) -> StorageUnavailable:
         """The error for a refusal that passes by itself, such as a table that is being deleted."""
         return StorageUnavailable(f"{self.endpoint} answers: {error.status_code} {code_of(error)}", self.endpoint)
 
-    def _read(self, error: AzureError, repeat: Repeat) -> tuple[StorageError | None, bool]:
+    def _read(self, error: sdk.AzureError, repeat: Repeat) -> tuple[StorageError | None, bool]:
         """What to raise (None: the error itself, for the adapter), and whether the call may be made again."""
-        if isinstance(error, ServiceRequestError) and _was_unsent(error):
+        if isinstance(error, sdk.ServiceRequestError) and _was_unsent(error):
             sentence = f"{self.endpoint} cannot be reached: {_reason(error)}"
             return StorageUnavailable(sentence, self.endpoint), repeat is not Repeat.NEVER
-        if isinstance(error, HttpResponseError) and not isinstance(error, (DecodeError, IncompleteReadError)):
+        if isinstance(error, sdk.HttpResponseError) and not isinstance(
+            error, (sdk.DecodeError, sdk.IncompleteReadError)
+        ):
             status = error.status_code or 0
-            if status in (401, 403) or isinstance(error, ClientAuthenticationError):
-                return self._forbidden(error), False
+            if status in (401, 403) or isinstance(error, sdk.ClientAuthenticationError):
+                what = f"{error.status_code} {code_of(error)}"
+                sentence = f"{self.endpoint} does not let us in ({what}): check the key, the identity and its roles"
+                return StorageUnavailable(sentence, self.endpoint), False
             if status == 429:
                 return self.unavailable(error), repeat is not Repeat.NEVER
             if 400 <= status < 500 and status != 408:
@@ -136,22 +128,14 @@ class Caller:
             if 200 <= status < 300 and repeat is not Repeat.NEVER and code_of(error):
                 return None, False  # done, with a remark: a queue that was to be made exists
             sentence = f"{self.endpoint} answers: {status} {code_of(error)}"
-        elif isinstance(error, ClientAuthenticationError):
-            return self._forbidden(error), False
         else:
             sentence = f"the answer of {self.endpoint} was lost: {_reason(error)}"
         if repeat is Repeat.NEVER:
             return Unclear(sentence), False
         return StorageUnavailable(sentence, self.endpoint), repeat is Repeat.ALWAYS
 
-    def _forbidden(self, error: AzureError) -> StorageUnavailable:
-        what = f"{error.status_code} {code_of(error)}" if isinstance(error, HttpResponseError) else _reason(error)
-        return StorageUnavailable(
-            f"{self.endpoint} does not let us in ({what}): check the key, the identity and its roles", self.endpoint
-        )
 
-
-def code_of(error: HttpResponseError) -> str:
+def code_of(error: sdk.HttpResponseError) -> str:
     """The service's own word for a refusal, such as `TableNotFound`; "" if it gave none."""
     code = getattr(error, "error_code", None)
     if isinstance(code, Enum):
@@ -165,9 +149,9 @@ def code_of(error: HttpResponseError) -> str:
     return str(code or "")
 
 
-def _was_unsent(error: ServiceRequestError) -> bool:
+def _was_unsent(error: sdk.ServiceRequestError) -> bool:
     """Whether the connection was never made: the SDK calls one that was cut in the answer a request error too."""
-    if isinstance(error, (Unsent, ServiceRequestTimeoutError)):
+    if isinstance(error, (Unsent, sdk.ServiceRequestTimeoutError)):
         return True  # a time-out of the connection; a silent answer is another error
     cause = error.inner_exception or error.__cause__
     return isinstance(
@@ -175,7 +159,7 @@ def _was_unsent(error: ServiceRequestError) -> bool:
     )
 
 
-def _reason(error: AzureError) -> str:
+def _reason(error: sdk.AzureError) -> str:
     """What failed in the network, without addresses and without anything that was sent."""
     cause = error.inner_exception or error.__cause__ or error
     if isinstance(cause, (Unsent, Lost)):
@@ -186,9 +170,9 @@ def _reason(error: AzureError) -> str:
         return "its certificate or its TLS is not accepted"
     if isinstance(cause, aiohttp.ClientConnectorError):
         return cause.os_error.strerror or "no connection"
-    if isinstance(cause, (aiohttp.ConnectionTimeoutError, ServiceRequestTimeoutError)):
+    if isinstance(cause, (aiohttp.ConnectionTimeoutError, sdk.ServiceRequestTimeoutError)):
         return f"no connection within {CONNECT_SECONDS:.0f} seconds"
-    if isinstance(cause, (TimeoutError, ServiceResponseTimeoutError)):
+    if isinstance(cause, (TimeoutError, sdk.ServiceResponseTimeoutError)):
         return "no answer in time"
     return type(cause).__name__
 

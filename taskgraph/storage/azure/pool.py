@@ -15,13 +15,7 @@ from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
 from aiohttp.abc import ResolveResult
-from azure.core.exceptions import (
-    AzureError,
-    ServiceRequestError,
-    ServiceRequestTimeoutError,
-    ServiceResponseError,
-    ServiceResponseTimeoutError,
-)
+from azure.core import exceptions as sdk
 from azure.core.pipeline.transport import AioHttpTransport
 from yarl import URL
 
@@ -75,7 +69,6 @@ class Pool(AioHttpTransport):  # type: ignore[misc]  # the SDK loads it lazily, 
         self._ended = False
 
     async def open(self) -> None:
-        """Called by the SDK before every request."""
         if self.session is None and not self._ended:
             self.session = aiohttp.ClientSession(
                 connector=aiohttp.TCPConnector(
@@ -97,7 +90,7 @@ class Pool(AioHttpTransport):  # type: ignore[misc]  # the SDK loads it lazily, 
             request.data = io.BytesIO(data.encode("utf-8") if isinstance(data, str) else data)
         try:
             return await super().send(request, proxy=self._proxy_for(URL(request.url)), **config)
-        except (ServiceRequestError, ServiceResponseError) as error:
+        except (sdk.ServiceRequestError, sdk.ServiceResponseError) as error:
             failure = error.inner_exception or error
         raise _error_for(failure)  # from here: an error of the SDK keeps the one that is being handled
 
@@ -138,39 +131,35 @@ class Pool(AioHttpTransport):  # type: ignore[misc]  # the SDK loads it lazily, 
         return self._proxies[host]
 
 
-def _error_for(error: BaseException) -> AzureError:
+def _error_for(error: BaseException) -> sdk.AzureError:
     """The SDK's error for one of aiohttp's. That is kept only if it shows no more than the name of the host."""
-    if isinstance(error, (aiohttp.ConnectionTimeoutError, ServiceRequestTimeoutError)):
-        return ServiceRequestTimeoutError("no connection in time")
+    if isinstance(error, (aiohttp.ConnectionTimeoutError, sdk.ServiceRequestTimeoutError)):
+        return sdk.ServiceRequestTimeoutError("no connection in time")
     if isinstance(error, (aiohttp.ClientConnectorError, aiohttp.ClientConnectorCertificateError)):
-        raised = ServiceRequestError(type(error).__name__, error=error)
+        raised = sdk.ServiceRequestError(type(error).__name__, error=error)
         raised.__cause__ = error
         return raised
     if isinstance(error, aiohttp.InvalidURL):
         return Unsent("no address")
-    if isinstance(error, (TimeoutError, ServiceResponseTimeoutError)):
-        return ServiceResponseTimeoutError("no answer in time")
+    if isinstance(error, (TimeoutError, sdk.ServiceResponseTimeoutError)):
+        return sdk.ServiceResponseTimeoutError("no answer in time")
     if isinstance(error, (aiohttp.ClientConnectionError, aiohttp.ClientPayloadError)):
         return Lost("the connection broke off")
     return Lost(type(error).__name__)
 
 
-class _AnswerLost(aiohttp.ClientConnectionError):
-    """The connection was lost between the request and the answer."""
-
-
 class _Response(aiohttp.ClientResponse):
-    """Raises an error of its own for a lost answer.
+    """Raises another error for a lost answer.
 
-    When a connection is lost, aiohttp repeats a GET, PUT or DELETE by itself. Here those receive messages, renew leases
-    and append to logs.
+    After one of the first two, aiohttp repeats a GET, PUT or DELETE by itself. Here those receive messages, renew
+    leases and append to logs.
     """
 
     async def start(self, connection: Any) -> aiohttp.ClientResponse:
         try:
             return await super().start(connection)
         except (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError) as error:
-            raise _AnswerLost(str(error)) from error
+            raise aiohttp.ClientConnectionError(str(error)) from error
 
 
 class _Resolver(aiohttp.ThreadedResolver):

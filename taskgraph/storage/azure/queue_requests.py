@@ -24,7 +24,6 @@ class QueueCalls:
         self._wire = wire
 
     async def send(self, queue: str, body: str, delay_seconds: int) -> None:
-        """Put a message that never expires."""
         text = (
             '<?xml version="1.0" encoding="utf-8"?>'
             f"<QueueMessage><MessageText>{escape(body)}</MessageText></QueueMessage>"

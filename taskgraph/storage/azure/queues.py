@@ -85,7 +85,6 @@ class AzureQueues:
             raise self._error_for(error, queue) from error
 
     async def _call(self, queue: str, work: Callable[[], Awaitable[_T]], repeat: Repeat) -> _T:
-        """Call, and make the queue if there is none."""
         try:
             try:
                 return await self._caller.call(work, repeat)

@@ -112,7 +112,6 @@ class TokenSigner(Signer):
         self._fetching = asyncio.Lock()
 
     async def sign(self, method: str, path: str, query: Query, headers: dict[str, str], length: int) -> None:
-        """Raises the credential's errors."""
         token = self._token
         if token is None or not self._is_good(token):
             async with self._fetching:  # one fetch for all who wait

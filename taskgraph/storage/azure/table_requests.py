@@ -20,7 +20,7 @@ from taskgraph.model.columns import Columns, Value
 from taskgraph.storage.azure.calls import COMMIT_SECONDS
 from taskgraph.storage.azure.pool import Answer
 from taskgraph.storage.azure.wire import Wire, literal, quoted, refusal
-from taskgraph.storage.tables import Change, Delete, Insert, Merge, Range, Row
+from taskgraph.storage.tables import Change, Delete, Insert, Merge, Range, Replace, Row
 
 Place = tuple[str | None, str | None]
 """Where the next page begins: partition key and row key, as the service gave them."""
@@ -50,6 +50,7 @@ _BOUNDARY: Final = re.compile(r"multipart/mixed;\s*boundary=\"?([^\s\";]+)", re.
 _STATUS: Final = re.compile(r"HTTP/1\.[01] ([0-9]{3})\b")
 _ETAG: Final = re.compile(r"^ETag:[ \t]*([\x21-\x7e]+)", re.IGNORECASE | re.MULTILINE)
 
+_METHODS: Final = {Insert: "POST", Merge: "PATCH", Replace: "PUT", Delete: "DELETE"}
 _KEYS_KEPT: Final = 10_000
 _ANNOTATION: Final = "@odata.type"
 
@@ -103,37 +104,23 @@ class TableCalls:
         await self._wire.ask("POST", "/Tables", (201, 204), headers=_WRITE_HEADERS, body=body)
 
     async def _one(self, partition: str, change: Change) -> list[str | None]:
-        if isinstance(change, Insert):
-            answer = await self._wire.ask(
-                "POST",
-                self._table,
-                (201, 204),
-                headers=_INSERT_HEADERS,
-                body=_entity(_head(partition), change.key, change.columns).encode("ascii"),
-                read_seconds=COMMIT_SECONDS,
-            )
-            return [_etag_of(answer)]
-        path = f"{self._rows_of(partition)}{_key(change.key)}')"
-        condition = {"If-Match": change.etag}
+        path, good, body = f"{self._rows_of(partition)}{_key(change.key)}')", {204}, None
         if isinstance(change, Delete):
-            headers = {**_READ_HEADERS, **condition}
-            await self._wire.ask("DELETE", path, (204,), headers=headers, read_seconds=COMMIT_SECONDS)
-            return [None]
+            headers = {**_READ_HEADERS, "If-Match": change.etag}
+        else:
+            body = _entity(_head(partition), change.key, change.columns).encode("ascii")
+            if isinstance(change, Insert):
+                path, good, headers = self._table, {201, 204}, _INSERT_HEADERS
+            else:
+                headers = {**_WRITE_HEADERS, "If-Match": change.etag}
         answer = await self._wire.ask(
-            _verb(change),
-            path,
-            (204,),
-            headers={**_WRITE_HEADERS, **condition},
-            body=_entity(_head(partition), change.key, change.columns).encode("ascii"),
-            read_seconds=COMMIT_SECONDS,
+            _METHODS[type(change)], path, good, headers=headers, body=body, read_seconds=COMMIT_SECONDS
         )
-        return [_etag_of(answer)]
+        return [None if isinstance(change, Delete) else _some(answer.headers.get("ETag"))]
 
     async def _all(self, partition: str, changes: Sequence[Change]) -> list[str | None]:
         head, rows = _head(partition), f"{self._wire.endpoint}{self._rows_of(partition)}"
-        insert = (
-            f"{_PART}POST {self._wire.endpoint}{self._table} HTTP/1.1\r\n{_PART_JSON}Prefer: return-no-content\r\n\r\n"
-        )
+        insert = f"{_PART}POST {self._wire.endpoint}{self._table} HTTP/1.1\r\n{_PART_INSERT}"
         parts = [f"--{_BATCH}\r\nContent-Type: multipart/mixed; boundary={_CHANGES}\r\n\r\n"]
         for change in changes:
             if isinstance(change, Insert):
@@ -145,7 +132,7 @@ class TableCalls:
                 parts.append(f"{_PART}DELETE {address}{_PART_HEADERS}{condition}\r\n")
             else:
                 entity = _entity(head, change.key, change.columns)
-                parts.append(f"{_PART}{_verb(change)} {address}{_PART_JSON}{condition}{entity}\r\n")
+                parts.append(f"{_PART}{_METHODS[type(change)]} {address}{_PART_JSON}{condition}{entity}\r\n")
         parts.append(f"--{_CHANGES}--\r\n\r\n--{_BATCH}--\r\n")
         answer = await self._wire.ask(
             "POST",
@@ -168,14 +155,6 @@ class TableCalls:
 def _key(key: str) -> str:
     """A key between the apostrophes of an address; kept, as a row is mostly written more than once."""
     return quoted(key.replace("'", "''"))
-
-
-def _verb(change: Change) -> str:
-    """PATCH keeps the columns that are not named."""
-    return "PATCH" if isinstance(change, Merge) else "PUT"
-
-
-# --- what is sent ------------------------------------------------------------------------------------------------
 
 
 def _head(partition: str) -> str:
@@ -210,13 +189,6 @@ def _filter(partition: str, rows: Range) -> str:
     for name, texts in rows.where.items():
         parts.append(f"({' or '.join(f'{name} eq {literal(text)}' for text in texts)})")
     return " and ".join(parts)
-
-
-# --- what is answered --------------------------------------------------------------------------------------------
-
-
-def _etag_of(answer: Answer) -> str:
-    return _some(answer.headers.get("ETag"))
 
 
 def _some(etag: str | None) -> str:
@@ -263,8 +235,8 @@ def _row(entity: dict[str, Any]) -> Row:
     for name in notes:
         kind = entity.pop(name)
         column = name.removesuffix(_ANNOTATION)
-        if column != name and entity.get(column) is not None:
-            entity[column] = _READERS.get(kind, _as_it_is)(entity[column])
+        if column != name and kind in _READERS and entity.get(column) is not None:
+            entity[column] = _READERS[kind](entity[column])
     if None in entity.values():
         entity = {name: value for name, value in entity.items() if value is not None}
     return Row(key, etag, entity)
@@ -278,14 +250,6 @@ def _time(text: str) -> datetime:
     return when.replace(tzinfo=UTC) if when.tzinfo is None else when.astimezone(UTC)
 
 
-def _bytes(text: str) -> str:
-    return base64.b64encode(base64.b64decode(text)).decode("ascii")
-
-
-def _as_it_is(value: Value) -> Value:
-    return value
-
-
 # Int64, GUIDs and bytes are not written by this product; another writer's columns are shown as well as the port can.
 _READERS: Final[dict[str, Callable[[Any], Value]]] = {
     "Edm.DateTime": _time,
@@ -293,5 +257,5 @@ _READERS: Final[dict[str, Callable[[Any], Value]]] = {
     "Edm.Int32": int,
     "Edm.Int64": int,
     "Edm.Guid": str.lower,
-    "Edm.Binary": _bytes,
+    "Edm.Binary": lambda text: base64.b64encode(base64.b64decode(text)).decode("ascii"),
 }

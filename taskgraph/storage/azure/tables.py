@@ -7,7 +7,7 @@ import json
 from collections.abc import Sequence
 from typing import Final
 
-from azure.core.exceptions import AzureError, HttpResponseError
+from azure.core.exceptions import HttpResponseError
 
 from taskgraph.model.errors import Conflict, StorageError, TooLarge, Unclear
 from taskgraph.storage import checks
@@ -19,6 +19,7 @@ from taskgraph.storage.tables import Change, Page, Range, Row
 _TOO_LARGE: Final = frozenset(
     {"EntityTooLarge", "PropertyValueTooLarge", "RequestBodyTooLarge", "TooManyProperties", "KeyValueTooLarge"}
 )
+_MISSING: Final = frozenset({"ResourceNotFound", "EntityNotFound", "TableNotFound"})
 _CONFLICTS: Final = frozenset({(409, "EntityAlreadyExists"), (404, "ResourceNotFound"), (404, "EntityNotFound")})
 
 
@@ -38,7 +39,7 @@ class AzureTables:
             try:
                 return await self._caller.call(lambda: self._calls.get(partition, key), Repeat.ALWAYS)
             except HttpResponseError as error:
-                if _is_missing(error):
+                if error.status_code == 404 and code_of(error) in _MISSING:
                     return None
                 raise self._error_for(error) from error
 
@@ -65,8 +66,6 @@ class AzureTables:
         async def once() -> list[str | None]:
             try:
                 etags = await self._calls.write(partition, changes)
-            except AzureError:
-                raise
             except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
                 # An answer without sense, such as a page of a proxy: what was asked may have been done.
                 raise Unclear(f"the answer of {self._caller.endpoint} makes no sense") from error
@@ -102,10 +101,6 @@ class AzureTables:
             place = "a row" if index is None else f"row {changes[index].key!r}"
             return Conflict(f"{place} of table {self._name}: {code}", index)
         return self._caller.refused(error)
-
-
-def _is_missing(error: HttpResponseError) -> bool:
-    return error.status_code == 404 and code_of(error) in ("ResourceNotFound", "EntityNotFound", "TableNotFound")
 
 
 def _index(error: HttpResponseError, count: int) -> int | None:

@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterator, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any, Final, cast
+from typing import Final
 
 from taskgraph.model.clock import Clock
 from taskgraph.model.names import OWN
@@ -54,7 +54,6 @@ class Wakeup:
             self._sockets.notify(queue, count)
 
     def ticket(self, *queues: str) -> "Ticket":
-        """Begin to listen."""
         unreachable = False
         shared = [queue for queue in queues if not queue.startswith(OWN)]
         for queue in queues:
@@ -76,7 +75,6 @@ class Wakeup:
         return self._sockets.clear() if self._sockets is not None else 0
 
     def close(self) -> None:
-        """Idempotent."""
         if self._sockets is not None:
             self._sockets.close()
 
@@ -109,7 +107,6 @@ class Ticket:
 
     @property
     def notified(self) -> bool:
-        """Whether a notification came since the ticket was taken."""
         return sum(self.wakeup.counts[queue] for queue in self.queues) != self.count
 
     async def wait(self, stop: asyncio.Event, seconds: float) -> bool:
@@ -189,19 +186,21 @@ class Pacer:
             self._pause = None
 
     async def trouble(self, stop: asyncio.Event) -> None:
-        """Wait longer and longer while storage does not answer."""
         pause = max(self._pause or 0.0, 0.5)
         self._pause = min(pause * 2, _TROUBLE_SECONDS_MAX)
         await wait_any((stop,), pause * (0.75 + self._clock.jitter() / 2))
 
 
-class _Announced:
+class Announced:
+    """Queues of which a send notifies of each message, as soon as it can be received."""
+
     def __init__(self, queues: Queues, wakeup: Wakeup) -> None:
         self._queues = queues
         self._wakeup = wakeup
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._queues, name)
+        self.receive = queues.receive
+        self.renew = queues.renew
+        self.delete = queues.delete
+        self.count = queues.count
 
     async def send(self, queue: str, bodies: Sequence[str], *, delay_seconds: float = 0) -> None:
         await self._queues.send(queue, bodies, delay_seconds=delay_seconds)
@@ -210,11 +209,6 @@ class _Announced:
             loop.call_later(delay_seconds + _LATER_MARGIN_SECONDS, self._wakeup.notify, queue, len(bodies))
         elif bodies and delay_seconds == 0:
             self._wakeup.notify(queue, len(bodies))
-
-
-def announced(queues: Queues, wakeup: Wakeup) -> Queues:
-    """These queues: a send notifies of each message, as soon as it can be received."""
-    return cast(Queues, _Announced(queues, wakeup))
 
 
 async def wait_any(events: tuple[asyncio.Event, ...], timeout_seconds: float) -> bool:

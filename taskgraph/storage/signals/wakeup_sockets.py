@@ -119,8 +119,6 @@ class WakeupSockets:
                         os.rmdir(folder)  # unless a process listens there
         return removed
 
-    # --- taking ---
-
     def _bind(self, queue: str, on_notification: OnNotification) -> None:
         self._listens = True
         make_folder(self._folder, folder_mode(self._store))
@@ -163,8 +161,6 @@ class WakeupSockets:
             if self._send(name, passes):
                 return
 
-    # --- sending ---
-
     def _flush(self) -> None:
         wanted, self._wanted = self._wanted, Counter()
         for queue, count in wanted.items():
@@ -177,7 +173,6 @@ class WakeupSockets:
                 count -= self._send(others[(self._turn + at) % len(others)], passes)
 
     def _send(self, name: str, passes: int) -> bool:
-        """Gives whether it arrived."""
         path = self._folder / name
         try:
             if self._sender is None:

@@ -3,8 +3,6 @@
 import os
 import sqlite3
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -130,7 +128,6 @@ def _connect_to_look(path: Path) -> sqlite3.Connection | None:
 
 
 def _prepare(connection: sqlite3.Connection, path: Path, synchronous: str) -> None:
-    """Check that the file is ours, and make the schema if it is new."""
     _switch_to_wal(connection, path)
     connection.execute(f"PRAGMA synchronous={'FULL' if synchronous == 'full' else 'NORMAL'}")
     connection.execute("PRAGMA wal_autocheckpoint=0")  # no commit pays for the log: see `file`
@@ -138,31 +135,22 @@ def _prepare(connection: sqlite3.Connection, path: Path, synchronous: str) -> No
     connection.execute(f"PRAGMA cache_size=-{_CACHE_KIBIBYTES}")
     # Each look is in one transaction: between two statements of their own, another process may make the schema, and a
     # file that is half ours looks like anyone else's.
-    with _transaction(connection, "BEGIN"):
+    with connection:
+        connection.execute("BEGIN")
         ours = _is_ours(connection, path)
     if not ours:
-        with _transaction(connection, "BEGIN IMMEDIATE"):
+        with connection:
+            connection.execute("BEGIN IMMEDIATE")
             if not _is_ours(connection, path):  # another process may have been quicker
                 for statement in _SCHEMA:
                     connection.execute(statement)
                 connection.execute(f"PRAGMA user_version={_SCHEMA_VERSION}")
                 connection.execute(f"PRAGMA application_id={_APPLICATION_ID}")
     elif not _has_since(connection):  # a file of an earlier version, whose programs do not mind one column more
-        with _transaction(connection, "BEGIN IMMEDIATE"):
+        with connection:
+            connection.execute("BEGIN IMMEDIATE")
             if not _has_since(connection):
                 connection.execute("ALTER TABLE message ADD COLUMN since INTEGER")
-
-
-@contextmanager
-def _transaction(connection: sqlite3.Connection, begin: str) -> Iterator[None]:
-    connection.execute(begin)
-    try:
-        yield
-        connection.execute("COMMIT")
-    except BaseException:
-        if connection.in_transaction:
-            connection.execute("ROLLBACK")
-        raise
 
 
 def _has_since(connection: sqlite3.Connection) -> bool:

@@ -59,7 +59,6 @@ class Session:
         self.pages = 0.0  # about what has been written: only a checkpoint shows how long the log is
 
     def begin(self) -> None:
-        """Join the writing transaction of this group."""
         if not self.writing:
             if self.blank:
                 raise _NotThereError
@@ -103,11 +102,9 @@ class Session:
         return self._connection.execute(statement, values).rowcount
 
     def one(self, statement: str, *values: object) -> Any:
-        """Execute a statement; gives its first row, or None."""
         return self._connection.execute(statement, values).fetchone()
 
     def etags(self, count: int) -> int:
-        """The first of `count` fresh etags in a row."""
         if self._etag + count > self._etag_end:
             block = max(_ETAG_BLOCK, count)
             (self._etag_end,) = self.one(_TAKE_ETAGS, block)
@@ -156,9 +153,8 @@ class File:
         self._clock = clock
         self._synchronous = synchronous
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="taskgraph-sqlite")
-        self._lock = threading.Lock()  # guards the five below, nothing slow happens under it
+        self._lock = threading.Lock()  # guards the four below, nothing slow happens under it
         self._waiting: deque[_Call] = deque()
-        self._waiting_rows = 0
         self._turn_on: asyncio.AbstractEventLoop | None = None  # a turn is scheduled there
         self._draining = False  # the thread takes what waits
         self._log_ends = ""  # the mode of the last part of a checkpoint, which the thread is to do
@@ -182,7 +178,6 @@ class File:
         call = _Call(work, loop.create_future(), loop, rows, commits)
         with self._lock:
             self._waiting.append(call)
-            self._waiting_rows += rows
             # A turn on another loop is not enough: that loop may end before it.
             if not self._draining and self._turn_on is not loop:
                 self._turn_on = loop
@@ -209,7 +204,6 @@ class File:
         self._thread.shutdown(wait=False)  # nothing is left on it
 
     def _turn(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Run what waits here, if it is short, or have the thread run it."""
         with self._lock:
             if self._turn_on is loop:
                 self._turn_on = None
@@ -236,12 +230,12 @@ class File:
         with self._lock:
             if not done:
                 self._waiting.extendleft(reversed(group))
-                self._waiting_rows += sum(call.rows for call in group)
-            if self._waiting:
-                self._hand_over()
+            self._hand_over()
 
     def _is_short(self) -> bool:
-        if self._waiting_rows > _SHORT_ROWS or self._session is None or self._synchronous != "normal":
+        if self._session is None or self._synchronous != "normal":
+            return False
+        if sum(call.rows for call in self._waiting) > _SHORT_ROWS:
             return False
         if self._rest:
             self._rest -= 1
@@ -249,7 +243,6 @@ class File:
         return True
 
     def _end_log(self, mode: str) -> None:
-        """Have the thread do the last part of a checkpoint."""
         with self._lock:
             self._log_ends = mode
             self._hand_over()
@@ -268,9 +261,7 @@ class File:
 
     def _take(self, count: int) -> list[_Call]:
         """The calls of the next group; under the lock."""
-        group = [self._waiting.popleft() for _ in range(min(len(self._waiting), count))]
-        self._waiting_rows -= sum(call.rows for call in group)
-        return group
+        return [self._waiting.popleft() for _ in range(min(len(self._waiting), count))]
 
     # The next two run on the thread.
 
@@ -352,15 +343,19 @@ class File:
                 for call in group:
                     call.result = call.error = None
                 return False
-            unclear = committing and wrote and not self._is_certain(error)
-            for call in group:
-                call.error = self._error_for(error, unclear=unclear and call.commits)
             if not isinstance(error, sqlite3.Error):
                 raise
+            unclear = committing and wrote and not self._is_certain(error)
+            sentence = database.sentence(self.path, error)
+            for call in group:
+                failure = (
+                    Unclear(sentence) if unclear and call.commits else StorageUnavailable(sentence, str(self.path))
+                )
+                failure.__cause__ = error
+                call.error = failure
         return True
 
     def _opened(self) -> Session:
-        """The session there is, or another one. Raises StorageUnavailable."""
         if self._session is not None and self._session.blank and not database.is_missing(self.path):
             self._session.close()
             self._session = None
@@ -392,20 +387,12 @@ class File:
             self._session = None
             session.close()
 
-    def _is_certain(self, error: BaseException) -> bool:
+    def _is_certain(self, error: sqlite3.Error) -> bool:
         """Whether a commit that failed so has certainly not happened: there was no room for the log's last page.
 
         Under `synchronous=full` the log is filled up behind that page, and it may be there.
         """
-        return self._synchronous == "normal" and isinstance(error, sqlite3.Error) and database.has_no_room(error)
-
-    def _error_for(self, error: BaseException, *, unclear: bool) -> BaseException:
-        if not isinstance(error, sqlite3.Error):
-            return error
-        sentence = database.sentence(self.path, error)
-        raised = Unclear(sentence) if unclear else StorageUnavailable(sentence, str(self.path))
-        raised.__cause__ = error
-        return raised
+        return self._synchronous == "normal" and database.has_no_room(error)
 
 
 class _Checkpoints:
@@ -435,7 +422,6 @@ class _Checkpoints:
         session.pages = 0
 
     def ended(self) -> None:
-        """The last part is done; the next may begin."""
         self._running = False
 
     def close(self) -> None:

@@ -124,9 +124,6 @@ class EmbeddedTables:
         )
 
 
-# --- reading -----------------------------------------------------------------------------------------------------
-
-
 def _get(session: Session, table: str, partition: str, keys: Sequence[str]) -> list[Row | None]:
     number = session.table_id(table, make=False)
     found: list[Row | None] = [None] * len(keys)
@@ -189,9 +186,6 @@ def _selected(found: list[Row], rows: Range) -> list[Row]:
     return [
         Row(row.key, row.etag, {name: value for name, value in row.columns.items() if name in names}) for row in found
     ]
-
-
-# --- writing -----------------------------------------------------------------------------------------------------
 
 
 def _commit(
@@ -277,7 +271,6 @@ def _perhaps_too_large(
 
 
 def _check_merged(session: Session, row: int, change: Merge) -> None:
-    """Raise TooLarge for a row that would grow past a limit."""
     (text,) = session.one(_COLUMNS, row)
     try:
         checks.check_columns(change.key, _decoded(json.loads(text)) | dict(change.columns))

@@ -85,7 +85,6 @@ def built_in(
     grace_seconds: float = limits.GRACE_SECONDS,
     handed: Handed | None = None,
 ) -> Executors:
-    """`python` only with callables."""
     executors: list[Executor] = [
         CommandExecutor(grace_seconds=grace_seconds, handed=handed),
         NoopExecutor(),

@@ -64,7 +64,6 @@ _readers: "weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Readers]" = wea
 
 
 def readers() -> "asyncio.AbstractEventLoop | _Readers":
-    """What watches descriptors for the running loop."""
     loop = asyncio.get_running_loop()
     if sys.platform != "linux":
         return loop
@@ -191,8 +190,6 @@ class _Spawned(Child):
 
 
 class _Awaited(Child):
-    """A child that asyncio reaps as soon as it has ended."""
-
     def __init__(self, process: Process) -> None:
         super().__init__(process.pid)
         self._process = process
@@ -216,7 +213,6 @@ class _Awaited(Child):
 
 @functools.cache
 def can_spawn() -> bool:
-    """Whether this system has `spawn`."""
     if sys.platform != "linux" or not hasattr(os, "pidfd_open") or not hasattr(os, "posix_spawn"):
         return False
     try:

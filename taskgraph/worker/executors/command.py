@@ -8,6 +8,7 @@ pipes that can be polled.
 import asyncio
 import errno
 import json
+import math
 import os
 import signal
 from collections.abc import Callable, Mapping
@@ -32,7 +33,8 @@ from taskgraph.worker.executors.contract import (
     malformed,
     payload_of,
 )
-from taskgraph.worker.executors.orphans import MARK, guard
+from taskgraph.worker.executors.orphans import above_standard, guard
+from taskgraph.worker.executors.orphans_guard import MARK
 from taskgraph.worker.executors.results import ResultFiles
 
 DRAIN_SECONDS: Final = 1.0  # for processes that outlive the command and hold its output open
@@ -117,10 +119,11 @@ class CommandExecutor:
             return malformed(str(error))
         result_file = self._results.new()
         try:
+            env = self._environment(work, order, result_file)
             output = _Output()
             try:
                 try:
-                    child = await self._start(order, self._environment(work, order, result_file), output, write_log)
+                    child = await self._start(order, env, output, write_log)
                 except OSError as error:
                     if error.errno in children.OURS:
                         raise
@@ -158,8 +161,8 @@ class CommandExecutor:
     async def _start(self, order: Order, env: Mapping[bytes, bytes], output: "_Output", write_log: WriteLog) -> Child:
         """Cancelled half-way, nothing stays behind."""
         if children.can_spawn():
-            return children.spawn(order.argv, env, order.cwd, output.give_writing())
-        starting = asyncio.ensure_future(children.start(order.argv, env, order.cwd, output.give_writing()))
+            return children.spawn(order.argv, env, order.cwd, output.writing)
+        starting = asyncio.ensure_future(children.start(order.argv, env, order.cwd, output.writing))
         try:
             return await asyncio.shield(starting)
         except asyncio.CancelledError:
@@ -281,35 +284,27 @@ class CommandExecutor:
 class _Output:
     """The pipe that takes both streams of a command, in the order of writing.
 
-    asyncio's pipes read ahead, and tie the end of the process to the end of its output.
+    asyncio's pipes read ahead, and tie the end of the process to the end of its output. writing: for the command alone;
+    what starts it closes it here, as the end of its output would never show otherwise.
     """
 
     def __init__(self) -> None:
         reading, writing = os.pipe()
         if min(reading, writing) <= 2:  # those of a worker that was started without: a child puts its own there
-            reading, writing = _above_standard(reading), _above_standard(writing)
+            reading, writing = above_standard(reading), above_standard(writing)
         self._reading = reading
-        self._writing: int | None = writing
+        self.writing = writing
         self._watched = False
-        self._bytes_left: int | None = None
+        self._bytes_left = math.inf
         self._awake = asyncio.Event()
         self.at_end = False
         os.set_blocking(reading, False)
 
-    def give_writing(self) -> int:
-        """The writing end, for the command alone: else the end of its output would never show."""
-        if self._writing is None:
-            raise RuntimeError("the writing end of a command's output was given away before")
-        writing, self._writing = self._writing, None
-        return writing
-
     def watch(self, wake: Callable[[], None]) -> None:
-        """Call this whenever there may be something to take."""
         children.readers().add_reader(self._reading, wake)
         self._watched = True
 
     def unwatch(self) -> None:
-        """Idempotent."""
         if self._watched:
             self._watched = False
             children.readers().remove_reader(self._reading)
@@ -329,44 +324,29 @@ class _Output:
 
     async def read(self) -> bytes:
         """The next chunk; b"" at the end."""
-        while self._bytes_left is None or self._bytes_left > 0:
+        while self._bytes_left > 0:
             data = self.take()
-            if data is None:
-                if self._bytes_left is not None:
-                    break
-                self._awake.clear()
-                self.watch(self._awake.set)
-                try:
-                    await self._awake.wait()
-                finally:
-                    self.unwatch()
-                continue
-            if self._bytes_left is not None:
+            if data is not None:
                 self._bytes_left -= len(data)
-            return data
+                return data
+            if self._bytes_left < math.inf:
+                break
+            self._awake.clear()
+            self.watch(self._awake.set)
+            try:
+                await self._awake.wait()
+            finally:
+                self.unwatch()
         return b""
 
     def stop(self) -> None:
         """The command has ended: give what is in the pipe, and wait for no more. Idempotent."""
-        if self._bytes_left is None:
-            self._bytes_left = TAIL_BYTES_MAX
-            self._awake.set()
+        self._bytes_left = min(self._bytes_left, TAIL_BYTES_MAX)
+        self._awake.set()
 
     def close(self) -> None:
         self.unwatch()
         os.close(self._reading)
-        if self._writing is not None:
-            os.close(self._writing)
-
-
-def _above_standard(descriptor: int) -> int:
-    """The same, by a number above those of the standard streams."""
-    import fcntl  # here and not above: programs import this module where there is none, and submit
-
-    try:
-        return fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, 3)
-    finally:
-        os.close(descriptor)
 
 
 async def _copy(first: bytes, output: _Output, write_log: WriteLog) -> None:

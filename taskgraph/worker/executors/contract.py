@@ -71,8 +71,6 @@ class TemporaryFailure(Exception):
 
 
 class Executor(Protocol):
-    """One way of running a task."""
-
     @property
     def name(self) -> str:
         """What a definition calls it, under "executor"."""
@@ -120,7 +118,6 @@ def one_line(text: str) -> str:
 
 
 def payload_of(definition: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Raises InvalidInput when the payload is no object."""
     payload = definition.get("payload")
     if payload is None:
         return {}

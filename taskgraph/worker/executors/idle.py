@@ -10,8 +10,6 @@ from taskgraph.worker.executors.contract import Outcome, Work, WriteLog, malform
 
 
 class NoopExecutor:
-    """Completes at once, whatever the task says."""
-
     name = "noop"
     instant = True
 

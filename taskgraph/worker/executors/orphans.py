@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Final
 
 from taskgraph.model.secrecy import Environment, Handed
+from taskgraph.worker.executors.orphans_guard import MARK
 
-MARK: Final = "TASKGRAPH_GUARDED_BY"
 _SCRIPT: Final = str(Path(__file__).with_name("orphans_guard.py"))
 _SLOTS: Final = 1024  # to begin with; doubled whenever they are all taken
 _SLOT: Final = "i"  # an int of C, as the numbers of processes are: the processor stores it in one piece
@@ -24,8 +24,6 @@ _SLOT_BYTES: Final = array(_SLOT).itemsize
 
 
 class Guard:
-    """The worker's end of the pipe."""
-
     def __init__(self) -> None:
         self._slot_of: dict[int, int] = {}
         self._free: list[int] = []
@@ -112,17 +110,22 @@ def _mark() -> str:
 
 def _shared_memory() -> int:
     """The descriptor of a file without a name, above those that the guard gets new ones at. Raises OSError."""
-    import fcntl  # see `command`
-
     if sys.platform == "linux":
-        first = os.memfd_create("taskgraph-guard")
+        descriptor = os.memfd_create("taskgraph-guard")
     else:
-        first, path = tempfile.mkstemp(prefix="taskgraph-guard-")
+        descriptor, path = tempfile.mkstemp(prefix="taskgraph-guard-")
         os.unlink(path)
+    return above_standard(descriptor)
+
+
+def above_standard(descriptor: int) -> int:
+    """The same file by a number above those of the standard streams. Raises OSError; the first is closed."""
+    import fcntl  # here and not above: programs import this module where there is none, and submit
+
     try:
-        return fcntl.fcntl(first, fcntl.F_DUPFD_CLOEXEC, 3)
+        return fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, 3)
     finally:
-        os.close(first)
+        os.close(descriptor)
 
 
 _guards: dict[int, Guard] = {}

@@ -42,7 +42,6 @@ def _marked(mark: bytes) -> set[int]:
 
 
 def _remove_results(mark: str) -> None:
-    """The worker does it itself unless it was killed."""
     import shutil  # only now: the commands had no guard while it was imported
 
     above = os.environ.get("TMPDIR", "/tmp")  # noqa: S108 the worker says where

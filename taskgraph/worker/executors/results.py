@@ -96,12 +96,7 @@ def _number(name: str) -> str:
 
 
 def _read(path: str) -> bytes | None:
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # a FIFO must not make us wait for a writer
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        raise InvalidInput(f"the result file cannot be read: {error.strerror}") from error
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # a FIFO must not make us wait for a writer
     try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             raise InvalidInput("the result file is no regular file")
@@ -145,7 +140,7 @@ def _new_folder(prefix: str) -> tuple[str, int]:
 
 def _lock_folder(descriptor: int, *, wait: bool) -> bool:
     """Gives whether the folder is locked now. Where there are no such locks, nothing is removed."""
-    import fcntl  # see `command`
+    import fcntl  # see `orphans`
 
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
