@@ -184,7 +184,7 @@ class MemoryLogs:
 
 
 class MemoryStore:
-    """A store of this process alone. clock: the machine's if None; see MemoryQueues; who opens the store goes by it."""
+    """A store of this process alone. clock: the machine's if None; the app that opens the store goes by it, too."""
 
     def __init__(self, clock: Clock | None = None) -> None:
         self.clock = clock or SystemClock()

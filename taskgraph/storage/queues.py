@@ -40,10 +40,10 @@ class Hidden:
 
 
 class HiddenMessages(Protocol):
-    """Messages hidden by clocks of others. Of queues that go by the clocks of those who use them."""
+    """Of queues that go by the clocks of the processes that use them: messages hidden by a clock that is off."""
 
     async def hidden_ahead(self) -> list[Hidden]:
-        """Those hidden by a clock that was ahead. Raises StorageUnavailable."""
+        """Raises StorageUnavailable."""
 
     async def set_right(self, queue: str) -> int:
         """Hide those of a queue for their length from now; gives how many. Raises StorageUnavailable."""

@@ -8,6 +8,7 @@ end, and not used again.
 """
 
 import asyncio
+import contextlib
 import logging
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -99,7 +100,7 @@ class Permits:
         if limit is None:
             return True
         mine = self._recognized(target, rows, now)
-        there = {row.key: row for row in rows}
+        there, columns = {row.key: row for row in rows}, self._columns(now)
         changes: list[Change] = []
         numbers: list[int] = []
         for number in range(limit.most):
@@ -109,15 +110,11 @@ class Permits:
             if number in mine or (row is not None and not self._is_free(row, now)):
                 continue
             numbers.append(number)
-            key, columns = _key(target, number), self._columns(now)
+            key = _key(target, number)
             changes.append(Insert(key, columns) if row is None else Replace(key, row.etag, columns))
         if not changes:
             return True
-        try:
-            etags = await self._tables.commit(GATES, changes)
-        except (Conflict, Unclear):
-            return False  # read what is there now
-        self._have(target, numbers, etags, before)
+        await self._write(target, numbers, changes, before)
         return False
 
     async def renew(self) -> None:
@@ -132,13 +129,9 @@ class Permits:
                     numbers = sorted(mine)[: limits.COMMIT_CHANGES_MAX]
                     new = self._columns(now)
                     changes = [Replace(_key(target, number), mine[number].etag, new) for number in numbers]
-                    try:
-                        etags = await self._tables.commit(GATES, changes)
-                    except (Conflict, Unclear):
-                        self._recognized(target, await query_all(self._tables, GATES, Range()), now)
-                        continue
-                    self._have(target, numbers, etags, before)
-                    break
+                    if await self._write(target, numbers, changes, before):
+                        break
+                    self._recognized(target, await query_all(self._tables, GATES, Range()), now)
 
     async def give_back(self, target: str, keep: Callable[[], int] = lambda: 0) -> None:
         """Hold only so many permits of a target: those of the highest numbers go. Raises StorageError."""
@@ -148,10 +141,8 @@ class Permits:
             if not gone:
                 return
             changes = [Delete(_key(target, number), mine.pop(number).etag) for number in gone]
-            try:
+            with contextlib.suppress(Conflict, Unclear):  # what was not given back ends by itself
                 await self._tables.commit(GATES, changes)
-            except (Conflict, Unclear):
-                return  # what was not given back ends by itself
 
     def lost(self) -> dict[str, int]:
         """Permits lost since the last call, to others or for want of a renewal: target -> how many."""
@@ -182,10 +173,16 @@ class Permits:
                 mine[number] = _Mine(row.etag, self._clock.monotonic() + left)
         return mine
 
-    def _have(self, target: str, numbers: Sequence[int], etags: Sequence[str | None], before: float) -> None:
+    async def _write(self, target: str, numbers: Sequence[int], changes: Sequence[Change], before: float) -> bool:
+        """Gives whether the permits of these numbers are held now; if not, or perhaps, their rows have to be read."""
+        try:
+            etags = await self._tables.commit(GATES, changes)
+        except (Conflict, Unclear):
+            return False
         good_until = before + self._lease_seconds * (1 - MARGIN)
         for number, etag in zip(numbers, etags, strict=True):
             self._mine.setdefault(target, {})[number] = _Mine(str(etag), good_until)
+        return True
 
     def _is_free(self, row: Row, now: datetime) -> bool:
         """Whether the lease of a permit has ended.

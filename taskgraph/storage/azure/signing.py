@@ -114,7 +114,7 @@ class TokenSigner(Signer):
     async def sign(self, method: str, path: str, query: Query, headers: dict[str, str], length: int) -> None:
         token = self._token
         if token is None or not self._is_good(token):
-            async with self._fetching:  # one fetch for all who wait
+            async with self._fetching:  # one fetch for all that wait
                 token = self._token
                 if token is None or not self._is_good(token):
                     token = self._token = await self._credential.get_token(SCOPE, tenant_id=self._directory)

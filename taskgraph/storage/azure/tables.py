@@ -107,5 +107,5 @@ def _index(error: HttpResponseError, count: int) -> int | None:
     """Which change failed. The service writes it before its message."""
     if count == 1:
         return 0
-    number = error.words.split(":", 1)[0].strip() if isinstance(error, Refusal) else ""
+    number = error.text.split(":", 1)[0].strip() if isinstance(error, Refusal) else ""
     return int(number) if number.isdigit() and int(number) < count else None

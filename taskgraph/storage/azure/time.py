@@ -59,8 +59,9 @@ class ServiceClock:
         off = self._machine.now() - self._service
         if abs(off) > _SLACK and not self._said:
             self._said = True
-            words = (
-                "the clock of this machine is %d seconds %s the time of the storage service, which counts from here on"
+            log.warning(
+                "the clock of this machine is %d seconds %s the time of the storage service, which counts from here on",
+                abs(off).total_seconds(),
+                "ahead of" if off > timedelta() else "behind",
             )
-            log.warning(words, abs(off).total_seconds(), "ahead of" if off > timedelta() else "behind")
         return abs(self.now() - before) > _SLACK

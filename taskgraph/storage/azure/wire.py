@@ -28,13 +28,13 @@ _PLAIN: Final = re.compile(r"[A-Za-z0-9_.~:-]*")
 
 
 class Refusal(HttpResponseError):
-    """An answer of another status than expected. code: the service's word for it; words: its message."""
+    """An answer of another status than expected, with the service's code and message."""
 
-    def __init__(self, status: int, code: str, words: str = "") -> None:
+    def __init__(self, status: int, code: str, text: str = "") -> None:
         super().__init__(f"{status} {code}")
         self.status_code = status
         self.error_code = code
-        self.words = words
+        self.text = text
 
 
 class Wire:
@@ -103,16 +103,16 @@ class Wire:
 
 def refusal(status: int, headers: Mapping[str, str], body: bytes) -> Refusal:
     """The error for an answer of another status than expected. One of a proxy has no code."""
-    code, words = headers.get("x-ms-error-code", ""), ""
+    code, text = headers.get("x-ms-error-code", ""), ""
     if body.startswith(b"{"):
         try:
             refused = json.loads(body)["odata.error"]
-            code, words = str(refused["code"]), str(refused["message"]["value"])
+            code, text = str(refused["code"]), str(refused["message"]["value"])
         except (ValueError, KeyError, TypeError):
             pass  # the header may have said it
     elif not code and (found := _CODE_ELEMENT.search(body)):
         code = found[1].decode("ascii")
-    return Refusal(status, code if _CODE.fullmatch(code) else "", words)
+    return Refusal(status, code if _CODE.fullmatch(code) else "", text)
 
 
 def quoted(text: str) -> str:

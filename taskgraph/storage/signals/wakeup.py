@@ -54,14 +54,12 @@ class Wakeup:
             self._sockets.notify(queue, count)
 
     def ticket(self, *queues: str) -> "Ticket":
-        unreachable = False
         shared = [queue for queue in queues if not queue.startswith(OWN)]
         for queue in queues:
             self.counts.setdefault(queue, 0)
-        for queue in shared:
-            if self._sockets is not None and not self._sockets.listen(queue, self._receive):
-                unreachable = True
-        reaches_all = not shared or (self._sockets is not None and self._sockets.reaches_all)
+        sockets = self._sockets
+        unreachable = sockets is not None and False in [sockets.listen(queue, self._receive) for queue in shared]
+        reaches_all = not shared or (sockets is not None and sockets.reaches_all)
         return Ticket(
             self,
             queues,

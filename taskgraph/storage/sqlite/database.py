@@ -134,7 +134,7 @@ def _prepare(connection: sqlite3.Connection, path: Path, synchronous: str) -> No
     connection.execute(f"PRAGMA journal_size_limit={_WAL_BYTES_KEPT}")
     connection.execute(f"PRAGMA cache_size=-{_CACHE_KIBIBYTES}")
     # Each look is in one transaction: between two statements of their own, another process may make the schema, and a
-    # file that is half ours looks like anyone else's.
+    # file that is half ours looks like another program's.
     with connection:
         connection.execute("BEGIN")
         ours = _is_ours(connection, path)

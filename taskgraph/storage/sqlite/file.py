@@ -159,7 +159,7 @@ class File:
         self._draining = False  # the thread takes what waits
         self._log_ends = ""  # the mode of the last part of a checkpoint, which the thread is to do
         self._closed = False
-        self._owner = threading.Lock()  # held by who uses the connection; guards what is below
+        self._owner = threading.Lock()  # held to use the connection; guards what is below
         self._session: Session | None = None
         self._identity: tuple[int, int] | None = None  # of the file that was opened first
         self._pause = threading.Event()  # never set: a way to wait

@@ -273,10 +273,10 @@ def _spawned(argv: Sequence[str], env: Mapping[bytes, bytes], output: int) -> in
         (os.POSIX_SPAWN_DUP2, output, 2),
         *((os.POSIX_SPAWN_CLOSE, descriptor) for descriptor in _inherited_descriptors()),
     ]
-    words = list(argv)
+    arguments = list(argv)
 
     def spawned(program: bytes | str) -> int:
-        return os.posix_spawn(program, words, env, file_actions=actions, setsid=True, setsigdef=_IGNORED_BY_PYTHON)
+        return os.posix_spawn(program, arguments, env, file_actions=actions, setsid=True, setsigdef=_IGNORED_BY_PYTHON)
 
     if "/" in argv[0]:
         return spawned(argv[0])

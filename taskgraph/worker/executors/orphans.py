@@ -27,7 +27,7 @@ class Guard:
     def __init__(self) -> None:
         self._slot_of: dict[int, int] = {}
         self._free: list[int] = []
-        self._memory: int | None = None
+        self._memory = -1
         self._slots = memoryview(b"")
         self._pipe: int | None = None
         self._pid = 0
@@ -54,7 +54,7 @@ class Guard:
                 self._free.append(slot)
 
     def _grow(self) -> None:
-        if self._memory is None:
+        if self._memory < 0:
             self._memory = _shared_memory()
         known = len(self._slots)
         slots = known * 2 or _SLOTS
@@ -74,8 +74,6 @@ class Guard:
         if self._pipe is not None:
             os.close(self._pipe)
             self._pipe = None
-        if self._memory is None:
-            raise RuntimeError("a guard was started before there was anything to guard")
         reading, writing = os.pipe()
         try:
             self._pid = os.posix_spawn(
@@ -134,5 +132,4 @@ _guards: dict[int, Guard] = {}
 def guard() -> Guard:
     """The guard of this process; a fork has one of its own."""
     pid = os.getpid()
-    found = _guards.get(pid)
-    return _guards.setdefault(pid, Guard()) if found is None else found
+    return _guards.get(pid) or _guards.setdefault(pid, Guard())

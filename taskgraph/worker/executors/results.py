@@ -40,7 +40,7 @@ class ResultFiles:
 
     def new(self) -> str:
         """The path for the result of another run; there is nothing at it yet. Raises OSError."""
-        if self._folder is None or not os.path.isdir(self._folder):  # who tidies up /tmp may have taken an old one
+        if self._folder is None or not os.path.isdir(self._folder):  # an old one may have been cleared from /tmp
             if self._let_go is not None:
                 self._let_go()
             self._folder, lock = _new_folder(f"{RESULTS_PREFIX}{guard().mark}-")
