@@ -13,7 +13,7 @@ own write (P17). What may be repeated is repeated here, with jitter and within b
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from enum import Enum, auto
 from typing import Final, TypeVar
 
@@ -59,8 +59,15 @@ class Caller:
         self._clock = clock
         self._is_closed = is_closed
 
-    async def call(self, work: Callable[[], Awaitable[_T]], repeat: Repeat) -> _T:
-        """Do one request, again if need be.
+    async def call(
+        self,
+        work: Callable[[], Awaitable[_T]],
+        repeat: Repeat,
+        *,
+        missing: Collection[str] = (),
+        make: Callable[[], Awaitable[object]] | None = None,
+    ) -> _T:
+        """Do one request, again if need be. After a refusal with one of the codes `missing`: make, and call again.
 
         Raises StorageUnavailable; Unclear (only with Repeat.NEVER); HttpResponseError for a refusal of the service.
         """
@@ -79,7 +86,10 @@ class Caller:
                     continue
                 meant, again = self._read(error, repeat)
                 if meant is None:
-                    raise
+                    if make is None or not isinstance(error, sdk.HttpResponseError) or code_of(error) not in missing:
+                        raise
+                    await make()
+                    return await self.call(work, repeat)
                 if not again or tries >= _TRIES_MAX or self._clock.monotonic() + backoff > end:
                     raise meant from error
             await self._clock.sleep(backoff * (0.5 + self._clock.jitter()))

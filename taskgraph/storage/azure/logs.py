@@ -1,6 +1,7 @@
 """Logs over Azure Blob Storage: one append blob for each file of a run. No link to one carries a signature."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 from azure.core import MatchConditions
@@ -14,6 +15,7 @@ from taskgraph.storage.logs import LogFile, LogPage
 
 CONTAINER: Final = "taskgraph-logs"
 _BLOCK_BYTES_MAX: Final = 4 * 1024 * 1024
+_MISSING: Final = ("BlobNotFound", "ContainerNotFound")
 _PAGE_BLOBS: Final = 1_000
 _PARTS: Final = 4  # of the name of a blob
 _READ_BYTES_MAX: Final = 4 * 1024 * 1024  # one request; the SDK would cut a longer one into several
@@ -38,7 +40,10 @@ class AzureLogs:
         blob = self._make_blob(_blob_name(graph_id, task_id, run, name))
         try:
             for start in range(0, len(data), _BLOCK_BYTES_MAX):
-                await self._append_block(blob, data[start : start + _BLOCK_BYTES_MAX])
+                block = data[start : start + _BLOCK_BYTES_MAX]
+                await self._caller.call(
+                    partial(blob.append_block, block), Repeat.UNSENT, missing=_MISSING, make=partial(self._create, blob)
+                )
             if not data:
                 await self._create(blob)
         except HttpResponseError as error:
@@ -60,7 +65,7 @@ class AzureLogs:
         except HttpResponseError as error:
             if error.status_code == 416:
                 return b""
-            if code_of(error) in ("BlobNotFound", "ContainerNotFound"):
+            if code_of(error) in _MISSING:
                 return None
             raise self._error_for(error, blob) from error
 
@@ -92,7 +97,7 @@ class AzureLogs:
             try:
                 await self._caller.call(blob.delete_blob, Repeat.ALWAYS)
             except HttpResponseError as error:
-                if code_of(error) in ("BlobNotFound", "ContainerNotFound"):
+                if code_of(error) in _MISSING:
                     return 0  # another copy removes it too
                 raise self._error_for(error, blob) from error
             return 1
@@ -104,31 +109,18 @@ class AzureLogs:
                 return count
             count += sum(await in_parallel(one, page.files))
 
-    async def _append_block(self, blob: BlobClient, block: bytes) -> None:
-        try:
-            await self._caller.call(lambda: blob.append_block(block), Repeat.UNSENT)
-        except HttpResponseError as error:
-            if code_of(error) not in ("BlobNotFound", "ContainerNotFound"):
-                raise
-            await self._create(blob)
-            await self._caller.call(lambda: blob.append_block(block), Repeat.UNSENT)
-
     async def _create(self, blob: BlobClient) -> None:
         """Make the blob, unless another process has: what it wrote must stay."""
-        for container_made in (False, True):
-            try:
-                # Repeating is safe: If-None-Match makes a second creation fail, and that is no trouble.
-                await self._caller.call(
-                    lambda: blob.create_append_blob(match_condition=MatchConditions.IfMissing), Repeat.ALWAYS
-                )
-            except HttpResponseError as error:
-                if (error.status_code == 409 and code_of(error) == "BlobAlreadyExists") or error.status_code == 412:
-                    return
-                if container_made or code_of(error) != "ContainerNotFound":
-                    raise
-                await self._caller.create(self._make_container().create_container, "ContainerAlreadyExists")
-            else:
-                return
+        create = partial(blob.create_append_blob, match_condition=MatchConditions.IfMissing)
+        try:
+            # Repeating is safe: If-None-Match makes a second creation fail, and that is no trouble.
+            await self._caller.call(create, Repeat.ALWAYS, missing=("ContainerNotFound",), make=self._create_container)
+        except HttpResponseError as error:
+            if error.status_code != 412 and not (error.status_code == 409 and code_of(error) == "BlobAlreadyExists"):
+                raise
+
+    async def _create_container(self) -> None:
+        await self._caller.create(self._make_container().create_container, "ContainerAlreadyExists")
 
     def _error_for(self, error: HttpResponseError, blob: BlobClient) -> StorageError:
         code = code_of(error)

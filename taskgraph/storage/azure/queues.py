@@ -85,14 +85,11 @@ class AzureQueues:
             raise self._error_for(error, queue) from error
 
     async def _call(self, queue: str, work: Callable[[], Awaitable[_T]], repeat: Repeat) -> _T:
-        try:
-            try:
-                return await self._caller.call(work, repeat)
-            except HttpResponseError as error:
-                if code_of(error) != "QueueNotFound":
-                    raise
+        async def create() -> None:
             await self._caller.create(lambda: self._calls.create(queue), "QueueAlreadyExists")
-            return await self._caller.call(work, repeat)
+
+        try:
+            return await self._caller.call(work, repeat, missing=("QueueNotFound",), make=create)
         except HttpResponseError as error:
             raise self._error_for(error, queue) from error
 

@@ -74,13 +74,7 @@ class AzureTables:
             return etags
 
         try:
-            try:
-                return await self._caller.call(once, Repeat.NEVER)
-            except HttpResponseError as error:
-                if code_of(error) != "TableNotFound":
-                    raise
-            await self._create()  # nothing was written, so this is the first try still
-            return await self._caller.call(once, Repeat.NEVER)
+            return await self._caller.call(once, Repeat.NEVER, missing=("TableNotFound",), make=self._create)
         except HttpResponseError as error:
             raise self._error_for(error, changes) from error
 

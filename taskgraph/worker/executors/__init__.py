@@ -17,7 +17,6 @@ __all__ = [
     "RESULT_BYTES_MAX",
     "CommandExecutor",
     "Executor",
-    "Executors",
     "NoopExecutor",
     "Outcome",
     "PythonExecutor",
@@ -26,8 +25,6 @@ __all__ = [
     "TemporaryFailure",
     "Work",
     "WriteLog",
-    "built_in",
-    "executor_name_of",
     "load_callables",
 ]
 

@@ -1,6 +1,7 @@
 """Executors that start nothing: `noop` and `sleep`, for tasks that only stand for an order, and for rehearsals."""
 
 import math
+import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -51,10 +52,6 @@ def _seconds_of(definition: Mapping[str, Any]) -> float:
     seconds = payload_of(definition).get("seconds")
     if isinstance(seconds, bool) or not isinstance(seconds, int | float):
         raise InvalidInput("payload.seconds must be a number")
-    try:
-        seconds = float(seconds)
-    except OverflowError:
-        seconds = math.inf
-    if not (math.isfinite(seconds) and seconds >= 0):
+    if not 0 <= seconds <= sys.float_info.max:
         raise InvalidInput("payload.seconds must be a finite number of at least 0")
-    return seconds
+    return float(seconds)
