@@ -33,7 +33,7 @@ from taskgraph.model.states import GRAPH_ENDED, GRAPH_GONE, GraphState
 from taskgraph.protocol.decide import event_key
 from taskgraph.protocol.definitions import SCHEMA
 from taskgraph.protocol.invariants.examine import examine
-from taskgraph.protocol.invariants.findings import Finding, Patch, Reindex, Resend, Retell, Severity
+from taskgraph.protocol.invariants.findings import Finding, Patch, Redo, Reindex, Resend, Severity
 from taskgraph.protocol.invariants.snapshot import slim
 from taskgraph.protocol.invariants.standstill import Cause, Waiting, causes, waiting_by_target
 from taskgraph.storage.tables import Change, Insert, Range, Row, query_all
@@ -320,7 +320,7 @@ async def _repair(handlers: Handlers, graph_id: str, finding: Finding, rows: Map
                 await _list_again(handlers, graph_id)
             case Patch() as patch:
                 await _commit(handlers, graph_id, finding, patch, rows)
-            case Retell(items):
+            case Redo(items):
                 answers = await handlers.transition(graph_id, items)
                 errors = [str(answer.error) for answer in answers if answer.error is not None]
                 return errors[0] if errors else ""

@@ -68,51 +68,46 @@ def bad_columns(snapshot: Snapshot) -> Iterator[Finding]:
 
 
 def _bad_columns_of(snapshot: Snapshot, row: Row) -> Iterator[Finding]:
-    read = snapshot.nodes.get(reference_of(row.key))
-    lists = {"requires": read.requires, "requiresLeft": read.left, "dependents": read.dependents} if read else {}
+    node = snapshot.nodes.get(reference_of(row.key))
+    lists = {"requires": node.requires, "requiresLeft": node.left, "dependents": node.dependents} if node else {}
     for column in CHECKED.get(row_kind(row.key), ()):
-        name, kind = column.name, column.kind
-        value = row.columns.get(name)
+        name, value = column.name, row.columns.get(column.name)
         if value is not None and lists.get(name) is not None:
             continue
-        if not column.needed if value is None else _fits(value, kind):
+        if not column.needed if value is None else _fits(value, column.kind):
             continue
-        shown = "is missing" if value is None else f"holds {str(value)[:60]!r}"
         repair: Patch | None = None
-        node = snapshot.nodes.get(reference_of(row.key))
+        keys: list[str] = []
         if name == "requiresLeft" and node is not None:
             repair = _left_again(snapshot, node)
+            keys = snapshot.edge_keys(node.reference, node.requires or ())
         elif name == "failedTasks" and row.key == GRAPH:
             repair = failed_again(snapshot)
         elif name == "target" and (target := _target_again(snapshot, row)):
             repair = snapshot.patch({row.key: {"target": target}})
-        yield snapshot.find(
-            "bad-column",
-            row.key,
-            f"column {name} {shown}, and should hold {KINDS[kind][1]}",
-            "whoever reads the row next gives up on it",
-            repair=repair,
-            detail=name,
-            whole=name == "failedTasks" and repair is not None,
-            keys=snapshot.teller_keys(node.reference, node.requires or ()) if node and name == "requiresLeft" else (),
-            refusal="what it held is written nowhere else",
-        )
+        shown = "is missing" if value is None else f"holds {str(value)[:60]!r}"
+        text = f"column {name} {shown}, and should hold {KINDS[column.kind][1]}"
+        counted = name == "failedTasks" and repair is not None
+        yield snapshot.find("bad-column", row.key, text, repair=repair, detail=name, whole=counted, keys=keys)
 
 
 def _left_again(snapshot: Snapshot, node: Node) -> Patch | None:
     """What is left, from what is required and what has completed."""
-    waits = node.state in (TaskState.UNSCHEDULED, GraphState.RUNNING, GraphState.BLOCKED)
-    if node.requires is None or not (waits if node.reference != GRAPH else node.state not in GRAPH_ENDED):
+    if node.reference == GRAPH:
+        waits = node.state not in GRAPH_ENDED
+    else:
+        waits = node.state in (TaskState.UNSCHEDULED, TaskState.RUNNING)
+    if node.requires is None or not waits:
         return None
     states = {each: snapshot.done(node.reference, each) for each in node.requires}
     if None in states.values() or snapshot.is_open(node.reference):
         return None
     left = [each for each, done in states.items() if not done]
-    return snapshot.patch({node.row.key: {"requiresLeft": ids_text(left)}}, snapshot.told_by(node.reference, left))
+    hold = snapshot.upstream_keys(node.reference, left)
+    return snapshot.patch({node.row.key: {"requiresLeft": ids_text(left)}}, hold)
 
 
 def _target_again(snapshot: Snapshot, row: Row) -> str:
-    own = reference_of(row.key)
-    longer = snapshot.rows.get(f"definition:{own}")
+    longer = snapshot.rows.get(f"definition:{reference_of(row.key)}")
     found = read_json(row.columns.get("task") or (longer.columns.get("task", "") if longer else ""))
     return target_of(found) if isinstance(found, dict) else ""

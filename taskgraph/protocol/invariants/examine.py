@@ -9,7 +9,7 @@ from taskgraph.protocol.definitions import SCHEMA
 from taskgraph.protocol.invariants.columns import bad_columns
 from taskgraph.protocol.invariants.conditions import conditions
 from taskgraph.protocol.invariants.edges import degrees, edges
-from taskgraph.protocol.invariants.findings import Finding, Severity
+from taskgraph.protocol.invariants.findings import Finding, Severity, finding
 from taskgraph.protocol.invariants.graph import cancelled, channels, counts, deletion, finished, journal, missing
 from taskgraph.protocol.invariants.groups_and_limits import groups, limited
 from taskgraph.protocol.invariants.progress import progress, ready_relays
@@ -27,20 +27,9 @@ ALWAYS: Final[tuple[Rule, ...]] = (bad_columns, journal, channels)
 CANCELLED: Final[tuple[Rule, ...]] = (tasks, counts, cancelled)
 """Of a graph that is being cancelled, or is."""
 
-USUAL: Final[tuple[Rule, ...]] = (
-    requests,
-    edges,
-    degrees,
-    progress,
-    tasks,
-    conditions,
-    ready_relays,
-    groups,
-    limited,
-    finished,
-    counts,
-)
-"""Of a graph that lives, or has finished. What is found of one row is told in this order."""
+_OF_ROWS: Final[tuple[Rule, ...]] = (requests, edges, degrees, progress, tasks, conditions, ready_relays)
+USUAL: Final[tuple[Rule, ...]] = (*_OF_ROWS, groups, limited, finished, counts)
+"""Of a graph that lives, or has finished. Findings of one row come in this order."""
 
 
 def examine(graph_id: str, rows: Mapping[str, Row], now: datetime, *, steady: bool = True) -> list[Finding]:
@@ -51,20 +40,9 @@ def examine(graph_id: str, rows: Mapping[str, Row], now: datetime, *, steady: bo
     """
     newer = [row for row in rows.values() if _is_newer(row)]
     if newer:
-        schema = newer[0].columns["schema"]
-        return [
-            Finding(
-                "newer-schema",
-                newer[0].key,
-                "",
-                Severity.WRONG,
-                f"{len(newer):,} of the rows have a newer schema, such as {schema}; this version knows {SCHEMA_MAX}",
-                "a program that does not know a schema cannot tell right from wrong in it",
-                "use a newer version of taskgraph",
-                frozenset({newer[0].key}),
-                refusal="the rows belong to a newer version",
-            )
-        ]
+        key, schema = newer[0].key, newer[0].columns["schema"]
+        text = f"{len(newer):,} of the rows have a newer schema, such as {schema}; this version knows {SCHEMA_MAX}"
+        return [finding("newer-schema", graph_id, key, "", text, keys=(key,))]
     snapshot = Snapshot(graph_id, rows, now, steady=steady)
     found = [each for rule in _rules(snapshot.graph) for each in rule(snapshot)]
     order = list(Severity)
