@@ -28,14 +28,14 @@ class Patch:
     """Columns to set, in one commit that holds only if none of the rows below `etags` has changed.
 
     columns: row key -> columns. etags: of these rows, and of rows that the repair rests on. facts: for the journal.
-    dispatch: (taskId, run, target) of tasks that it makes ready. revive: the graph needs sweeping again.
+    ready: (taskId, run, target) of a task that it makes ready. revive: the graph needs sweeping again.
     """
 
     columns: Mapping[str, Mapping[str, Value]]
     etags: Mapping[str, str]
     inserts: tuple[Insert, ...] = ()
     facts: tuple[Mapping[str, Any], ...] = ()
-    dispatch: tuple[tuple[str, int, str], ...] = ()
+    ready: tuple[str, int, str] | None = None
     revive: bool = False
 
     def changes(self, operation: str) -> list[Change]:

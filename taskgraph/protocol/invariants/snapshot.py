@@ -192,8 +192,8 @@ class Snapshot:
     def patch_ready(self, node: Node, columns: Mapping[str, Value], hold: Iterable[str] = ()) -> Patch:
         """The same, of one task, which becomes ready and is sent."""
         row = node.row
-        sent = node.reference, integer(row.columns, "run"), str(row.columns.get("target", "default"))
-        return self.patch({row.key: {**columns, "pendingSince": self.now}}, hold, dispatch=(sent,))
+        ready = node.reference, integer(row.columns, "run"), str(row.columns.get("target", "default"))
+        return self.patch({row.key: {**columns, "pendingSince": self.now}}, hold, ready=ready)
 
     def is_open(self, reference: str) -> bool:
         """Whether this row belongs to an extension that is being brought in: its edges are not complete yet."""

@@ -1,4 +1,4 @@
-"""Why a graph does not move, in lines for people: what runs, what waits for whom or what, and what failed."""
+"""Why a graph does not move, in lines for people: what runs, what waits for what, and what failed."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -86,7 +86,7 @@ def causes(
     made += _without_room(graph_id, rows, pending)
     made += _unclaimed(waiting_by_target(rows, now), queued)
     made += _later(rows, pending, now)
-    made += _unheard(findings)
+    made += _due(findings)
     made += _blocked_by(graph_id, tasks) if state == GraphState.BLOCKED else ()
     return made or [Cause("nothing of it is ready, running or failed")]
 
@@ -152,7 +152,7 @@ def _later(rows: Mapping[str, Row], pending: Sequence[Row], now: datetime) -> It
         yield Cause(f"{tasks_are(later)} to run later, the first not before {clock_text(first)}")
 
 
-def _unheard(findings: Sequence[Finding]) -> Iterator[Cause]:
+def _due(findings: Sequence[Finding]) -> Iterator[Cause]:
     due = Counter(each.code for each in findings if each.severity is Severity.DUE)
     for code, text in (
         ("relay-ready", "joins and forks stand ready"),
