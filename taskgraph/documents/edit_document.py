@@ -20,24 +20,9 @@ from taskgraph.model.errors import InvalidGraph
 from taskgraph.model.ids import slugid_from
 from taskgraph.model.json_strict import Path, show
 
-KEYS: Final = (
-    "task",
-    "requires",
-    "when",
-    "reruns",
-    "deadline",
-    "notBefore",
-    "maxRunTime",
-    "pendingTimeout",
-    "retry",
-    "active",
-    "priority",
-)
-"""What can be other about a task."""
-
-REMOVABLE: Final = frozenset({"deadline", "notBefore", "maxRunTime", "pendingTimeout", "retry"})
-"""Those that null takes away."""
-
+_REMOVABLE: Final = frozenset(
+    {"deadline", "notBefore", "maxRunTime", "pendingTimeout", "retry"}
+)  # that null takes away
 _STAND_INS: Final = ("something", "something else")  # labels that a task requires for want of its own
 
 
@@ -45,14 +30,13 @@ _STAND_INS: Final = ("something", "something else")  # labels that a task requir
 class Update:
     """What is to be other about one task.
 
-    keys: those that were named; node: has their values, and whatever stands in for the others. removed: those of the
-    keys that are to be without a value. deadline: the value of that key, which no node has.
+    keys: those that were named; node: has their values, and what stands in for the others. deadline: the value of that
+    key, which no node has.
     """
 
     label: str
     keys: frozenset[str]
     node: TaskNode
-    removed: frozenset[str] = frozenset()
     deadline: str = ""
 
 
@@ -69,7 +53,7 @@ class EditDocument:
 
     @property
     def text(self) -> str:
-        """The JSON text by which it is kept."""
+        """The JSON text that the rows of its request hold."""
         return canonical_json(self.said)
 
     @property
@@ -156,23 +140,22 @@ def _check_once(obj: Mapping[str, Any], asked: Mapping[str, Any], report: Report
 
 
 def _updates(asked: Mapping[str, Any], report: Report, given: Given) -> dict[str, Update]:
-    """What is said of each task, checked as a task of an extension; problems stand where the edit says it."""
+    """The update of each task, checked as a task of an extension; problems name the places of the edit."""
     tasks: dict[str, Any] = {}
-    removed: dict[str, frozenset[str]] = {}
+    known = schemas.members("edit", "update")
+    listed = ", ".join(known)
     for label, wish in asked.items():
         path: Path = ("update", label)
         if not isinstance(wish, dict):
             report.add(path, "wrong-type", f"The update of {show(label)} must be an object.", "Name keys and values.")
             continue
         if not wish:
-            report.add(path, "empty", f"The update of {show(label)} changes nothing.", f"Keys: {', '.join(KEYS)}.")
+            report.add(path, "empty", f"The update of {show(label)} changes nothing.", f"Keys: {listed}.")
         for key in wish:
-            if key not in KEYS:
-                near = report.near(key, KEYS)
-                message = f"{show(key)} is not a key of an update.{near}"
-                report.add((*path, key), "unknown-key", message, f"Known keys here: {', '.join(KEYS)}.")
-        removed[label] = frozenset(key for key in wish if key in REMOVABLE and wish[key] is None)
-        node = {key: value for key, value in wish.items() if key in KEYS and key not in removed[label]}
+            if key not in known:
+                message = f"{show(key)} is not a key of an update.{report.near(key, known)}"
+                report.add((*path, key), "unknown-key", message, f"Known keys here: {listed}.")
+        node = {key: value for key, value in wish.items() if key in known and not (value is None and key in _REMOVABLE)}
         task = node.setdefault("task", {})
         if "deadline" in node:
             deadline = node.pop("deadline")
@@ -189,13 +172,7 @@ def _updates(asked: Mapping[str, Any], report: Report, given: Given) -> dict[str
         _add_problems(invalid, asked, report)
         return {}
     return {
-        label: Update(
-            label,
-            frozenset(asked[label]),
-            node,
-            removed[label],
-            str(asked[label].get("deadline") or ""),
-        )
+        label: Update(label, frozenset(asked[label]), node, str(asked[label].get("deadline") or ""))
         for label, node in document.tasks.items()
     }
 

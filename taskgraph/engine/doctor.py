@@ -8,7 +8,6 @@ moment at which all of them stood like this. What rests on counts over all rows 
 change during the scan, for every commit that changes such a count writes it.
 """
 
-import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -16,7 +15,7 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 from taskgraph.engine.handlers import Handlers
-from taskgraph.engine.live_index import enter_live, leave_live
+from taskgraph.engine.live_index import LOOKED_AT, enter_live, leave_live, listing_row
 from taskgraph.engine.poison import Poison
 from taskgraph.engine.sweep import Swept, sweep_graph
 from taskgraph.model import facts, limits
@@ -26,14 +25,13 @@ from taskgraph.model.ids import GRAPH, row_key
 from taskgraph.model.json_strict import compact_json
 from taskgraph.model.messages import AddTasks, parse
 from taskgraph.model.names import ALL, LIVE, listing_key
-from taskgraph.model.priorities import NORMAL, level_of
 from taskgraph.model.states import GRAPH_ENDED, GRAPH_GONE, GraphState
 from taskgraph.protocol.decide import event_key
 from taskgraph.protocol.definitions import SCHEMA
 from taskgraph.protocol.invariants.examine import examine
 from taskgraph.protocol.invariants.findings import Finding, Patch, Redo, Reindex, Resend, Severity, finding
 from taskgraph.protocol.invariants.snapshot import slim
-from taskgraph.protocol.invariants.standstill import Cause, Waiting, causes, waiting_by_target
+from taskgraph.protocol.invariants.standstill import Cause, causes, waiting_by_target
 from taskgraph.storage.tables import Change, Insert, Range, Row, pages, query_all
 
 SCANS_MAX: Final = 3
@@ -46,8 +44,6 @@ REPAIRS_MAX: Final = 12
 """Rounds of repairing and looking again: one repair may make the next one possible."""
 
 _PAUSE_SECONDS: Final = 0.05
-
-_LIVE: Final = frozenset(GraphState) - GRAPH_ENDED - {GraphState.DELETED}  # what the sweep looks at
 
 Progress = Callable[[int], None]
 """Takes how many rows have been read so far."""
@@ -208,7 +204,7 @@ async def _indexes(
     def add(kind: str, text: str, *, listed: bool = False) -> None:
         found.append(finding(kind, graph_id, GRAPH, "the graph", text, repair=Reindex(listed)))
 
-    if live is None and state in _LIVE:
+    if live is None and state in LOOKED_AT:
         add("not-live", "it is not in the index of live graphs")
     if live is not None and state in GRAPH_ENDED:
         add("not-live:ended", f"it is {state}, and still in the index of live graphs")
@@ -226,7 +222,7 @@ async def _answer(
     graph = picture.rows.get(GRAPH)
     findings = [*picture.findings, *await _poisoned(poison, graph_id)]
     queued = {
-        target: sum([await handlers.queues.count(queue) for queue in _queues_of(handlers, waiting, target, picture)])
+        target: sum([await handlers.queues.count(handlers.names.work(target, level)) for level in waiting.levels])
         for target, waiting in waiting_by_target(picture.rows, handlers.clock.now()).items()
         if _is_target(target)
     }
@@ -326,21 +322,11 @@ async def _commit(handlers: Handlers, graph_id: str, found: Finding, patch: Patc
 async def _list_again(handlers: Handlers, graph_id: str) -> None:
     tables = handlers.records.tables
     (graph,) = await tables.get(graph_id, [GRAPH])
-    if graph is None or not isinstance(created := graph.columns.get("created"), datetime):
+    row = listing_row(graph_id, graph.columns) if graph is not None else None
+    if row is None:
         return
     try:
-        metadata = json.loads(str(graph.columns.get("metadata", "") or "{}"))
-    except ValueError:
-        metadata = {}  # damaged, and named elsewhere: the list does without a name
-    tasks = graph.columns.get("tasks", 0)
-    columns: dict[str, Value] = {
-        "graph": graph_id,
-        "created": created,
-        "name": str(metadata.get("name", "")) if isinstance(metadata, dict) else "",
-        "tasks": tasks if isinstance(tasks, int) else 0,
-    }
-    try:
-        await tables.commit(ALL, [Insert(listing_key(graph_id, created), columns)])
+        await tables.commit(ALL, [row])
     except (Conflict, Unclear):
         return  # it was listed meanwhile, perhaps by this call: the next look shows
 
@@ -361,21 +347,9 @@ async def _send_again(handlers: Handlers, graph_id: str, picture: _Picture) -> N
     for target, waiting in waiting_by_target(picture.rows, handlers.clock.now()).items():
         if (waiting.since is not None and waiting.since > before) or not _is_target(target):
             continue
-        for queue, level in _queues_of(handlers, waiting, target, picture).items():
-            if not await handlers.queues.count(queue):
-                tasks = [each for each in waiting.tasks if _level(picture, each[0]) == level]
+        for level, tasks in waiting.levels.items():
+            if not await handlers.queues.count(handlers.names.work(target, level)):
                 await handlers.dispatcher.dispatch(graph_id, target, tasks, level=level, rows=picture.rows)
-
-
-def _queues_of(handlers: Handlers, waiting: Waiting, target: str, picture: _Picture) -> dict[str, str]:
-    """The queues that tasks of a target wait in, each with its level."""
-    levels = dict.fromkeys(_level(picture, task_id) for task_id, _ in waiting.tasks)
-    return {handlers.names.work(target, level): level for level in levels}
-
-
-def _level(picture: _Picture, task_id: str) -> str:
-    row = picture.rows.get(row_key(task_id))
-    return level_of(row.columns.get) if row is not None else NORMAL
 
 
 def _is_target(text: str) -> bool:

@@ -8,7 +8,6 @@ under its etag with how many rows are in. So the same call goes on where one die
 graph that is there by then. What nobody goes on with for a day, the sweep takes away.
 """
 
-import json
 import logging
 import shutil
 from collections.abc import Callable
@@ -21,14 +20,14 @@ from taskgraph.engine import notifier
 from taskgraph.engine.archive import Progress, no_progress
 from taskgraph.engine.archive_file import USUAL, Archived, Bounds, Piece, examine, parts
 from taskgraph.engine.handlers import Handlers
-from taskgraph.engine.live_index import enter_live, leave_live
+from taskgraph.engine.live_index import enter_live, leave_live, listing_row
 from taskgraph.engine.signing import NO_TRUST, Trust
 from taskgraph.engine.transact import back_off
 from taskgraph.model import limits
 from taskgraph.model.columns import Columns, Value, integer
 from taskgraph.model.errors import Conflict, InvalidInput, Refused, Unclear
 from taskgraph.model.ids import GRAPH
-from taskgraph.model.names import ALL, listing_key
+from taskgraph.model.names import ALL
 from taskgraph.model.states import GRAPH_ENDED, GraphState
 from taskgraph.protocol import notices
 from taskgraph.protocol.at_rest import STATES, Examination, Standing, settled
@@ -269,23 +268,12 @@ async def _put_logs(logs: StoredLogs, file: BinaryIO, source: str, contents: Arc
 
 
 async def _list(handlers: Handlers, graph_id: str, columns: Columns) -> None:
-    created = columns.get("created")
-    if not isinstance(created, datetime):
+    row = listing_row(graph_id, columns)
+    if row is None:
         return  # a row that was edited by hand
-    try:
-        metadata = json.loads(str(columns.get("metadata", "") or "{}"))
-    except ValueError:
-        metadata = {}
-    listed: dict[str, Value] = {
-        "graph": graph_id,
-        "created": created,
-        "name": str(metadata.get("name", "")) if isinstance(metadata, dict) else "",
-        "tasks": integer(columns, "tasks"),
-    }
-    key = listing_key(graph_id, created)
-    (row,) = await handlers.records.tables.get(ALL, [key])
+    (known,) = await handlers.records.tables.get(ALL, [row.key])
     # Written anew where it is there: a late copy of the deletion, which looked before this, meets a conflict.
-    change: Change = Insert(key, listed) if row is None else Merge(key, row.etag, listed)
+    change: Change = row if known is None else Merge(row.key, known.etag, row.columns)
     try:
         await handlers.records.tables.commit(ALL, [change])
     except (Conflict, Unclear):

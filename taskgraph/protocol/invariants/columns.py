@@ -1,6 +1,6 @@
 """Columns hold what they should: present where they must be, and readable."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from typing import Final, TypeGuard
 
@@ -16,41 +16,9 @@ from taskgraph.protocol.invariants.snapshot import Node, Snapshot, is_number, re
 from taskgraph.protocol.notices import DONE, GIVEN_UP, OPEN
 from taskgraph.storage.tables import Row
 
-_WORDS: Final = {
-    "notice-state": frozenset({OPEN, DONE, GIVEN_UP}),
-    "task-state": frozenset(map(str, TaskState)),
-    "graph-state": frozenset(map(str, GraphState)),
-    "request-state": frozenset({"staged", "accepted", "done", "refused"}),
-}
-
 
 def _is_seconds(value: Value) -> TypeGuard[float]:
     return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def _fits(value: Value, kind: str) -> bool:
-    match kind:
-        case "text" | "pieces":
-            return isinstance(value, str)
-        case "number" | "count":
-            return is_number(value)
-        case "time":
-            return isinstance(value, datetime)
-        case "seconds":
-            return _is_seconds(value) and value > 0
-        case "pause":
-            return _is_seconds(value) and value >= 0
-        case "retry-policy":
-            return policy_of(value) is not None
-        case "references":
-            found = read_json(value)
-            return isinstance(found, list) and all(isinstance(each, str) for each in found)
-        case "object":
-            return value == "" or isinstance(read_json(value), dict)
-        case "list":
-            return value == "" or isinstance(read_json(value), list)
-        case _:
-            return value in _WORDS[kind]
 
 
 def policy_of(text: Value) -> Retry | None:
@@ -59,6 +27,29 @@ def policy_of(text: Value) -> Retry | None:
         return retry_of(text) if isinstance(text, str) else None
     except ValueError:
         return None
+
+
+def _is_references(value: Value) -> bool:
+    found = read_json(value)
+    return isinstance(found, list) and all(isinstance(each, str) for each in found)
+
+
+_FITS: Final[Mapping[str, Callable[[Value], bool]]] = {
+    **dict.fromkeys(("text", "pieces"), lambda value: isinstance(value, str)),
+    **dict.fromkeys(("number", "count"), is_number),
+    "time": lambda value: isinstance(value, datetime),
+    "seconds": lambda value: _is_seconds(value) and value > 0,
+    "pause": lambda value: _is_seconds(value) and value >= 0,
+    "retry-policy": lambda value: policy_of(value) is not None,
+    "references": _is_references,
+    "object": lambda value: value == "" or isinstance(read_json(value), dict),
+    "list": lambda value: value == "" or isinstance(read_json(value), list),
+    "notice-state": frozenset({OPEN, DONE, GIVEN_UP}).__contains__,
+    "task-state": frozenset(TaskState).__contains__,
+    "graph-state": frozenset(GraphState).__contains__,
+    "request-state": frozenset({"staged", "accepted", "done", "refused"}).__contains__,
+}
+"""Whether a value is one of this kind (`row_schema.KINDS`)."""
 
 
 def bad_columns(snapshot: Snapshot) -> Iterator[Finding]:
@@ -74,7 +65,7 @@ def _bad_columns_of(snapshot: Snapshot, row: Row) -> Iterator[Finding]:
         name, value = column.name, row.columns.get(column.name)
         if value is not None and lists.get(name) is not None:
             continue
-        if not column.needed if value is None else _fits(value, column.kind):
+        if not column.needed if value is None else _FITS[column.kind](value):
             continue
         repair: Patch | None = None
         keys: list[str] = []

@@ -90,24 +90,21 @@ def _budget(snapshot: Snapshot, node: Node) -> Iterator[Finding]:
     if not all(is_number(number) for number in numbers):
         return
     run, allowed, reruns, retries, by_hand, back, later = (int(str(number)) for number in numbers)
-    others = by_hand + back + later
     policy = policy_of(columns.get("retry", ""))
     if policy is not None and not 0 <= (used := temporary_used(columns.get)) <= policy.limit:
         yield snapshot.find("temporary-budget", key, f"it has used {used} of {policy.limit} temporary failures")
-    wrong = {"rerunsLeft": not 0 <= reruns <= allowed, "retriesLeft": not 0 <= retries <= limits.RETRIES_DEFAULT}
-    used = allowed - reruns + limits.RETRIES_DEFAULT - retries + others
-    if run == used and not any(wrong.values()):
+    budgets = {"rerunsLeft": (reruns, allowed), "retriesLeft": (retries, limits.RETRIES_DEFAULT)}
+    used = by_hand + back + later + sum(most - left for left, most in budgets.values())
+    wrong = [name for name, (left, most) in budgets.items() if not 0 <= left <= most]
+    if run == used and not wrong:
         return
     repair = None
-    if wrong["rerunsLeft"] != wrong["retriesLeft"]:
-        # One of them cannot be true; the other numbers then say what it must have been.
-        name, most, spent = (
-            ("rerunsLeft", allowed, run - others - (limits.RETRIES_DEFAULT - retries))
-            if wrong["rerunsLeft"]
-            else ("retriesLeft", limits.RETRIES_DEFAULT, run - others - (allowed - reruns))
-        )
-        if 0 <= spent <= most:
-            repair = snapshot.patch({key: {name: most - spent}})
+    if len(wrong) == 1:
+        # It cannot be true; the other numbers then say what it must have been.
+        left, most = budgets[wrong[0]]
+        right = left + used - run
+        if 0 <= right <= most:
+            repair = snapshot.patch({key: {wrong[0]: right}})
     text = (
         f"it is in run {run}, with {reruns} of {allowed} reruns and {retries} of {limits.RETRIES_DEFAULT} retries "
         f"left, {by_hand} reruns by hand and {back} hand-backs"
