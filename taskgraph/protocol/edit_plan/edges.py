@@ -52,10 +52,7 @@ class EdgeChanges:
         for each in wanted:
             if each not in direct:
                 self.links.setdefault(each, []).append(own)
-        for each in direct:
-            if not is_piece(each) and each not in wanted:
-                self._cut(each, own)
-        self._pieces_go(own)
+        self._cut_above(own, wanted)
         return tuple(wanted)
 
     def take_away(self, own: str, *, defined: bool) -> None:
@@ -68,10 +65,7 @@ class EdgeChanges:
             self.delete[f"definition:{own}"] = None
         for fork in self.snapshot.forks.get(own, ()):
             self.delete[row_key(fork)] = None
-        for each in self.snapshot.ids(own, "requires"):
-            if not is_piece(each):
-                self._cut(each, own)
-        self._pieces_go(own)
+        self._cut_above(own, ())
         self.removed.update((own, each) for each in self.snapshot.required(own))
 
     def settle(self) -> None:
@@ -96,20 +90,18 @@ class EdgeChanges:
             found[reference] = wanted
         return found
 
-    def _pieces_go(self, own: str) -> None:
-        """The joins that work for a node alone, with the edges that lead into them."""
-        for piece in self.snapshot.pieces.get(own, ()):
-            self.delete[row_key(piece)] = None
-            for each in self.snapshot.ids(piece, "requires"):
-                if not is_piece(each):
-                    self._cut(each, piece)
-
-    def _cut(self, name: str, below: str) -> None:
-        """Take a row off the dependents of a node; if the node goes itself, nothing need be written."""
-        if name not in self._names.gone:
-            self.cut.update(
-                ((row, below), None) for row, named in self.snapshot.dependents(name).items() if below in named
-            )
+    def _cut_above(self, own: str, kept: Sequence[str]) -> None:
+        """Take a node off the dependents of what it requires, but of those kept; joins that work for it alone go."""
+        pieces = self.snapshot.pieces.get(own, ())
+        self.delete.update((row_key(piece), None) for piece in pieces)
+        above = [(each, own) for each in self.snapshot.ids(own, "requires") if each not in kept]
+        above += [(each, piece) for piece in pieces for each in self.snapshot.ids(piece, "requires")]
+        for name, below in above:
+            if is_piece(name) or name in self._names.gone:
+                continue  # if the node goes itself, nothing need be written
+            for row, named in self.snapshot.dependents(name).items():
+                if below in named:
+                    self.cut[row, below] = None
 
     def _outsiders(self) -> None:
         """What waits for tasks that go: others that go, those that are given other requirements, and relays."""

@@ -16,7 +16,7 @@ from taskgraph.model import facts, priorities
 from taskgraph.model.columns import integer
 from taskgraph.model.ids import GRAPH, group_key, group_owner, ids_text, is_relay, limit_key, row_key
 from taskgraph.model.json_strict import compact_json
-from taskgraph.model.states import FailurePolicy, TaskState, When
+from taskgraph.model.states import TASK_UNRESOLVED, FailurePolicy, TaskState, When
 from taskgraph.protocol.concurrency import scopes_of
 from taskgraph.protocol.definitions import gathered, members_of
 from taskgraph.protocol.edit import EditGraph, TaskEdit, ended_in, has_started, listed, not_editable
@@ -29,8 +29,7 @@ from taskgraph.protocol.wiring import Link
 from taskgraph.storage.tables import Row
 
 _FACT_CHARS_MAX: Final = 20_000  # of what the journal says of one edit
-_COMPLETED: Final = TaskState.COMPLETED.value
-_ENDED: Final = (_COMPLETED, TaskState.FAILED.value, TaskState.EXCEPTION.value, TaskState.SKIPPED.value)
+_ENDED: Final = frozenset(TaskState) - TASK_UNRESOLVED
 
 
 class EditPlan:
@@ -220,7 +219,7 @@ class EditPlan:
             return
         for own, missing in without_requirement(asked, self.edges.after()).items():
             rows = {each: snapshot.rows.get(each) for each in missing}
-            there = {each for each, row in rows.items() if row and row.columns.get("state") == _COMPLETED}
+            there = {each for each, row in rows.items() if row and row.columns.get("state") == TaskState.COMPLETED}
             if early := sorted(missing - there):
                 what = listed([snapshot.name(each) for each in early])
                 label = snapshot.label(own)

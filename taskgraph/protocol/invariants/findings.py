@@ -137,7 +137,13 @@ _FEWER: Final = "fewer tasks begin than the limit allows"
 _NOT_TRUE: Final = "what was reported of it is not true"
 _REPAIR: Final = "taskgraph doctor {graph} --repair"
 _DELETE: Final = "run taskgraph delete {graph}, or `taskgraph serve`, which sweeps"
-_OVERDUE: Final = Kind("it is to be resolved as an exception", remedy=_SWEEP, severity=Severity.DUE)
+
+
+def _due(effect: str, remedy: str = _SWEEP, refusal: str = "") -> Kind:
+    return Kind(effect, refusal, remedy, Severity.DUE)
+
+
+_OVERDUE: Final = _due("it is to be resolved as an exception")
 
 KINDS: Final[Mapping[str, Kind]] = {
     # columns and schemas
@@ -162,8 +168,8 @@ KINDS: Final[Mapping[str, Kind]] = {
     "too-early": Kind("it runs on what is not there yet", _BEGUN),
     "asleep": Kind("it never runs: no message makes it ready again"),
     "asleep:skip": Kind("it is never resolved"),
-    "skip-due": Kind("what waits for it waits until it is skipped", remedy=_SWEEP, severity=Severity.DUE),
-    "relay-ready": Kind("what waits behind it goes on once a handler fires it", severity=Severity.DUE),
+    "skip-due": _due("what waits for it waits until it is skipped"),
+    "relay-ready": _due("what waits behind it goes on once a handler fires it", ""),
     # conditions
     "skipped-ran": Kind(_NOT_TRUE, "a task that ran is never skipped, and what a run has done cannot be taken back"),
     "skipped-wrong": Kind("it never runs", "skipped is final, and its dependents have counted it off"),
@@ -174,13 +180,12 @@ KINDS: Final[Mapping[str, Kind]] = {
     "missing-row:definition": Kind("no worker can run it", "the definition is written nowhere else"),
     DEADLINE_EXCEEDED: _OVERDUE,
     PENDING_TIMEOUT: _OVERDUE,
-    "clock-off": Kind(
+    "clock-off": _due(
         "what waits for such a time goes by now instead, and that costs its length once",
-        remedy=f"{_CLOCKS}`taskgraph serve` sets the row right",
-        severity=Severity.DUE,
+        f"{_CLOCKS}`taskgraph serve` sets the row right",
     ),
     "no-lease": Kind("if its worker dies, no other takes it over"),
-    "lease-ended": Kind("it stands still until a handler gives the run up", remedy=_SWEEP, severity=Severity.DUE),
+    "lease-ended": _due("it stands still until a handler gives the run up"),
     "held-back": Kind("no resume lets it go on"),
     "temporary-budget": Kind("it may be tried too often, or not often enough", _NUMBERS, _RUNS),
     "budget": Kind("it may run too often, or not often enough", _NUMBERS, _RUNS),
@@ -188,13 +193,10 @@ KINDS: Final[Mapping[str, Kind]] = {
     "missing-row:graph": Kind(
         "no handler can do anything for this graph", "its state and counts are written nowhere else"
     ),
-    "clock-off:channel": Kind("it is taken for over", remedy=f"{_CLOCKS}{_REPAIR}", severity=Severity.DUE),
+    "clock-off:channel": _due("it is taken for over", f"{_CLOCKS}{_REPAIR}"),
     "cancelled-early": Kind(_NOT_TRUE, "cancelled is final, and has been reported"),
-    "cancel-due": Kind(
-        "it is not cancelled until a handler goes on",
-        "the graph changed while it was looked at",
-        _SWEEP,
-        Severity.DUE,
+    "cancel-due": _due(
+        "it is not cancelled until a handler goes on", refusal="the graph changed while it was looked at"
     ),
     "finished-early": Kind(_NOT_TRUE, "finished is final, and has been reported"),
     "unfinished": Kind("it never finishes"),
@@ -203,8 +205,8 @@ KINDS: Final[Mapping[str, Kind]] = {
     "skipped-count": Kind("what is shown of its end is wrong", whole=True),
     "task-count": Kind("what is shown of its progress is wrong", "rows of tasks may be gone", whole=True),
     "edge-count": Kind("a task may begin too early, or never", "no row says which requirement is gone", whole=True),
-    "deletion-open": Kind("nothing is decided about it any more", remedy=_DELETE, severity=Severity.DUE),
-    "deletion-open:beside": Kind("they go with the tombstone at the latest", remedy=_DELETE, severity=Severity.DUE),
+    "deletion-open": _due("nothing is decided about it any more", _DELETE),
+    "deletion-open:beside": _due("they go with the tombstone at the latest", _DELETE),
     "journal": Kind("the journal is out of order", "no row says when it happened"),
     "journal-gap": Kind(
         "what happened then is lost, and new events may be numbered before old ones", "too many are gone at once"
@@ -214,9 +216,7 @@ KINDS: Final[Mapping[str, Kind]] = {
     "missing-row:request": Kind(_NO_OTHER_EXTENSION, "no row says how far it came"),
     "extending": Kind(_NO_OTHER_EXTENSION, "no row says whether its tasks are counted"),
     "extending:unnamed": Kind("another one may begin before it is done"),
-    "extension-open": Kind(
-        "its tasks wait for a handler", remedy="run `taskgraph serve`, which handles and sweeps", severity=Severity.DUE
-    ),
+    "extension-open": _due("its tasks wait for a handler", "run `taskgraph serve`, which handles and sweeps"),
     # groups and limits
     "group-count": Kind("an extension that requires one of them may be refused", whole=True),
     "missing-row:group": Kind(
@@ -229,7 +229,7 @@ KINDS: Final[Mapping[str, Kind]] = {
     "group-members:task": Kind("people do not see that it is"),
     "missing-limit": Kind("none of these tasks can be claimed", "how many may be in flight is written nowhere else"),
     "not-counted": Kind("more may begin than the limit allows"),
-    "counts-what-is-over": Kind(_FEWER, severity=Severity.DUE),
+    "counts-what-is-over": _due(_FEWER, ""),
     "counts-nothing": Kind(_FEWER, whole=True),
     "over-limit": Kind(
         "nothing, if it was lowered while they ran",
@@ -238,12 +238,10 @@ KINDS: Final[Mapping[str, Kind]] = {
     ),
     # outside of the graph's rows
     "not-live": Kind("the sweep does not look at it, so lost messages and dead workers are not made up for"),
-    "not-live:ended": Kind("the sweep looks at it in vain", remedy=_SWEEP, severity=Severity.DUE),
+    "not-live:ended": _due("the sweep looks at it in vain"),
     "not-listed": Kind("`taskgraph list` does not show it"),
     "poison": Kind(
-        "what it asked for may not have happened",
-        "no row says whether the cause is mended",
-        severity=Severity.NOTE,
+        "what it asked for may not have happened", "no row says whether the cause is mended", severity=Severity.NOTE
     ),
 }
 """Kinds of findings by name: their code and, behind a colon, what distinguishes kinds of one code."""
