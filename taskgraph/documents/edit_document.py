@@ -7,7 +7,7 @@ graph allows the edit is decided when it is planned.
 import contextlib
 import hashlib
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -15,7 +15,7 @@ from taskgraph.documents.nodes import TaskNode
 from taskgraph.documents.problems import PROBLEMS_MAX, Report
 from taskgraph.documents.read import NOTHING_GIVEN, Given, canonical_json, document_from_object, read_json
 from taskgraph.documents.schema_check import explain
-from taskgraph.model import schemas
+from taskgraph.model import json_pointer, schemas
 from taskgraph.model.errors import InvalidGraph
 from taskgraph.model.ids import slugid_from
 from taskgraph.model.json_strict import Path, show
@@ -180,7 +180,7 @@ def _updates(asked: Mapping[str, Any], report: Report, given: Given) -> dict[str
 def _add_problems(invalid: InvalidGraph, asked: Mapping[str, Any], report: Report) -> None:
     """Problems of the tasks as problems of the edit."""
     for problem in invalid.problems:
-        path = list(_path(problem.pointer, {"tasks": asked}))
+        path = _path(problem.pointer, {"tasks": asked})
         if path[:1] == ["tasks"]:
             path[0] = "update"
             if path[2:4] == ["task", "deadline"] and "deadline" in asked.get(str(path[1]), {}):
@@ -188,11 +188,10 @@ def _add_problems(invalid: InvalidGraph, asked: Mapping[str, Any], report: Repor
         report.add(tuple(path), problem.code, problem.message, problem.remedy, problem.line)
 
 
-def _path(pointer: str, obj: Any) -> Sequence[str | int]:
+def _path(pointer: str, obj: Any) -> list[str | int]:
     """The path that a JSON pointer names: indexes of lists as numbers."""
     path: list[str | int] = []
-    for token in pointer.split("/")[1:]:
-        name = token.replace("~1", "/").replace("~0", "~")
+    for name in json_pointer.steps(pointer):
         if isinstance(obj, list) and name.isdecimal():
             path.append(int(name))
             obj = obj[int(name)] if int(name) < len(obj) else None

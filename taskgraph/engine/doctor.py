@@ -31,7 +31,7 @@ from taskgraph.protocol.definitions import SCHEMA
 from taskgraph.protocol.invariants.examine import examine
 from taskgraph.protocol.invariants.findings import Finding, Patch, Redo, Reindex, Resend, Severity, finding
 from taskgraph.protocol.invariants.snapshot import slim
-from taskgraph.protocol.invariants.standstill import Cause, causes, waiting_by_target
+from taskgraph.protocol.invariants.standstill import Cause, Waiting, causes, waiting_by_target
 from taskgraph.storage.tables import Change, Insert, Range, Row, pages, query_all
 
 SCANS_MAX: Final = 3
@@ -223,8 +223,7 @@ async def _answer(
     findings = [*picture.findings, *await _poisoned(poison, graph_id)]
     queued = {
         target: sum([await handlers.queues.count(handlers.names.work(target, level)) for level in waiting.levels])
-        for target, waiting in waiting_by_target(picture.rows, handlers.clock.now()).items()
-        if _is_target(target)
+        for target, waiting in _waiting(handlers, picture).items()
     }
     why = causes(graph_id, picture.rows, findings, queued, handlers.clock.now())
     state = str(graph.columns.get("state", "")) if graph else "missing"
@@ -344,13 +343,15 @@ async def _send_again(handlers: Handlers, graph_id: str, picture: _Picture) -> N
     if graph.columns.get("state") not in (GraphState.RUNNING, GraphState.BLOCKED):
         return
     before = handlers.clock.now() - timedelta(seconds=limits.REDISPATCH_SECONDS)
-    for target, waiting in waiting_by_target(picture.rows, handlers.clock.now()).items():
-        if (waiting.since is not None and waiting.since > before) or not _is_target(target):
+    for target, waiting in _waiting(handlers, picture).items():
+        if waiting.since is not None and waiting.since > before:
             continue
         for level, tasks in waiting.levels.items():
             if not await handlers.queues.count(handlers.names.work(target, level)):
                 await handlers.dispatcher.dispatch(graph_id, target, tasks, level=level, rows=picture.rows)
 
 
-def _is_target(text: str) -> bool:
-    return re.fullmatch(limits.TARGET_PATTERN, text) is not None
+def _waiting(handlers: Handlers, picture: _Picture) -> dict[str, Waiting]:
+    """Tasks that stand ready, by those targets that a queue can be named after."""
+    found = waiting_by_target(picture.rows, handlers.clock.now())
+    return {target: waiting for target, waiting in found.items() if re.fullmatch(limits.TARGET_PATTERN, target)}
