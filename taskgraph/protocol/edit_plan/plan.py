@@ -24,6 +24,7 @@ from taskgraph.protocol.edit_plan.definitions import Definitions, Writes, reruns
 from taskgraph.protocol.edit_plan.edges import EdgeChanges
 from taskgraph.protocol.edit_plan.names import Names, RefusedError
 from taskgraph.protocol.extension import portions
+from taskgraph.protocol.invariants.snapshot import read_json
 from taskgraph.protocol.rows import Draft
 from taskgraph.protocol.wiring import Link
 from taskgraph.storage.tables import Row
@@ -213,7 +214,8 @@ class EditPlan:
             if is_relay(own) or own in self.names.gone or over:
                 continue
             text = texts.get(own) or str(row.columns.get("task", ""))
-            if results.may_take(text) and (used := _taken(text)):
+            definition = read_json(text) if results.may_take(text) else None
+            if isinstance(definition, dict) and (used := results.taken_from(definition)):
                 asked[own] = used
         if not asked:
             return
@@ -224,11 +226,3 @@ class EditPlan:
                 what = listed([snapshot.name(each) for each in early])
                 label = snapshot.label(own)
                 raise RefusedError(f"{label} uses the result of {what}, which it would not require, directly or not")
-
-
-def _taken(text: str) -> list[str]:
-    try:
-        definition = json.loads(text)
-    except ValueError:
-        return []
-    return results.taken_from(definition) if isinstance(definition, dict) else []
