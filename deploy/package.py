@@ -254,7 +254,7 @@ def prune(site: Path) -> None:
 
 
 def stage(folder: Path, wheel: Path) -> None:
-    """The files beside the packages: the app, the wheel, and the requirements, should somebody build in Azure."""
+    """The files beside the packages: the app, the wheel, and the requirements, for a build in Azure."""
     for name in APP_FILES:
         source = DEPLOY / name
         if not source.is_file():
@@ -328,7 +328,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
         help=f"of the wheels, may be repeated (default: {PLATFORMS[0]} and the older ones that it includes)",
     )
     parser.add_argument("--pin", action="store_true", help="only bring deploy/requirements.txt up to date")
-    parser.add_argument("--json", action="store_true", help="tell what was made as JSON")
+    parser.add_argument("--json", action="store_true", help="print what was made as JSON")
     return parser.parse_args(arguments)
 
 
@@ -371,11 +371,11 @@ def main(arguments: Sequence[str]) -> int:
                 "bytes": output.stat().st_size,
                 "sha256": hashlib.sha256(output.read_bytes()).hexdigest(),
             }
-    tell(answer, as_json=options.json)
+    show(answer, as_json=options.json)
     return 0
 
 
-def tell(answer: dict[str, Any], *, as_json: bool) -> None:
+def show(answer: dict[str, Any], *, as_json: bool) -> None:
     """What was made, and what to do with it."""
     if as_json:
         print(json.dumps(answer, indent=2))

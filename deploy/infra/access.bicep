@@ -29,7 +29,7 @@ param appPrincipalId string
 @description('Principal of workers.')
 param workerPrincipalId string
 
-@description('Principal of a person or program elsewhere. Empty: nobody.')
+@description('Principal of a person or program elsewhere. Empty: none.')
 param principalId string
 
 @description('What principalId is.')

@@ -1,5 +1,5 @@
 // Everything that taskgraph needs in Azure: a resource group with a storage account, a function app on the Flex
-// Consumption plan, what watches it, and who may do what. Nobody holds a key: identities and roles alone.
+// Consumption plan, what watches it, and who may do what. No key is used: identities and roles alone.
 
 targetScope = 'subscription'
 
@@ -17,7 +17,7 @@ param environmentName string
 })
 param location string
 
-@description('Object id of a person or program that submits graphs and looks at them from elsewhere: may read and write rows, messages and logs. Empty: nobody.')
+@description('Object id of a person or program that submits graphs and looks at them from elsewhere: may read and write rows, messages and logs. Empty: none.')
 param principalId string = ''
 
 @allowed(['User', 'Group', 'ServicePrincipal'])
@@ -41,7 +41,7 @@ param targets array = ['default']
 @description('Seconds between two rounds of the sweep: TASKGRAPH_SWEEP_SECONDS. Each round is a call that is paid for.')
 param sweepSeconds int = 60
 
-@description('Let the account be used with its keys. Off, as no part of taskgraph needs them, but one: a link that opens one graph for somebody without an identity here (taskgraph grant) is signed with a key, and cannot be made then. On, whoever has a key may do everything.')
+@description('Let the account be used with its keys. Off, as no part of taskgraph needs them, but one: a link that opens one graph for a person without an identity here (taskgraph grant) is signed with a key, and cannot be made then. On, everyone with a key may do everything.')
 param allowSharedKeyAccess bool = false
 
 @allowed(['Standard_LRS', 'Standard_ZRS', 'Standard_GRS'])
@@ -177,7 +177,7 @@ output TASKGRAPH_STORE string = storage.outputs.tableEndpoint
 @description('What to export for the command line and for workers, with the same name.')
 output TASKGRAPH_PREFIX string = prefix
 
-@description('What to export for the command line and for workers, with the same name: whoever sends events must agree.')
+@description('What to export for the command line and for workers, with the same name: all that send events must agree.')
 output TASKGRAPH_QUEUES string = queues
 
 @description('Resource id of the identity to give to machines that run workers.')

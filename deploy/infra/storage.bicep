@@ -32,7 +32,7 @@ param targets array
 var kinds = ['add-tasks', 'cancel', 'edit', 'hold-back', 'prioritize', 'rerun', 'send-ready', 'set-limit', 'task-completed', 'task-failed']
 // end: queues
 var ownQueueNames = [for kind in kinds: '${prefix}-${kind}']
-// The common one is there always: somebody may have sent before the setting was changed.
+// The common one is there always: messages may have been sent before the setting was changed.
 var eventQueues = concat(['${prefix}-events'], queues == 'per-operation' ? ownQueueNames : [])
 var workQueues = [for target in targets: '${prefix}-work-${target}']
 var takenQueues = concat(eventQueues, workQueues)

@@ -81,7 +81,7 @@ def is_ready(folder: Path) -> bool:
 def make(folder: Path, say: Say, *, python: str = sys.executable) -> Path:
     """Make the environment, or find it made; gives its interpreter.
 
-    say: told what goes on, in words. Any number of processes may call this at once. Raises EnvironmentMissing.
+    say: takes what goes on, in words. Any number of processes may call this at once. Raises EnvironmentMissing.
     """
     folder = folder.absolute()
     if is_ready(folder):
@@ -103,7 +103,7 @@ def _install(folder: Path, say: Say, python: str) -> None:
             shutil.rmtree(folder, ignore_errors=True)  # what is half made, without pip, would be taken for whole
             raise
     pip = [str(python_of(folder)), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-    remedy = "the packages come from where pip is told to look (PIP_INDEX_URL, pip.conf); running it again goes on"
+    remedy = "the packages come from the index that pip is set to (PIP_INDEX_URL, pip.conf); running it again goes on"
     _run([*pip, *_needed(sys.version_info[:2])], "pip could not install what the worker library needs", remedy)
     # Its packages ask for Python 3.13 or later, because Azure uses them from there on. They run on 3.11 as well, which
     # is what the tests of taskgraph show. Alone, so that the wish is ignored for nothing else.
@@ -139,8 +139,8 @@ def _run(command: Sequence[str], problem: str, remedy: str) -> None:
         raise EnvironmentMissing(f"{problem}: {error.strerror}; {remedy}") from error
     if done.returncode != 0:
         lines = [line.strip() for line in (done.stderr or done.stdout).splitlines() if line.strip()]
-        told = [line for line in lines if not line.startswith(("WARNING", "[notice]"))] or lines
-        raise EnvironmentMissing("\n".join([f"{problem}; {remedy}", *told[-_LINES_SHOWN_MAX:]]))
+        shown = [line for line in lines if not line.startswith(("WARNING", "[notice]"))] or lines
+        raise EnvironmentMissing("\n".join([f"{problem}; {remedy}", *shown[-_LINES_SHOWN_MAX:]]))
 
 
 def _needed(version: tuple[int, int]) -> tuple[str, ...]:

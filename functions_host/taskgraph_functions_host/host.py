@@ -25,13 +25,13 @@ from taskgraph_functions_host.local import Function, HostJson, functions_of
 from taskgraph_functions_host.schedule import Schedule
 from taskgraph_functions_host.worker_process import Answer, AppFailed, LogLine, WorkerDied, WorkerProcess, typed
 
-__all__ = ["GRACE_SECONDS", "LOCK_SECONDS", "FunctionsHost", "Source", "Tell"]
+__all__ = ["GRACE_SECONDS", "LOCK_SECONDS", "FunctionsHost", "Report", "Source"]
 
 LOCK_SECONDS: Final = 600.0
 """How long a message is hidden while its function runs; renewed at half time. Azure's host has no setting for it."""
 
 GRACE_SECONDS: Final = 30.0
-"""How long invocations may take to end once the host has been told to stop."""
+"""How long invocations may take to end once the host is to stop."""
 
 _FIRST_PAUSE_SECONDS: Final = 0.1
 _TROUBLE_SECONDS_MAX: Final = 10.0
@@ -42,11 +42,11 @@ _STEADY_SECONDS: Final = 60.0  # a worker that has lived so long starts the paus
 _LONG_SECONDS: Final = 3600.0
 _NEVER: Final = "0001-01-01T00:00:00+00:00"  # how the host writes a time that was not
 
-Tell = Callable[[str, str, Mapping[str, Any]], None]
-"""Told of what happens: how loud (`debug`, `info`, `warning`, `error`), what, and its particulars."""
+Report = Callable[[str, str, Mapping[str, Any]], None]
+"""Takes each event: how loud (`debug`, `info`, `warning`, `error`), what, and its particulars."""
 
 Launch = Callable[[Callable[[LogLine], None]], Awaitable[WorkerProcess]]
-"""Starts a worker that tells its log lines. Raises AppFailed, WorkerDied."""
+"""Starts a worker, with a function for its log lines. Raises AppFailed, WorkerDied."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,13 +74,13 @@ class FunctionsHost:
         environ: Mapping[str, str],
         host_json: HostJson,
         clock: Clock,
-        tell: Tell,
+        report: Report,
         *,
         lock_seconds: float = LOCK_SECONDS,
         grace_seconds: float = GRACE_SECONDS,
     ) -> None:
         self.clock = clock
-        self.tell = tell
+        self.report = report
         self.host_json = host_json
         self.lock_seconds = lock_seconds
         self.up = asyncio.Event()
@@ -97,7 +97,7 @@ class FunctionsHost:
         self._broken: asyncio.Future[None] | None = None
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Run the app until told to stop, and let what is in hand come to its end.
+        """Run the app until `stop` is set, and let what is in hand come to its end.
 
         Raises AppFailed when the app cannot be indexed, InvalidSettings for bindings that make no sense or when there
         is nothing to run, StorageUnavailable when a queue does not answer at the beginning.
@@ -112,23 +112,23 @@ class FunctionsHost:
             functions = functions_of(worker.found, self._environ)
             listeners = await self._listeners(functions)
             self._take(worker)
-            self.tell("info", "ready", _ready(functions, worker, self.host_json))
+            self.report("info", "ready", _ready(functions, worker, self.host_json))
             runs = [self._mind_worker(worker, stop), *(each.run(stop) for each in listeners)]
             tasks = [asyncio.create_task(each) for each in runs]
             await self._until_over(tasks, stop)
             await self._let_end(tasks)
         finally:
             await self._end(tasks, worker)
-        self.tell("info", "stopped", {"succeeded": self.succeeded, "failed": self.failed})
+        self.report("info", "stopped", {"succeeded": self.succeeded, "failed": self.failed})
 
     async def call(
         self, function: Function, data: Mapping[str, str], metadata: Mapping[str, Mapping[str, str]], reason: str
     ) -> Answer:
-        """Call a function, and tell how it went. A worker that dies meanwhile is a failure of the function."""
+        """Call a function, and report its end. A worker that dies meanwhile is a failure of the function."""
         invocation = _guid(self.clock.new_id())
         self._names[invocation] = function.name
         about = {"function": function.name, "invocation": invocation}
-        self.tell("debug", "executing", {**about, "reason": reason})
+        self.report("debug", "executing", {**about, "reason": reason})
         began, worker = self.clock.monotonic(), self._worker
         try:
             if worker is None or function.name not in self._ids:
@@ -147,10 +147,10 @@ class FunctionsHost:
         about["seconds"] = f"{self.clock.monotonic() - began:.3f}"
         if answer.succeeded:
             self.succeeded += 1
-            self.tell("debug", "executed", {**about, "succeeded": True, "reason": reason})
+            self.report("debug", "executed", {**about, "succeeded": True, "reason": reason})
         else:
             self.failed += 1
-            self.tell(
+            self.report(
                 "error",
                 "executed",
                 {
@@ -187,7 +187,7 @@ class FunctionsHost:
         made: list[_Listener] = []
         for function in run:
             if function.retries:
-                self.tell("warning", "no-retries", {"function": function.name, "retries": function.retries})
+                self.report("warning", "no-retries", {"function": function.name, "retries": function.retries})
             if function.trigger == "timerTrigger":
                 made.append(_TimerListener(self, function))
                 continue
@@ -212,12 +212,12 @@ class FunctionsHost:
 
     async def _let_end(self, tasks: Sequence[asyncio.Task[None]]) -> None:
         """Let what is in hand end, for so long; then end it, so that its messages are there for others at once."""
-        self.tell("info", "stopping", {"inHand": len(self._in_hand)})
+        self.report("info", "stopping", {"inHand": len(self._in_hand)})
         until = self.clock.monotonic() + self._grace_seconds
         while left := {task for task in (*tasks, *self._in_hand) if not task.done()}:
             seconds = until - self.clock.monotonic()
             if seconds <= 0 and self._worker is not None:
-                self.tell("warning", "cut-short", {"inHand": len(self._in_hand), "graceSeconds": self._grace_seconds})
+                self.report("warning", "cut-short", {"inHand": len(self._in_hand), "graceSeconds": self._grace_seconds})
                 worker, self._worker = self._worker, None
                 await worker.kill()
                 seconds = _LONG_SECONDS  # what is left now waits for storage alone, and that has its own bounds
@@ -260,7 +260,7 @@ class FunctionsHost:
                 if self.clock.monotonic() - since >= _STEADY_SECONDS:
                     pause = _RESTART_SECONDS
                 about = {"pid": worker.pid, "how": worker.end_in_words(), "restartSeconds": pause}
-                self.tell("error", "worker-died", about)
+                self.report("error", "worker-died", about)
             await wait_any((stop,), pause)
             pause = min(pause * 2, _RESTART_SECONDS_MAX)
             if stop.is_set():
@@ -269,10 +269,10 @@ class FunctionsHost:
                 worker = await self._launch(self._log)
             except WorkerDied as died:
                 worker = None
-                self.tell("error", "worker-not-started", {"message": str(died), "restartSeconds": pause})
+                self.report("error", "worker-not-started", {"message": str(died), "restartSeconds": pause})
             else:
                 self._take(worker)
-                self.tell("info", "worker-started", {"pid": worker.pid})
+                self.report("info", "worker-started", {"pid": worker.pid})
 
     def _take(self, worker: WorkerProcess) -> None:
         self._worker = worker
@@ -285,7 +285,7 @@ class FunctionsHost:
         if line.system or self.host_json.shows(category, line.level):
             about = {"logLevel": line.level, "category": line.category, "function": function}
             loud = {"Critical": "error", "Error": "error", "Warning": "warning", "Information": "info"}
-            self.tell(
+            self.report(
                 loud.get(line.level, "debug"),
                 "log",
                 {**about, "invocation": line.invocation, "message": line.message},
@@ -336,11 +336,11 @@ class _QueueListener:
         except StorageError as error:
             if not self._trouble:
                 self._trouble = True
-                host.tell("warning", "queue-trouble", {"queue": queue, "message": str(error)})
+                host.report("warning", "queue-trouble", {"queue": queue, "message": str(error)})
             return None
         if self._trouble:
             self._trouble = False
-            host.tell("info", "queue-answers", {"queue": queue})
+            host.report("info", "queue-answers", {"queue": queue})
         return found
 
     async def _wait_for_room(self, threshold: int, stop: asyncio.Event) -> None:
@@ -400,10 +400,10 @@ class _QueueListener:
                 delivery = await self._queues.renew(delivery, lease_seconds=host.lock_seconds)
                 pause = host.lock_seconds / 2
             except StaleDelivery:
-                host.tell("warning", "lock-lost", _about(delivery, "somebody else has taken or deleted it"))
+                host.report("warning", "lock-lost", _about(delivery, "another host has taken or deleted it"))
                 await done.wait()
             except StorageError as error:
-                host.tell("warning", "lock-trouble", _about(delivery, str(error)))
+                host.report("warning", "lock-trouble", _about(delivery, str(error)))
                 pause = min(_RENEW_AGAIN_SECONDS, host.lock_seconds / 10)
         return delivery
 
@@ -411,14 +411,14 @@ class _QueueListener:
         try:
             await self._queues.delete(delivery)
         except StorageError as error:
-            self._host.tell("warning", "not-deleted", _about(delivery, f"it will come again: {error}"))
+            self._host.report("warning", "not-deleted", _about(delivery, f"it will come again: {error}"))
 
     async def _offer(self, delivery: Delivery, seconds: float) -> None:
         """Let others have it after so long."""
         try:
             await self._queues.renew(delivery, lease_seconds=seconds)
         except StorageError as error:
-            self._host.tell("warning", "not-offered", _about(delivery, f"it comes when its lock ends: {error}"))
+            self._host.report("warning", "not-offered", _about(delivery, f"it comes when its lock ends: {error}"))
             return
         if seconds == 0 and self._wakeup:
             self._wakeup.notify(delivery.queue)
@@ -429,9 +429,9 @@ class _QueueListener:
         try:
             await self._queues.send(poison, [delivery.body])
         except (StorageError, TooLarge, ValueError) as error:
-            self._host.tell("error", "not-set-aside", _about(delivery, f"it comes when its lock ends: {error}"))
+            self._host.report("error", "not-set-aside", _about(delivery, f"it comes when its lock ends: {error}"))
             return
-        self._host.tell("error", "set-aside", {**_about(delivery, why), "poisonQueue": poison})
+        self._host.report("error", "set-aside", {**_about(delivery, why), "poisonQueue": poison})
         await self._delete(delivery)
 
 
@@ -482,7 +482,7 @@ class _TimerListener:
         async def once() -> None:
             answer = await self._host.call(self._function, typed(text, as_json=True), {}, reason)
             if answer.succeeded and past_due:
-                self._host.tell("info", "past-due", {"function": self._function.name, "due": _iso(due)})
+                self._host.report("info", "past-due", {"function": self._function.name, "due": _iso(due)})
 
         task = self._host.begin(once())
         await asyncio.wait({task})
@@ -492,7 +492,7 @@ class _TimerListener:
 
 
 def _metadata(delivery: Delivery, data: Mapping[str, str], host: FunctionsHost) -> dict[str, dict[str, str]]:
-    """What the host tells of a message beside its body, in the forms in which it does: texts, and JSON for the rest."""
+    """What Azure's host gives beside a message's body, in its own forms: texts, and JSON for the rest."""
     hidden_until = host.clock.now() + timedelta(seconds=host.lock_seconds)
     return {
         "QueueTrigger": dict(data),

@@ -1,7 +1,7 @@
 """What the Functions host reads beside the app itself: `host.json`, `local.settings.json`, and the bindings.
 
-What this room is for: turning these files into values, by the host's names, defaults and limits, and the store that
-taskgraph is told of into the settings by which the host and the app know it. It never opens anything and never shows a
+What this room is for: turning these files into values, by the host's names, defaults and limits, and the store
+of taskgraph into the settings by which the host and the app know it. It never opens anything and never shows a
 value: there may be a key in it.
 """
 
@@ -165,8 +165,8 @@ def app_settings(
 ) -> Settings:
     """The settings of an app. store: what was asked for, or None. file: a local.settings.json; None: the app's, if any.
 
-    What the environment says wins over the file, as with Core Tools. The store is told to the app as the host tells
-    it, by a connection; TASKGRAPH_STORE does not reach it. needs_store: queues are to be polled, and not only names
+    What the environment says wins over the file, as with Core Tools. The app gets the store as from the host, by
+    a connection; TASKGRAPH_STORE does not reach it. needs_store: queues are to be polled, and not only names
     to be read. Raises InvalidSettings.
     """
     merged = {**_values(app, file, environ), **environ}
@@ -180,7 +180,7 @@ def app_settings(
     made = {name: value for name, value in merged.items() if name != STORE_VARIABLE}
     names = {HOST_VARIABLE, connection_name(merged)}
     if settings.embedded:
-        pass  # an app tells its names without one
+        pass  # the names of an app are known without one
     elif store or merged.get(STORE_VARIABLE):
         for name in names:
             made = {**_without(made, name), **_connection(name, settings)}

@@ -97,7 +97,7 @@ class Worker:
         self._running: set[asyncio.Task[None]] = set()
 
     async def begin(self, app: str) -> None:
-        """Index the app, and tell the host its functions, or why there are none."""
+        """Index the app, and send the host its functions, or why there are none."""
         protos, runtime = self._protos, self._runtime
         runtime.start_threadpool_executor()
         init = protos.WorkerInitRequest(host_version=_HOST_VERSION, function_app_directory=app)

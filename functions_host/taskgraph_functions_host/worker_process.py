@@ -1,4 +1,4 @@
-"""The worker process from its host's side: start it, ask it, hear of its end.
+"""The worker process from its host's side: start it, ask it, notice its end.
 
 What this room is for: one process of `worker_main`, lines of JSON over a socket, and the answers given to the
 callers. When the process dies, all calls that wait fail at once. It never starts a second one by itself and never
@@ -92,7 +92,7 @@ class WorkerProcess:
         *,
         debug: bool = False,
     ) -> "WorkerProcess":
-        """Start the interpreter of an environment on an app. log: told every line that comes.
+        """Start the interpreter of an environment on an app. log: takes every line that comes.
 
         Raises AppFailed when the app cannot be indexed, WorkerDied when the process ends before it has said so.
         """

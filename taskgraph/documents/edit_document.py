@@ -6,7 +6,7 @@ Each task is checked as a task of an extension, with what an update leaves out f
 import contextlib
 import hashlib
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -14,24 +14,28 @@ from taskgraph.documents.nodes import TaskNode
 from taskgraph.documents.problems import PROBLEMS_MAX, Report
 from taskgraph.documents.read import NOTHING_GIVEN, Given, document_from_object, read_json
 from taskgraph.documents.schema_check import explain
-from taskgraph.model import schemas
+from taskgraph.model import json_pointer, schemas
 from taskgraph.model.errors import InvalidGraph
 from taskgraph.model.ids import slugid_from
 from taskgraph.model.json_strict import Path, canonical_json, show
 
-REMOVABLE: Final = ("deadline", "notBefore", "maxRunTime", "pendingTimeout", "retry")  # null takes these away
-KEYS: Final = ("task", "requires", "when", "reruns", *REMOVABLE, "active", "priority")  # what an edit can change
+_REMOVABLE: Final = frozenset(
+    {"deadline", "notBefore", "maxRunTime", "pendingTimeout", "retry"}
+)  # that null takes away
 _STAND_INS: Final = ("something", "something else")  # labels that a task requires for want of its own
 
 
 @dataclass(frozen=True, slots=True)
 class Update:
-    """keys: those that were named; node: their values, others stand in. removed: keys that lose their value."""
+    """What is to be other about one task.
+
+    keys: those that were named; node: has their values, and what stands in for the others. deadline: the value of that
+    key, which no node has.
+    """
 
     label: str
     keys: frozenset[str]
     node: TaskNode
-    removed: frozenset[str] = frozenset()
     deadline: str = ""
 
 
@@ -48,6 +52,7 @@ class EditDocument:
 
     @property
     def text(self) -> str:
+        """The JSON text that the rows of its request hold."""
         return canonical_json(self.said)
 
     @property
@@ -125,23 +130,22 @@ def _check_once(obj: Mapping[str, Any], asked: Mapping[str, Any], report: Report
 
 
 def _updates(asked: Mapping[str, Any], report: Report, given: Given) -> dict[str, Update]:
-    """What is said of each task, checked as a task of an extension; problems stand where the edit says it."""
+    """The update of each task, checked as a task of an extension; problems name the places of the edit."""
     tasks: dict[str, Any] = {}
-    removed: dict[str, frozenset[str]] = {}
+    known = schemas.members("edit", "update")
+    listed = ", ".join(known)
     for label, wish in asked.items():
         path: Path = ("update", label)
         if not isinstance(wish, dict):
             report.add(path, "wrong-type", f"The update of {show(label)} must be an object.", "Name keys and values.")
             continue
         if not wish:
-            report.add(path, "empty", f"The update of {show(label)} changes nothing.", f"Keys: {', '.join(KEYS)}.")
+            report.add(path, "empty", f"The update of {show(label)} changes nothing.", f"Keys: {listed}.")
         for key in wish:
-            if key not in KEYS:
-                near = report.near(key, KEYS)
-                message = f"{show(key)} is not a key of an update.{near}"
-                report.add((*path, key), "unknown-key", message, f"Known keys here: {', '.join(KEYS)}.")
-        removed[label] = frozenset(key for key in wish if key in REMOVABLE and wish[key] is None)
-        node = {key: value for key, value in wish.items() if key in KEYS and key not in removed[label]}
+            if key not in known:
+                message = f"{show(key)} is not a key of an update.{report.near(key, known)}"
+                report.add((*path, key), "unknown-key", message, f"Known keys here: {listed}.")
+        node = {key: value for key, value in wish.items() if key in known and not (value is None and key in _REMOVABLE)}
         task = node.setdefault("task", {})
         if "deadline" in node:
             deadline = node.pop("deadline")
@@ -158,14 +162,14 @@ def _updates(asked: Mapping[str, Any], report: Report, given: Given) -> dict[str
         _add_problems(invalid, asked, report)
         return {}
     return {
-        label: Update(label, frozenset(asked[label]), node, removed[label], str(asked[label].get("deadline") or ""))
+        label: Update(label, frozenset(asked[label]), node, str(asked[label].get("deadline") or ""))
         for label, node in document.tasks.items()
     }
 
 
 def _add_problems(invalid: InvalidGraph, asked: Mapping[str, Any], report: Report) -> None:
     for problem in invalid.problems:
-        path = list(_path(problem.pointer, {"tasks": asked}))
+        path = _path(problem.pointer, {"tasks": asked})
         if path[:1] == ["tasks"]:
             path[0] = "update"
             if path[2:4] == ["task", "deadline"] and "deadline" in asked.get(str(path[1]), {}):
@@ -173,11 +177,10 @@ def _add_problems(invalid: InvalidGraph, asked: Mapping[str, Any], report: Repor
         report.add(tuple(path), problem.code, problem.message, problem.remedy, problem.line)
 
 
-def _path(pointer: str, obj: Any) -> Sequence[str | int]:
+def _path(pointer: str, obj: Any) -> list[str | int]:
     """The path that a JSON pointer names: indexes of lists as numbers."""
     path: list[str | int] = []
-    for token in pointer.split("/")[1:]:
-        name = token.replace("~1", "/").replace("~0", "~")
+    for name in json_pointer.steps(pointer):
         if isinstance(obj, list) and name.isdecimal():
             path.append(int(name))
             obj = obj[int(name)] if int(name) < len(obj) else None

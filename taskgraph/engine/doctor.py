@@ -1,17 +1,13 @@
 """Look at live rows, say what is wrong, and mend what is certain: `examine_graph`, `repair_graph`.
 
-What this room is for: reading a graph so that findings can be believed, and carrying out the repairs that
-`protocol.invariants` proposes. It may be used at any time, beside handlers, workers and other copies of itself: a
-repair is a commit under the etags of all rows that it rests on, or an item that any handler might be given, decided as
-always. Every repair of a row is a fact in the journal. It never repairs what is not certain, and never formats for a
-terminal.
+Both may run beside handlers, workers and copies of themselves: a repair is a commit under the etags of all rows that it
+rests on, with a fact in the journal, or an item that any handler might decide.
 
 A scan is no snapshot. A finding is believed once its rows, read twice without a change in between, say it: there was a
 moment at which all of them stood like this. What rests on counts over all rows is believed if the graph row did not
 change during the scan, for every commit that changes such a count writes it.
 """
 
-import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -19,24 +15,24 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 from taskgraph.engine.handlers import Handlers
-from taskgraph.engine.live_index import enter_live, leave_live
+from taskgraph.engine.live_index import LOOKED_AT, enter_live, leave_live, listing_row
 from taskgraph.engine.poison import Poison
 from taskgraph.engine.sweep import Swept, sweep_graph
 from taskgraph.model import facts, limits
 from taskgraph.model.columns import Value
 from taskgraph.model.errors import Conflict, InvalidMessage, NotFound, TaskgraphError, TooLarge, Unclear
 from taskgraph.model.ids import GRAPH, row_key
+from taskgraph.model.json_strict import compact_json
 from taskgraph.model.messages import AddTasks, parse
 from taskgraph.model.names import ALL, LIVE, listing_key
-from taskgraph.model.priorities import NORMAL, level_of
 from taskgraph.model.states import GRAPH_ENDED, GRAPH_GONE, GraphState
 from taskgraph.protocol.decide import event_key
 from taskgraph.protocol.definitions import SCHEMA
 from taskgraph.protocol.invariants.examine import examine
-from taskgraph.protocol.invariants.findings import Finding, Patch, Reindex, Resend, Retell, Severity
+from taskgraph.protocol.invariants.findings import Finding, Patch, Redo, Reindex, Resend, Severity, finding
 from taskgraph.protocol.invariants.snapshot import slim
 from taskgraph.protocol.invariants.standstill import Cause, Waiting, causes, waiting_by_target
-from taskgraph.storage.tables import Change, Insert, Range, Row, query_all
+from taskgraph.storage.tables import Change, Insert, Range, Row, pages, query_all
 
 SCANS_MAX: Final = 3
 """Scans made in the hope that the graph row does not change during one; counts are not judged otherwise."""
@@ -50,11 +46,7 @@ REPAIRS_MAX: Final = 12
 _PAUSE_SECONDS: Final = 0.05
 
 Progress = Callable[[int], None]
-"""Told how many rows have been read so far."""
-
-
-def no_progress(rows: int) -> None:
-    """For callers that show nothing."""
+"""Takes how many rows have been read so far."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +67,6 @@ class Examined:
 
     @property
     def sound(self) -> bool:
-        """Whether nothing is wrong (any more)."""
         return not any(each.severity is Severity.WRONG for each in self.findings)
 
 
@@ -94,7 +85,7 @@ async def live_graphs(handlers: Handlers) -> list[str]:
 
 
 async def examine_graph(
-    handlers: Handlers, poison: Poison, graph_id: str, *, progress: Progress = no_progress
+    handlers: Handlers, poison: Poison, graph_id: str, *, progress: Progress = lambda rows: None
 ) -> Examined:
     """Look at a graph and change nothing. Raises NotFound if there is none."""
     picture = await _look(handlers, graph_id, progress)
@@ -102,7 +93,7 @@ async def examine_graph(
 
 
 async def repair_graph(
-    handlers: Handlers, poison: Poison, graph_id: str, *, progress: Progress = no_progress
+    handlers: Handlers, poison: Poison, graph_id: str, *, progress: Progress = lambda rows: None
 ) -> Examined:
     """Look at a graph, mend what is certain, sweep it, and look again. Raises NotFound if there is none."""
     first: dict[tuple[str, str, str], Finding] = {}
@@ -114,14 +105,14 @@ async def repair_graph(
         todo = [each for each in picture.findings if each.repair is not None and each.identity not in tried]
         if not todo:
             break
-        # What holds too little back is mended before anything is told again: telling may let something begin.
-        for finding in [each for each in todo if isinstance(each.repair, Patch)] or todo:
-            reason = await _repair(handlers, graph_id, finding, picture.rows)
+        # What holds too little back is mended before any item is decided again, which may let something begin.
+        for one in [each for each in todo if isinstance(each.repair, Patch)] or todo:
+            reason = await _repair(handlers, graph_id, one, picture.rows)
             if reason:
-                tried[finding.identity] = reason
-            elif not isinstance(finding.repair, Patch):
-                tried[finding.identity] = "it was told again, and that did not help"
-    await _say_again(handlers, graph_id, picture)
+                tried[one.identity] = reason
+            elif not isinstance(one.repair, Patch):
+                tried[one.identity] = "it was decided again, and that did not help"
+    await _send_again(handlers, graph_id, picture)
     picture = await _look(handlers, graph_id, progress)
     left = {each.identity for each in picture.findings}
     findings = [
@@ -141,7 +132,6 @@ async def _look(handlers: Handlers, graph_id: str, progress: Progress) -> _Pictu
     live, rows, steady = await _scan(handlers, graph_id, progress)
     now = handlers.clock.now()
     everything = examine(graph_id, rows, now, steady=steady)
-    whole = [each for each in everything if each.whole]
     found = [each for each in everything if not each.whole]
     settled: frozenset[str] = frozenset()
     for number in range(ROUNDS_MAX):
@@ -150,10 +140,11 @@ async def _look(handlers: Handlers, graph_id: str, progress: Progress) -> _Pictu
         if number:
             await handlers.clock.sleep(_PAUSE_SECONDS * number * handlers.clock.jitter())
         keys = frozenset().union(*(each.keys for each in found))
-        before = {key: row.etag if (row := rows.get(key)) else None for key in keys}
+        before = {key: _etag(rows.get(key)) for key in keys}
         settled = await _read_twice(handlers, graph_id, keys, rows)
-        if any((row.etag if (row := rows.get(key)) else None) != etag for key, etag in before.items()):
-            found = _local(graph_id, rows, now, steady=steady)
+        if any(_etag(rows.get(key)) != etag for key, etag in before.items()):
+            found = [each for each in examine(graph_id, rows, now, steady=steady) if not each.whole]
+    whole = [each for each in everything if each.whole]
     believed = [each for each in found if each.keys <= settled]
     findings = [*whole, *believed, *await _indexes(handlers, graph_id, rows, live, now)]
     order = list(Severity)
@@ -161,8 +152,8 @@ async def _look(handlers: Handlers, graph_id: str, progress: Progress) -> _Pictu
     return _Picture(rows, findings, len(found) - len(believed))
 
 
-def _local(graph_id: str, rows: Mapping[str, Row], now: datetime, *, steady: bool) -> list[Finding]:
-    return [each for each in examine(graph_id, rows, now, steady=steady) if not each.whole]
+def _etag(row: Row | None) -> str | None:
+    return row.etag if row is not None else None
 
 
 async def _scan(handlers: Handlers, graph_id: str, progress: Progress) -> tuple[Row | None, dict[str, Row], bool]:
@@ -172,21 +163,16 @@ async def _scan(handlers: Handlers, graph_id: str, progress: Progress) -> tuple[
         (live,) = await tables.get(LIVE, [graph_id])  # before the graph row: a graph leaves it after its last commit
         (before,) = await tables.get(graph_id, [GRAPH])
         rows: dict[str, Row] = {}
-        continuation: str | None = None
-        while True:
-            page = await tables.query(graph_id, Range(), continuation=continuation)
+        async for page in pages(tables, graph_id, Range()):
             rows.update((row.key, slim(row)) for row in page.rows)
             progress(len(rows))
-            continuation = page.continuation
-            if continuation is None:
-                break
         (after,) = await tables.get(graph_id, [GRAPH])
         seen = rows.get(GRAPH)
         if not rows or (len(rows) == 1 and seen is not None and seen.columns.get("state") == GraphState.DELETED):
             raise NotFound(f"there is no graph {graph_id}" if not rows else f"graph {graph_id} was deleted")
-        etags = {row.etag if row else None for row in (before, seen, after)}
-        if len(etags) == 1 or number == SCANS_MAX - 1:
-            return live, rows, len(etags) == 1
+        steady = _etag(before) == _etag(seen) == _etag(after)
+        if steady or number == SCANS_MAX - 1:
+            return live, rows, steady
     raise AssertionError("the last round gives an answer")
 
 
@@ -196,15 +182,13 @@ async def _read_twice(handlers: Handlers, graph_id: str, keys: Iterable[str], ro
     tables = handlers.records.tables
     first = await tables.get(graph_id, wanted)
     second = await tables.get(graph_id, wanted)
-    same: list[str] = []
-    for key, before, after in zip(wanted, first, second, strict=True):
-        if after is None:
+    for key, row in zip(wanted, second, strict=True):
+        if row is None:
             rows.pop(key, None)
         else:
-            rows[key] = slim(after)
-        if (before.etag if before else None) == (after.etag if after else None):
-            same.append(key)
-    return frozenset(same)
+            rows[key] = slim(row)
+    both = zip(wanted, first, second, strict=True)
+    return frozenset(key for key, before, after in both if _etag(before) == _etag(after))
 
 
 async def _indexes(
@@ -216,56 +200,19 @@ async def _indexes(
         return []
     state, created = graph.columns.get("state"), graph.columns.get("created")
     found: list[Finding] = []
-    repair = f"taskgraph doctor {graph_id} --repair"
-    live_ones = (
-        GraphState.SUBMITTING,
-        GraphState.RUNNING,
-        GraphState.BLOCKED,
-        GraphState.CANCELLING,
-        GraphState.DELETING,
-    )
-    if live is None and state in (*live_ones, GraphState.RESTORING):
-        found.append(
-            Finding(
-                "not-live",
-                GRAPH,
-                "the graph",
-                Severity.WRONG,
-                "it is not in the index of live graphs",
-                "the sweep does not look at it, so lost messages and dead workers are not made up for",
-                repair,
-                repair=Reindex(listed=False),
-            )
-        )
+
+    def add(kind: str, text: str, *, listed: bool = False) -> None:
+        found.append(finding(kind, graph_id, GRAPH, "the graph", text, repair=Reindex(listed)))
+
+    if live is None and state in LOOKED_AT:
+        add("not-live", "it is not in the index of live graphs")
     if live is not None and state in GRAPH_ENDED:
-        found.append(
-            Finding(
-                "not-live",
-                GRAPH,
-                "the graph",
-                Severity.DUE,
-                f"it is {state}, and still in the index of live graphs",
-                "the sweep looks at it in vain",
-                "run `taskgraph serve`, which sweeps",
-                repair=Reindex(listed=False),
-            )
-        )
+        add("not-live:ended", f"it is {state}, and still in the index of live graphs")
     unlisted = (GraphState.SUBMITTING, GraphState.RESTORING, *GRAPH_GONE)
     if isinstance(created, datetime) and state not in unlisted:
         (listed,) = await handlers.records.tables.get(ALL, [listing_key(graph_id, created)])
-        if listed is None and now - created >= timedelta(0):
-            found.append(
-                Finding(
-                    "not-listed",
-                    GRAPH,
-                    "the graph",
-                    Severity.WRONG,
-                    "it is not in the list of graphs",
-                    "`taskgraph list` does not show it",
-                    repair,
-                    repair=Reindex(listed=True),
-                )
-            )
+        if listed is None and created <= now:
+            add("not-listed", "it is not in the list of graphs", listed=True)
     return found
 
 
@@ -275,9 +222,8 @@ async def _answer(
     graph = picture.rows.get(GRAPH)
     findings = [*picture.findings, *await _poisoned(poison, graph_id)]
     queued = {
-        target: sum([await handlers.queues.count(queue) for queue in _queues_of(handlers, waiting, target, picture)])
-        for target, waiting in waiting_by_target(picture.rows, handlers.clock.now()).items()
-        if _is_target(target)
+        target: sum([await handlers.queues.count(handlers.names.work(target, level)) for level in waiting.levels])
+        for target, waiting in _waiting(handlers, picture).items()
     }
     why = causes(graph_id, picture.rows, findings, queued, handlers.clock.now())
     state = str(graph.columns.get("state", "")) if graph else "missing"
@@ -290,46 +236,40 @@ async def _poisoned(poison: Poison, graph_id: str) -> list[Finding]:
         try:
             concerned = parse(message.body).graph == graph_id
         except (InvalidMessage, TaskgraphError):
-            continue  # it names no graph that could be told
+            continue  # it names no graph
         if concerned:
-            found.append(
-                Finding(
-                    "poison",
-                    message.key,
-                    "",
-                    Severity.NOTE,
-                    f"a message about it was set aside: {message.reason}",
-                    "what it asked for may not have happened",
-                    f"taskgraph poison replay {message.key}",
-                    refusal="whoever put it there knows whether the cause is mended",
-                )
-            )
+            text = f"a message about it was set aside: {message.reason}"
+            remedy = f"taskgraph poison replay {message.key}"
+            found.append(finding("poison", graph_id, message.key, "", text, remedy=remedy))
     return found
 
 
 # --- mending ---------------------------------------------------------------------------------------------------
 
 
-async def _repair(handlers: Handlers, graph_id: str, finding: Finding, rows: Mapping[str, Row]) -> str:
-    """Carry out one repair; gives why it cannot be, "" if it was, or if somebody else was first."""
+async def _repair(handlers: Handlers, graph_id: str, found: Finding, rows: Mapping[str, Row]) -> str:
+    """Carry out one repair; gives why it cannot be, "" if it was, or if another commit was first."""
     try:
-        match finding.repair:
+        match found.repair:
             case Reindex(listed=False):
-                await _mend_live(handlers, graph_id)
+                await enter_live(handlers.records, graph_id)
+                (graph,) = await handlers.records.tables.get(graph_id, [GRAPH])
+                if graph is not None and graph.columns.get("state") in GRAPH_ENDED:
+                    await leave_live(handlers.records, graph_id)
             case Reindex(listed=True):
                 await _list_again(handlers, graph_id)
             case Patch() as patch:
-                await _commit(handlers, graph_id, finding, patch, rows)
-            case Retell(items):
+                await _commit(handlers, graph_id, found, patch, rows)
+            case Redo(items):
                 answers = await handlers.transition(graph_id, items)
                 errors = [str(answer.error) for answer in answers if answer.error is not None]
                 return errors[0] if errors else ""
             case Resend(request):
                 await handlers.dispatcher.send_events([AddTasks(graph_id, request)])
             case None:
-                return finding.refusal
+                return found.refusal
     except Conflict:
-        return ""  # the rows have moved on: the next look tells
+        return ""  # the rows have moved on: the next look shows
     except TooLarge as error:
         return f"the repair does not fit one commit: {error}"
     return ""
@@ -342,76 +282,56 @@ def _routing(rows: Mapping[str, Row], about: str) -> dict[str, str]:
     return {facts.ROUTING: routing} if routing else {}
 
 
-async def _commit(handlers: Handlers, graph_id: str, finding: Finding, patch: Patch, rows: Mapping[str, Row]) -> None:
+async def _commit(handlers: Handlers, graph_id: str, found: Finding, patch: Patch, rows: Mapping[str, Row]) -> None:
     """One commit: the columns, under all etags that the repair rests on, with its facts as the next event row."""
     records = handlers.records
     operation = await records.operation(graph_id)
     changes: list[Change] = patch.changes(operation.id)
     if not patch.inserts:  # rows that are put back into the journal are facts themselves, in the place of others
-        fact = {"event": "graph-repaired", "code": finding.code, "row": finding.key, "label": finding.label}
+        fact = {"event": "graph-repaired", "code": found.code, "row": found.key, "label": found.label}
         repaired = {name: value for name, value in fact.items() if value}
-        # Both tell of the one commit, and each of its own row.
-        told: list[Mapping[str, Any]] = [
+        # All facts are of the one commit, and each is of its own row.
+        events: list[Mapping[str, Any]] = [
             {**each, "changed": sorted(patch.columns.get(key, {})), **_routing(rows, key)}
-            for each, key in ((repaired, finding.key), *((each, GRAPH) for each in patch.facts))
+            for each, key in ((repaired, found.key), *((each, GRAPH) for each in patch.facts))
         ]
         columns: dict[str, Value] = {
             "schema": SCHEMA,
             "sequence": operation.sequence,
             "time": handlers.clock.now(),
-            "kinds": " ".join(dict.fromkeys(str(each["event"]) for each in told)),
-            "events": json.dumps(told, ensure_ascii=False, separators=(",", ":")),
+            "kinds": " ".join(dict.fromkeys(str(each["event"]) for each in events)),
+            "events": compact_json(events),
             "operation": operation.id,
         }
         if operation.completed >= 0:
-            columns["completed"] = operation.completed + sum(each["event"] == "task-completed" for each in told)
+            columns["completed"] = operation.completed + sum(each["event"] == "task-completed" for each in events)
         changes.append(Insert(event_key(operation.sequence), columns))
     if len(changes) > limits.COMMIT_CHANGES_MAX:
         raise TooLarge(f"it rests on {len(changes)} rows")
     await records.commit(graph_id, changes, operation, {})
-    by_target: dict[str, list[tuple[str, int]]] = {}
-    for task_id, run, target in patch.dispatch:
-        by_target.setdefault(target, []).append((task_id, run))
-    keys = [row_key(task_id) for task_id, _, _ in patch.dispatch]
-    ready = dict(zip(keys, await records.tables.get(graph_id, keys), strict=True)) if keys else {}
-    for target, tasks in by_target.items():
-        await handlers.dispatcher.dispatch(graph_id, target, tasks, rows=ready)
+    if patch.ready is not None:
+        task_id, run, target = patch.ready
+        key = row_key(task_id)
+        (row,) = await records.tables.get(graph_id, [key])
+        await handlers.dispatcher.dispatch(graph_id, target, [(task_id, run)], rows={key: row})
     if patch.revive:
-        await enter_live(handlers.records, graph_id)
-
-
-async def _mend_live(handlers: Handlers, graph_id: str) -> None:
-    """Put the graph into the index of live graphs, and take it off if it has ended by then."""
-    await enter_live(handlers.records, graph_id)
-    (graph,) = await handlers.records.tables.get(graph_id, [GRAPH])
-    if graph is not None and graph.columns.get("state") in GRAPH_ENDED:
-        await leave_live(handlers.records, graph_id)
+        await enter_live(records, graph_id)
 
 
 async def _list_again(handlers: Handlers, graph_id: str) -> None:
     tables = handlers.records.tables
     (graph,) = await tables.get(graph_id, [GRAPH])
-    if graph is None or not isinstance(created := graph.columns.get("created"), datetime):
+    row = listing_row(graph_id, graph.columns) if graph is not None else None
+    if row is None:
         return
     try:
-        metadata = json.loads(str(graph.columns.get("metadata", "") or "{}"))
-    except ValueError:
-        metadata = {}  # damaged, and named elsewhere: the list does without a name
-    tasks = graph.columns.get("tasks", 0)
-    columns: dict[str, Value] = {
-        "graph": graph_id,
-        "created": created,
-        "name": str(metadata.get("name", "")) if isinstance(metadata, dict) else "",
-        "tasks": tasks if isinstance(tasks, int) else 0,
-    }
-    try:
-        await tables.commit(ALL, [Insert(listing_key(graph_id, created), columns)])
+        await tables.commit(ALL, [row])
     except (Conflict, Unclear):
-        return  # somebody else listed it, or this call did: the next look tells
+        return  # it was listed meanwhile, perhaps by this call: the next look shows
 
 
-async def _say_again(handlers: Handlers, graph_id: str, picture: _Picture) -> None:
-    """What the sweep would say; and at once, what is overdue and has no message left at all."""
+async def _send_again(handlers: Handlers, graph_id: str, picture: _Picture) -> None:
+    """What the sweep would send; and at once, what is overdue and has no message left at all."""
     graph = picture.rows.get(GRAPH)
     if graph is None or any(each.code == "newer-schema" for each in picture.findings):
         return
@@ -423,27 +343,15 @@ async def _say_again(handlers: Handlers, graph_id: str, picture: _Picture) -> No
     if graph.columns.get("state") not in (GraphState.RUNNING, GraphState.BLOCKED):
         return
     before = handlers.clock.now() - timedelta(seconds=limits.REDISPATCH_SECONDS)
-    for target, waiting in waiting_by_target(picture.rows, handlers.clock.now()).items():
-        overdue = waiting.since is None or waiting.since <= before
-        if not overdue or not _is_target(target):
+    for target, waiting in _waiting(handlers, picture).items():
+        if waiting.since is not None and waiting.since > before:
             continue
-        queues = _queues_of(handlers, waiting, target, picture)
-        for queue, level in queues.items():
-            if not await handlers.queues.count(queue):
-                tasks = [each for each in waiting.tasks if _level(picture, each[0]) == level]
+        for level, tasks in waiting.levels.items():
+            if not await handlers.queues.count(handlers.names.work(target, level)):
                 await handlers.dispatcher.dispatch(graph_id, target, tasks, level=level, rows=picture.rows)
 
 
-def _queues_of(handlers: Handlers, waiting: Waiting, target: str, picture: _Picture) -> dict[str, str]:
-    """The queues that tasks of a target wait in, each with its level."""
-    levels = dict.fromkeys(_level(picture, task_id) for task_id, _ in waiting.tasks)
-    return {handlers.names.work(target, level): level for level in levels}
-
-
-def _level(picture: _Picture, task_id: str) -> str:
-    row = picture.rows.get(row_key(task_id))
-    return level_of(row.columns.get) if row is not None else NORMAL
-
-
-def _is_target(text: str) -> bool:
-    return re.fullmatch(limits.TARGET_PATTERN, text) is not None
+def _waiting(handlers: Handlers, picture: _Picture) -> dict[str, Waiting]:
+    """Tasks that stand ready, by those targets that a queue can be named after."""
+    found = waiting_by_target(picture.rows, handlers.clock.now())
+    return {target: waiting for target, waiting in found.items() if re.fullmatch(limits.TARGET_PATTERN, target)}

@@ -1,4 +1,4 @@
-"""Rows outside of graphs, and the index of graphs that the sweep looks at.
+"""Rows outside of graphs: the index of graphs that the sweep looks at, and the rows of the list of all.
 
 A graph is named in that index before anything about it can be lost, and leaves when it has ended and no request for it
 is open.
@@ -11,15 +11,16 @@ from typing import Any, Final
 
 from taskgraph.engine import clock_trust
 from taskgraph.engine.commit import Records, name_in
-from taskgraph.model.columns import Columns, time_of
+from taskgraph.model.columns import Columns, integer, time_of
 from taskgraph.model.errors import Conflict, Unclear
 from taskgraph.model.ids import GRAPH
-from taskgraph.model.names import LIVE
+from taskgraph.model.names import LIVE, listing_key
 from taskgraph.model.states import GRAPH_ENDED, GraphState
+from taskgraph.queries.rows import object_of
 from taskgraph.storage.tables import Delete, Insert, Range, Row, Tables, query_all
 
 ORPHAN_SECONDS: Final = 3600.0  # an entry of an index without a graph row is dropped after so long
-_LOOKED_AT: Final = tuple(str(state) for state in GraphState if state not in {*GRAPH_ENDED, GraphState.DELETED})
+LOOKED_AT: Final = tuple(str(state) for state in GraphState if state not in {*GRAPH_ENDED, GraphState.DELETED})
 
 
 async def insert_once(tables: Tables, partition: str, key: str, columns: Columns) -> None:
@@ -39,6 +40,15 @@ def listing_columns(graph_id: str, created: datetime, metadata: Mapping[str, Any
     return {"graph": graph_id, "created": created, "name": str(metadata.get("name", "")), "tasks": tasks}
 
 
+def listing_row(graph_id: str, graph: Columns) -> Insert | None:
+    """The row of the list of all graphs, from the graph's row; None where that has no time."""
+    created = time_of(graph, "created")
+    if created is None:
+        return None
+    listed = listing_columns(graph_id, created, object_of(graph, "metadata"), integer(graph, "tasks"))
+    return Insert(listing_key(graph_id, created), listed)
+
+
 async def enter_live(records: Records, graph_id: str) -> None:
     """Name the graph in the index. Repeatable."""
     await name_in(records.tables, LIVE, graph_id, records.clock.now())
@@ -55,7 +65,7 @@ async def leave_live(records: Records, graph_id: str) -> None:
     if entry is None:
         return
     # The graph row comes right behind the requests: one query covers both.
-    holds = Range("request:", f"{GRAPH}!", where={"state": ("staged", *_LOOKED_AT)}, select=("state",))
+    holds = Range("request:", f"{GRAPH}!", where={"state": ("staged", *LOOKED_AT)}, select=("state",))
     if await query_all(tables, graph_id, holds):
         return  # late requests are answered by the sweep first
     with contextlib.suppress(Conflict, Unclear):  # it was left, or entered anew: the sweep looks again

@@ -22,9 +22,8 @@ from taskgraph.protocol.context import Dispatch, Outcome
 from taskgraph.protocol.decide import Decision, decide, event_key
 from taskgraph.protocol.definitions import gathered, members_of
 from taskgraph.protocol.edit import EditGraph
-from taskgraph.protocol.edit_plan.names import Names, RefusedError
+from taskgraph.protocol.edit_plan.names import Names, RefusedError, Snapshot
 from taskgraph.protocol.edit_plan.plan import EditPlan
-from taskgraph.protocol.edit_plan.snapshot import Snapshot
 from taskgraph.protocol.extension import RefuseRequest, request_key
 from taskgraph.protocol.extension_plan import ExtensionPlan, plan_steps, refusal_of
 from taskgraph.protocol.propagation import GOING

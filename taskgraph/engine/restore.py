@@ -17,21 +17,20 @@ from taskgraph.engine import notifier
 from taskgraph.engine.archive import log_files
 from taskgraph.engine.archive_file import USUAL, Archived, Bounds, Piece, examine, parts
 from taskgraph.engine.handlers import Handlers
-from taskgraph.engine.live_index import enter_live, leave_live, listing_columns
+from taskgraph.engine.live_index import enter_live, leave_live, listing_row
 from taskgraph.engine.progress import Progress, no_progress
 from taskgraph.engine.signing import NO_TRUST, Trust
 from taskgraph.engine.transact import back_off
 from taskgraph.model import limits
-from taskgraph.model.columns import Columns, Value, integer, time_of
+from taskgraph.model.columns import Columns, Value, integer
 from taskgraph.model.errors import Conflict, InvalidInput, Refused, Unclear
 from taskgraph.model.ids import GRAPH
-from taskgraph.model.names import ALL, listing_key
+from taskgraph.model.names import ALL
 from taskgraph.model.states import GRAPH_ENDED, GraphState
 from taskgraph.protocol import notices
 from taskgraph.protocol.at_rest import STATES, Examination, Standing, settled
 from taskgraph.protocol.definitions import SCHEMA
 from taskgraph.protocol.extension_plan import row_bytes
-from taskgraph.queries.rows import object_of
 from taskgraph.storage.logs import StoredLogs
 from taskgraph.storage.tables import Change, Insert, Merge, Replace, Row
 
@@ -254,14 +253,12 @@ async def _put_logs(logs: StoredLogs, file: BinaryIO, source: str, contents: Arc
 
 
 async def _list(handlers: Handlers, graph_id: str, columns: Columns) -> None:
-    created = time_of(columns, "created")
-    if created is None:
+    row = listing_row(graph_id, columns)
+    if row is None:
         return  # a row that was edited by hand
-    listed = listing_columns(graph_id, created, object_of(columns, "metadata"), integer(columns, "tasks"))
-    key = listing_key(graph_id, created)
-    (row,) = await handlers.records.tables.get(ALL, [key])
-    # Written again if it is there, so that a deletion that has read it before meets a conflict.
-    change: Change = Insert(key, listed) if row is None else Merge(key, row.etag, listed)
+    (known,) = await handlers.records.tables.get(ALL, [row.key])
+    # Written anew where it is there: a late copy of the deletion, which looked before this, meets a conflict.
+    change: Change = row if known is None else Merge(row.key, known.etag, row.columns)
     try:
         await handlers.records.tables.commit(ALL, [change])
     except (Conflict, Unclear):

@@ -286,7 +286,7 @@ CASES: Final[Mapping[str, Sequence[Case]]] = {
     "Completed": (
         Case("it names the present run and claim", Completed(TASK, 1, "c", ENDED, OK)),
         Case(
-            "… and nobody else is left to wait for",
+            "… and nothing else is left to wait for",
             Completed(DEPENDENT, 0, "c", ENDED, OK),
             ("graph",),
             Scene(task="completed", dependent={"state": "running", "requiresLeft": "[]", **_BEGUN}),
@@ -448,7 +448,7 @@ CASES: Final[Mapping[str, Sequence[Case]]] = {
     ),
     "Fire": (
         Case("all went well", Fire(RELAY), ("relay", "graph"), Scene("completed", relay="pending")),
-        Case("it has heard of a failure", Fire(RELAY), ("relay",), Scene("failed", policy=CONTINUE)),
+        Case("a failure stands on it", Fire(RELAY), ("relay",), Scene("failed", policy=CONTINUE)),
     ),
     "Skip": (
         Case(
@@ -492,15 +492,15 @@ CASES: Final[Mapping[str, Sequence[Case]]] = {
         Case("it is not", Stir(), ("graph",)),
     ),
     "BeginDeletion": (
-        Case("somebody asks for it, or it is too old", BeginDeletion(LATER), ("graph",)),
+        Case("it is asked for, or the graph is too old", BeginDeletion(LATER), ("graph",)),
         Case("… with force", BeginDeletion(LATER, forced=True), ("graph",)),
     ),
     "CancelGraph": (
-        Case("somebody asks for it", CancelGraph("y"), ("graph", "request"), Scene(request="accepted")),
+        Case("it is asked for", CancelGraph("y"), ("graph", "request"), Scene(request="accepted")),
         Case("… and does not want to wait", CancelGraph("y", at_once=True), ("graph",)),
     ),
     "CancelTask": (
-        Case("somebody asks for it", CancelTask(TASK, "y", reruns=0)),
+        Case("it is asked for", CancelTask(TASK, "y", reruns=0)),
         Case("… and does not want to wait", CancelTask(TASK, "y", reruns=0, at_once=True), ("task",)),
         Case("… and has asked before", CancelTask(TASK, "y", reruns=0), ("task",), Scene(columns=MARKED)),
         Case(
@@ -510,21 +510,21 @@ CASES: Final[Mapping[str, Sequence[Case]]] = {
         Case("policy `continue`", CancelTask(TASK, "y", reruns=0), ("task",), Scene(policy=CONTINUE)),
     ),
     "Hold": (
-        Case("somebody pauses the graph", Hold("paused", True, LATER.isoformat(), "y"), ("graph",)),
+        Case("the graph is paused", Hold("paused", True, LATER.isoformat(), "y"), ("graph",)),
         Case("… and it is paused", Hold("paused", True, LATER.isoformat()), ("graph",), Scene(graph_columns=HELD)),
         Case(
-            "somebody resumes it",
+            "it is resumed",
             Hold("paused", False, LATER.isoformat(), "y"),
             ("graph",),
             Scene(graph_columns=HELD),
         ),
         Case(
-            "… and somebody has paused it since",
+            "… and it was paused again since",
             Hold("paused", False, PAST.isoformat()),
             ("graph",),
             Scene(graph_columns=HELD),
         ),
-        Case("somebody pauses a group", Hold("group:g", True, LATER.isoformat()), ("graph",), Scene()),
+        Case("a group is paused", Hold("group:g", True, LATER.isoformat()), ("graph",), Scene()),
     ),
     "Settle": (
         Case(
@@ -552,9 +552,9 @@ CASES: Final[Mapping[str, Sequence[Case]]] = {
         Case("there was a later wish", PublishHolds(0), ("graph",), Scene(graph_columns=HELD)),
     ),
     "HoldTask": (
-        Case("somebody makes it inactive", HoldTask(TASK, True, LATER.isoformat(), "y"), ("task", "graph")),
+        Case("it is made inactive", HoldTask(TASK, True, LATER.isoformat(), "y"), ("task", "graph")),
         Case(
-            "somebody makes it active",
+            "it is made active",
             HoldTask(TASK, False, LATER.isoformat()),
             ("task",),
             Scene(columns={"held": '["inactive"]'}),
@@ -565,7 +565,7 @@ CASES: Final[Mapping[str, Sequence[Case]]] = {
         Case("it is taken off", ChangeLimit("graph", 0, LATER.isoformat()), ("graph",), Scene(limit=FREE)),
         Case("it is lowered", ChangeLimit("graph", 1, LATER.isoformat()), ("graph",), Scene(limit={"max": 5})),
         Case(
-            "something else has been requested since",
+            "something else was asked for since",
             ChangeLimit("graph", 2, PAST.isoformat()),
             ("graph",),
             Scene(limit={"asked": NOW.isoformat()}),
@@ -715,7 +715,7 @@ def outcome(case: Case, over: str, state: str) -> Cells:
 
 
 def _answer(decision: Decision) -> str:
-    if not decision.answers:  # what relays and skips do is told to nobody
+    if not decision.answers:  # what relays and skips do has no answer
         return "applied" if decision.changes else "nothing"
     (answer,) = decision.answers
     if answer.error is not None:

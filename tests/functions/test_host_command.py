@@ -75,8 +75,8 @@ def test_every_event_has_its_place_in_the_schema() -> None:
 
 def test_every_event_of_the_host_is_here() -> None:
     calls = [node for node in ast.walk(ast.parse(inspect.getsource(hosting))) if isinstance(node, ast.Call)]
-    tells = [call for call in calls if isinstance(call.func, ast.Attribute) and call.func.attr == "tell"]
-    assert {ast.literal_eval(call.args[1]) for call in tells} == set(EVENTS)
+    reports = [call for call in calls if isinstance(call.func, ast.Attribute) and call.func.attr == "report"]
+    assert {ast.literal_eval(call.args[1]) for call in reports} == set(EVENTS)
 
 
 @pytest.mark.parametrize("kind", EVENTS)

@@ -187,7 +187,7 @@ def test_why_names_targets_queues_leases_and_failures() -> None:
     rows = spoilt(rows, GRAPH, state="blocked", failedTasks=1)
     found = examine("g", rows, NOW)
     assert [(each.code, each.severity) for each in found] == [("lease-ended", Severity.DUE)]
-    assert waiting_by_target(rows, NOW)["big"].tasks == [(task_id_of("g", "a"), 0)]
+    assert waiting_by_target(rows, NOW)["big"].levels == {"normal": [(task_id_of("g", "a"), 0)]}
     lines = [cause.text for cause in causes("g", rows, found, {"big": 3}, NOW)]
     assert lines == [
         "it moves: 1 task is running",

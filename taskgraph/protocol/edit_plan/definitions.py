@@ -41,7 +41,6 @@ class Writes:
     columns: dict[str, dict[str, Value]] = field(default_factory=dict)
 
     def set(self, key: str, name: str, value: Value) -> None:
-        """Set a column of a row."""
         self.columns.setdefault(key, {})[name] = value
 
     def spread_out(self, row: Row, name: str, text: str) -> None:
@@ -64,27 +63,26 @@ class Definitions:
         self.texts: dict[str, str] = {}
 
     def news(self, own: str, update: Update) -> Update:
-        """The update with those of its keys alone that say something else than the rows do."""
+        """The update with only those of its keys that differ from the rows."""
         columns, keys, node = self._touched[row_key(own)].columns, update.keys, update.node
+        row = Draft("", columns, None)
         timed = timing_columns(node.timing)
-        news = {name for name in TIMING_COLUMNS if name in keys and timed.get(name) != columns.get(name)}
+        values: dict[str, tuple[object, object]] = {  # as they are to be, and as they are
+            **{name: (timed.get(name), columns.get(name)) for name in TIMING_COLUMNS},
+            "when": (str(node.when), columns.get("when", When.ALL_COMPLETED)),
+            "reruns": (node.reruns, columns.get("rerunsAllowed")),
+            "priority": (priorities.column(node.priority), columns.get(priorities.COLUMN, "")),
+            "active": (node.active, INACTIVE not in row.ids("held")),
+        }
+        news = {name for name, (wanted, known) in values.items() if name in keys and wanted != known}
         if not keys.isdisjoint(_DEFINING):
-            old, told, text = self._redefined(own, update)
+            old, new, text = self._redefined(own, update)
             if "task" not in keys:
-                news |= {key for key in _FOR_WORKER if key in keys and told.get(key) != old.get(key)}
-                if "deadline" in keys and defined_columns(told, "").get("deadline") != columns.get("deadline"):
+                news |= {key for key in _FOR_WORKER if key in keys and new.get(key) != old.get(key)}
+                if "deadline" in keys and defined_columns(new, "").get("deadline") != columns.get("deadline"):
                     news.add("deadline")
             elif text != self._text(own):
                 news |= keys & _DEFINING  # all of it is written anew
-        if "when" in keys and str(node.when) != columns.get("when", When.ALL_COMPLETED):
-            news.add("when")
-        if "reruns" in keys and node.reruns != columns.get("rerunsAllowed"):
-            news.add("reruns")
-        if "priority" in keys and priorities.column(node.priority) != columns.get(priorities.COLUMN, ""):
-            news.add("priority")
-        row = Draft("", columns, None)
-        if "active" in keys and node.active == (INACTIVE in row.ids("held")):
-            news.add("active")
         if "requires" in keys:
             wanted, optional = set(self._names.wanted(update)), self._names.optional(update)
             if wanted != set(self._names.snapshot.required(own)) or optional != set(row.ids("optional")):
@@ -101,35 +99,38 @@ class Definitions:
         if timed := {key: value for key, value in node.timing.items() if key in keys}:
             columns.update(timing_columns(timed))
             columns["schema"] = max(integer(row.columns, "schema"), SCHEMA_OF_CONDITIONS)
-        longer = self._touched.get(f"definition:{own}")
-        before = self._text(own)
         if keys.isdisjoint(_DEFINING):
-            self.texts[own] = before
-            return columns, [each for each in clear if each not in columns]
-        _, told, text = self._redefined(own, update)
+            self.texts[own] = self._text(own)
+        else:
+            self._define(own, update, columns, clear)
+        return columns, [each for each in clear if each not in columns]
+
+    def _define(self, own: str, update: Update, columns: dict[str, Value], clear: list[str]) -> None:
+        """Write a definition anew, on the row of the task or on one of its own."""
+        _, new, text = self._redefined(own, update)
         self.texts[own] = text
         clear.append("refusal")  # a worker may be able to run it now
-        defined = defined_columns(told, str(self._names.graph.columns.get(facts.ROUTING, "")))
+        graph = self._names.graph.columns
+        defined = defined_columns(new, str(graph.get(facts.ROUTING, "")))
         columns.update(defined)
         clear += [name for name in DEFINED_COLUMNS if name not in defined]
-        deadline, first = defined.get("deadline"), self._names.graph.columns.get("nextDeadline")
+        deadline = defined.get("deadline")
         if isinstance(deadline, datetime):
-            known = self._writes.columns.get(GRAPH, {}).get("nextDeadline", first)
+            known = self._writes.columns.get(GRAPH, {}).get("nextDeadline", graph.get("nextDeadline"))
             self._writes.set(GRAPH, "nextDeadline", min(deadline, known) if isinstance(known, datetime) else deadline)
+        longer = self._touched.get(f"definition:{own}")
         if is_short(text):
             columns["task"] = text
             if longer is not None:
                 self._writes.delete[longer.key] = None
+            return
+        clear.append("task")
+        if longer is None:
+            self._writes.inserts.append(definition_row(own, update.label, text))
         else:
-            clear.append("task")
-            if longer is None:
-                self._writes.inserts.append(definition_row(own, update.label, text))
-            else:
-                self._writes.spread_out(longer, "task", text)
-        return columns, [each for each in clear if each not in columns]
+            self._writes.spread_out(longer, "task", text)
 
     def _text(self, own: str) -> str:
-        """The text of a definition as it stands."""
         longer = self._touched.get(f"definition:{own}")
         text = str(self._touched[row_key(own)].columns.get("task", ""))
         return text or (gathered(longer.columns, "task") if longer else "")
@@ -143,19 +144,18 @@ class Definitions:
             raise RefusedError(
                 f"“{update.label}” has no definition that could be read; see taskgraph doctor"
             ) from error
-        told = {**node.task, **{key: old[key] for key in _FOR_WORKER if key in old}} if "task" in keys else dict(old)
-        for key in ("deadline", *_FOR_WORKER):
-            if key in keys:
-                told.pop(key, None)
+        new = {**node.task, **{key: old[key] for key in _FOR_WORKER if key in old}} if "task" in keys else dict(old)
+        for key in keys.intersection(("deadline", *_FOR_WORKER)):
+            new.pop(key, None)
         if update.deadline and "deadline" in keys:
-            told["deadline"] = update.deadline
-        told |= timing.for_worker({key: value for key, value in node.timing.items() if key in keys})
+            new["deadline"] = update.deadline
+        new |= timing.for_worker({key: value for key, value in node.timing.items() if key in keys})
         if "task" not in keys:
-            return old, told, canonical_json(told)
+            return old, new, canonical_json(new)
         for label in sorted(references(node)):
             if task_id_of(self._names.graph_id, label) not in self._names.snapshot.rows:
                 raise RefusedError(f"“{update.label}” refers to “{label}”, which is no task of the graph")
-        return old, told, definition_text(told, lambda label: task_id_of(self._names.graph_id, label))
+        return old, new, definition_text(new, lambda label: task_id_of(self._names.graph_id, label))
 
 
 def reruns_left(update: Update, row: Row) -> int:

@@ -1,6 +1,7 @@
 """Which edges an edit takes away and makes, through which relays, and what forbids that."""
 
-from collections.abc import Iterator, Sequence
+import itertools
+from collections.abc import Sequence
 
 from taskgraph.documents import graph_algorithms
 from taskgraph.documents.edit_document import Update
@@ -13,7 +14,7 @@ class EdgeChanges:
     """Edges that become others.
 
     requires: of updated tasks, where it is another. delete: keys of rows that go. cut, lost, links, leaves: see
-    `protocol.edit.EditGraph`. removed, added: (who requires, what).
+    `protocol.edit.EditGraph`. removed, added: pairs of a task and what it requires.
     """
 
     def __init__(self, names: Names, delete: dict[str, None]) -> None:
@@ -29,7 +30,7 @@ class EdgeChanges:
         self.added: set[tuple[str, str]] = set()
 
     def require(self, own: str, update: Update) -> tuple[str, ...] | None:
-        """What the task requires from now on, as references; None if that is what it requires."""
+        """What the task requires from now on, as references; None if the update does not say so."""
         if "requires" not in update.keys:
             return None
         wanted = self._names.wanted(update)
@@ -38,22 +39,20 @@ class EdgeChanges:
         if going := [self.snapshot.label(each) for each in wanted if each in self._names.gone]:
             raise RefusedError(f"“{update.label}” would require {', '.join(going[:5])}, which goes")
         if len(wanted) > limits.REQUIRES_MAX:
-            raise RefusedError(_too_many_required(update, len(wanted)))
+            raise RefusedError(
+                f"“{update.label}” would require {len(wanted)} tasks, and an edit can add {limits.REQUIRES_MAX} "
+                "requirements to one: add a task by an extension that requires them all, or their group, and let it "
+                "require that task"
+            )
         self.requires[own] = wanted
         direct = set(self.snapshot.ids(own, "requires"))
         before = self.snapshot.required(own)
-        for each in before:
-            if each not in wanted:
-                self.removed.add((own, each))
+        self.removed.update((own, each) for each in before if each not in wanted)
+        self.added.update((own, each) for each in wanted if each not in before)
         for each in wanted:
-            if each not in before:
-                self.added.add((own, each))
             if each not in direct:
                 self.links.setdefault(each, []).append(own)
-        for each in direct:
-            if not is_piece(each) and each not in wanted:
-                self._cut(each, own)
-        self._pieces_go(own)
+        self._cut_above(own, wanted)
         return tuple(wanted)
 
     def take_away(self, own: str, *, defined: bool) -> None:
@@ -66,10 +65,7 @@ class EdgeChanges:
             self.delete[f"definition:{own}"] = None
         for fork in self.snapshot.forks.get(own, ()):
             self.delete[row_key(fork)] = None
-        for each in self.snapshot.ids(own, "requires"):
-            if not is_piece(each):
-                self._cut(each, own)
-        self._pieces_go(own)
+        self._cut_above(own, ())
         self.removed.update((own, each) for each in self.snapshot.required(own))
 
     def settle(self) -> None:
@@ -94,34 +90,26 @@ class EdgeChanges:
             found[reference] = wanted
         return found
 
-    def _pieces_go(self, own: str) -> None:
-        """The joins that work for a node alone, with the edges that lead into them."""
-        for piece in self.snapshot.pieces.get(own, ()):
-            self.delete[row_key(piece)] = None
-            for each in self.snapshot.ids(piece, "requires"):
-                if not is_piece(each):
-                    self._cut(each, piece)
-
-    def _cut(self, name: str, below: str) -> None:
-        """A node does not tell this row any more; if it goes itself, nothing need be written."""
-        if name in self._names.gone:
-            return
-        for teller in self.snapshot.tellers(name):
-            if below in self.snapshot.ids(teller, "dependents"):
-                self.cut[teller, below] = None
-
-    def _told_by(self, name: str) -> Iterator[str]:
-        """The rows that a node tells, forks looked through."""
-        for teller in self.snapshot.tellers(name):
-            yield from (each for each in self.snapshot.ids(teller, "dependents") if not each.startswith("fork:"))
+    def _cut_above(self, own: str, kept: Sequence[str]) -> None:
+        """Take a node off the dependents of what it requires, but of those kept; joins that work for it alone go."""
+        pieces = self.snapshot.pieces.get(own, ())
+        self.delete.update((row_key(piece), None) for piece in pieces)
+        above = [(each, own) for each in self.snapshot.ids(own, "requires") if each not in kept]
+        above += [(each, piece) for piece in pieces for each in self.snapshot.ids(piece, "requires")]
+        for name, below in above:
+            if is_piece(name) or name in self._names.gone:
+                continue  # if the node goes itself, nothing need be written
+            for row, named in self.snapshot.dependents(name).items():
+                if below in named:
+                    self.cut[row, below] = None
 
     def _outsiders(self) -> None:
         """What waits for tasks that go: others that go, those that are given other requirements, and relays."""
         outside: dict[str, str] = {}
         for own in self._names.gone:
-            for below in self._told_by(own):
+            for below in itertools.chain.from_iterable(self.snapshot.dependents(own).values()):
                 owner = owner_of(below)
-                if owner in self._names.gone or owner in self.requires:
+                if below.startswith("fork:") or owner in self._names.gone or owner in self.requires:
                     continue
                 if owner == GRAPH or (is_shared(owner) and not owner.endswith("start")):
                     self.lost[below, own] = None
@@ -134,21 +122,20 @@ class EdgeChanges:
 
     def _forks_and_leaves(self) -> None:
         """Forks without dependents go; a task without dependents is a leaf, for which the graph waits."""
-        names = dict.fromkeys(edge_name_of(teller) for teller, _ in self.cut)
-        for name in names:
+        for name in dict.fromkeys(edge_name_of(row) for row, _ in self.cut):
             forks = dict.fromkeys(self.snapshot.forks.get(name, ()))
             left = {
-                teller: [each for each in self.snapshot.ids(teller, "dependents") if (teller, each) not in self.cut]
-                for teller in self.snapshot.tellers(name)
+                row: [each for each in named if (row, each) not in self.cut]
+                for row, named in self.snapshot.dependents(name).items()
             }
             while empty := [fork for fork in forks if not left[fork]]:
                 for fork in empty:
                     del forks[fork]
                     self.delete[row_key(fork)] = None
-                    for teller, told in left.items():
-                        if fork in told:
-                            told.remove(fork)
-                            self.cut[teller, fork] = None
+                    for row, named in left.items():
+                        if fork in named:
+                            named.remove(fork)
+                            self.cut[row, fork] = None
             if not left[name] and name not in self.links:
                 self.leaves.append(name)
         self.cut = dict.fromkeys(pair for pair in self.cut if row_key(pair[0]) not in self.delete)
@@ -156,17 +143,6 @@ class EdgeChanges:
             raise RefusedError(f"{len(self.leaves)} tasks would have no dependent any more: split it")
 
     def _check_cycle(self) -> None:
-        if not self.added:
-            return
-        snapshot = self.snapshot
-        for cycle, _, _ in graph_algorithms.cycles(self.after()):
-            path = " → ".join(snapshot.label(each) for each in (*cycle, cycle[0]))
+        for cycle, _, _ in graph_algorithms.cycles(self.after()) if self.added else ():
+            path = " → ".join(self.snapshot.label(each) for each in (*cycle, cycle[0]))
             raise RefusedError(f"the tasks would require each other in a circle (→ means requires): {path}")
-
-
-def _too_many_required(update: Update, count: int) -> str:
-    """Why an edit cannot let a task require so many: it is one commit, and each of them is a row that it writes."""
-    return (
-        f"“{update.label}” would require {count} tasks, and an edit can add {limits.REQUIRES_MAX} requirements to one: "
-        "add a task by an extension that requires them all, or their group, and let it require that task"
-    )

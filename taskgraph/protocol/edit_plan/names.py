@@ -1,12 +1,67 @@
-"""What an edit names, as references of rows: tasks that it updates, those that go, and requirements."""
+"""The edges of a graph as an edit is planned by them, and the tasks, groups and requirements that the edit names."""
+
+from dataclasses import dataclass, field
 
 from taskgraph.documents.edit_document import EditDocument, Update
-from taskgraph.model.ids import GRAPH, group_of, is_shared, row_key, task_id_of
+from taskgraph.model.ids import GRAPH, edge_name_of, group_of, is_piece, is_shared, owner_of, row_key, task_id_of
 from taskgraph.model.states import by_group
 from taskgraph.protocol.definitions import members_of
-from taskgraph.protocol.edit_plan.snapshot import Snapshot
 from taskgraph.protocol.rows import Draft
 from taskgraph.storage.tables import Row
+
+
+@dataclass(slots=True)
+class Snapshot:
+    """The rows of a graph that have edges, by reference; those of its groups, and those of its name mapping.
+
+    They come by pages: states may be old, edges hold for the revision of the graph. forks: node -> its forks. pieces:
+    node -> joins that work for it alone.
+    """
+
+    rows: dict[str, Row]
+    groups: dict[str, list[Row]]
+    mapping: list[Row]
+    forks: dict[str, list[str]] = field(init=False, default_factory=dict)
+    pieces: dict[str, list[str]] = field(init=False, default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for reference in self.rows:
+            if reference.startswith("fork:"):
+                self.forks.setdefault(edge_name_of(reference), []).append(reference)
+            elif is_piece(reference):
+                self.pieces.setdefault(owner_of(reference), []).append(reference)
+
+    def ids(self, reference: str, name: str) -> list[str]:
+        """An edge column of a row, empty where there is no such row."""
+        row = self.rows.get(reference)
+        return Draft(row.key, row.columns, None).ids(name) if row is not None else []
+
+    def name(self, reference: str) -> str:
+        """Its label, or that of its group."""
+        group = group_of(reference)
+        rows = self.groups.get(group)
+        row = rows[0] if rows else self.rows.get(reference)
+        return str(row.columns.get("label", reference)) if row is not None else group or reference
+
+    def label(self, reference: str) -> str:
+        """What a person calls it."""
+        return f"{'group ' if group_of(reference) else ''}“{self.name(reference)}”"
+
+    def required(self, reference: str) -> list[str]:
+        """The tasks and shared joins that a node requires, through the pieces that work for it."""
+        found: dict[str, None] = {}
+        todo = list(reversed(self.ids(reference, "requires")))
+        while todo:
+            here = todo.pop()
+            if is_piece(here):
+                todo += reversed(self.ids(here, "requires"))
+            else:
+                found[here] = None
+        return list(found)
+
+    def dependents(self, reference: str) -> dict[str, list[str]]:
+        """The rows of a node that name its dependents (its own, and its forks), each with those that it names."""
+        return {each: self.ids(each, "dependents") for each in (reference, *self.forks.get(reference, ()))}
 
 
 class RefusedError(Exception):
@@ -16,7 +71,8 @@ class RefusedError(Exception):
 class Names:
     """The tasks and groups that an edit names.
 
-    updates: taskId -> what is to be other. deleted: tasks. gone: these, and the shared joins of groups that go.
+    names: of a group -> groupId. updates: taskId -> what is to be other. deleted: tasks. gone: these, and the shared
+    joins of groups that go (groups_gone).
     """
 
     def __init__(
@@ -28,7 +84,7 @@ class Names:
         self.snapshot = snapshot
         self.document = document
         self.names = {str(rows[0].columns.get("label", "")): own for own, rows in snapshot.groups.items()}
-        self.updates: dict[str, Update] = {self._task(label): update for label, update in document.updates.items()}
+        self.updates = {self._task(label): update for label, update in document.updates.items()}
         self.deleted = dict.fromkeys(
             self._task(label) for label in document.delete if not again or task_id_of(graph_id, label) in snapshot.rows
         )
@@ -54,11 +110,10 @@ class Names:
                 raise RefusedError(f"group “{name}” is paused, and would go: resume it first")
 
     def group_name(self, own: str) -> str:
-        """What a person calls a group."""
         return str(self.snapshot.groups[own][0].columns.get("label", ""))
 
     def touched(self) -> list[str]:
-        """Keys of the rows that are changed or go, which are to be known whole."""
+        """Keys of the rows that are changed or go: the plan needs all of their columns."""
         return [key for each in (*self.updates, *self.gone) for key in (row_key(each), f"definition:{each}")]
 
     def wanted(self, update: Update) -> list[str]:

@@ -1,7 +1,7 @@
 """Plan an edit: the item that `protocol.edit` decides, row by row, or why the graph forbids it.
 
-A plan is valid for one revision of the graph. It is made from pages that are no snapshot: states may be old, and are
-looked at again by the rule; edges may not, for whatever changes them raises the revision.
+A plan is valid for one revision of the graph. It is made from pages that are no snapshot: states may be old, and the
+rule looks at them again; edges may not, for whatever changes them raises the revision.
 """
 
 import hashlib
@@ -15,7 +15,8 @@ from taskgraph.documents.references import without_requirement
 from taskgraph.model import facts, priorities
 from taskgraph.model.columns import integer
 from taskgraph.model.ids import GRAPH, group_key, group_owner, ids_text, is_relay, limit_key, row_key
-from taskgraph.model.states import FailurePolicy, TaskState, When
+from taskgraph.model.json_strict import compact_json
+from taskgraph.model.states import TASK_UNRESOLVED, FailurePolicy, TaskState, When
 from taskgraph.protocol.concurrency import scopes_of
 from taskgraph.protocol.definitions import gathered, members_of
 from taskgraph.protocol.edit import EditGraph, TaskEdit, ended_in, has_started, listed, not_editable
@@ -23,13 +24,13 @@ from taskgraph.protocol.edit_plan.definitions import Definitions, Writes, reruns
 from taskgraph.protocol.edit_plan.edges import EdgeChanges
 from taskgraph.protocol.edit_plan.names import Names, RefusedError
 from taskgraph.protocol.extension import portions
+from taskgraph.protocol.invariants.snapshot import read_json
 from taskgraph.protocol.rows import Draft
 from taskgraph.protocol.wiring import Link
 from taskgraph.storage.tables import Row
 
-_TOLD_CHARS_MAX: Final = 20_000  # of what the journal says of one edit
-_COMPLETED: Final = TaskState.COMPLETED.value
-_ENDED: Final = (_COMPLETED, TaskState.FAILED.value, TaskState.EXCEPTION.value, TaskState.SKIPPED.value)
+_FACT_CHARS_MAX: Final = 20_000  # of what the journal says of one edit
+_ENDED: Final = frozenset(TaskState) - TASK_UNRESOLVED
 
 
 class EditPlan:
@@ -61,16 +62,19 @@ class EditPlan:
         self.edges.settle()
         self._name_tables()
 
+    def _task(self, own: str) -> Draft:
+        return Draft(own, self._touched[row_key(own)].columns, None)
+
     def _check_states(self) -> None:
         graph = Draft(GRAPH, self._graph.columns, None)
         for own, update in self.updates.items():
-            task = Draft(own, self._touched[row_key(own)].columns, None)
+            task = self._task(own)
             if reason := not_editable(task, graph):
                 raise RefusedError(reason)
             if "requires" in update.keys and ended_in(task) is not None:
                 raise RefusedError(f"“{update.label}” has ended: what it requires cannot be another any more")
         for own in self.names.deleted:
-            if reason := has_started(Draft(own, self._touched[row_key(own)].columns, None)):
+            if reason := has_started(self._task(own)):
                 raise RefusedError(reason)
 
     def _update(self, own: str, update: Update) -> None:
@@ -87,17 +91,15 @@ class EditPlan:
                 clear.append(priorities.COLUMN)
         changed = hashlib.sha256(f"{row.columns.get('digest', '')}\0{self._request}".encode())
         columns["digest"] = changed.hexdigest()[:32]
-        when = str(row.columns.get("when", When.ALL_COMPLETED))
-        if "when" in keys and str(node.when) != when:
-            when = str(node.when)
-            if when == When.ALL_COMPLETED:
-                clear.append("when")
-            else:
-                columns["when"] = when
+        when = str(node.when if "when" in keys else row.columns.get("when", When.ALL_COMPLETED))
+        if "when" in keys and when == When.ALL_COMPLETED:
+            clear.append("when")
+        elif "when" in keys:
+            columns["when"] = when
         requires = self.edges.require(own, update)
-        final = self.edges.requires[own] if requires is not None else self._snapshot.required(own)
-        was = Draft("", row.columns, None)
-        optional = self.names.optional(update) if requires is not None else frozenset(was.ids("optional"))
+        final = self._snapshot.required(own) if requires is None else requires
+        was = self._task(own)
+        optional = frozenset(was.ids("optional")) if requires is None else self.names.optional(update)
         conditional = when != When.ALL_COMPLETED
         if (conditional or optional) and not self._goes_on:
             raise RefusedError(
@@ -119,16 +121,16 @@ class EditPlan:
                 ended=ended_in(was),
             )
         )
-        told: dict[str, Any] = {"task": own, "label": update.label, "fields": sorted(keys)}
+        fact: dict[str, Any] = {"task": own, "label": update.label, "fields": sorted(keys)}
         name = self._snapshot.name
         if added := [name(each) for child, each in sorted(self.edges.added) if child == own]:
-            told["requires"] = added
+            fact["requires"] = added
         if removed := [name(each) for child, each in sorted(self.edges.removed) if child == own]:
-            told["requiresNoMore"] = removed
-        self._updated.append(told)
+            fact["requiresNoMore"] = removed
+        self._updated.append(fact)
 
     def _name_tables(self) -> None:
-        """Rows that list tasks for people, and those that tell who is in a group."""
+        """Rows that list tasks for people, those of groups and their members, and limits on groups that go."""
         if not self.names.deleted:
             return
         labels = {str(self._touched[row_key(own)].columns.get("label", "")) for own in self.names.deleted}
@@ -138,7 +140,7 @@ class EditPlan:
             if labels.isdisjoint(mapping):
                 continue
             left = {label: own for label, own in mapping.items() if label not in labels}
-            self._writes.spread_out(row, "nameMapping", json.dumps(left, ensure_ascii=False, separators=(",", ":")))
+            self._writes.spread_out(row, "nameMapping", compact_json(left))
         for own, rows in self._snapshot.groups.items():
             if own in self.names.groups_gone:
                 self._writes.delete.update(dict.fromkeys(row.key for row in rows))
@@ -160,7 +162,6 @@ class EditPlan:
             self._writes.set(GRAPH, "groups", integer(self._graph.columns, "groups") - gone)
 
     def item(self, revision: int) -> EditGraph:
-        """The item to decide. revision: of the graph."""
         return EditGraph(
             request=self._request,
             revision=revision,
@@ -168,28 +169,28 @@ class EditPlan:
             delete=tuple(self._writes.delete),
             cut=tuple(self.edges.cut),
             lost=tuple(self.edges.lost),
-            links=tuple(portions(Link(name, tuple(told)) for name, told in self.edges.links.items())),
+            links=tuple(portions(Link(name, tuple(below)) for name, below in self.edges.links.items())),
             leaves=tuple(self.edges.leaves),
             inserts=tuple(self._writes.inserts),
             columns=tuple(self._writes.columns.items()),
             tasks=-len(self.names.deleted),
             edges=len(self.edges.added) - len(self.edges.removed),
-            fact=self._told(),
+            fact=self._fact(),
         )
 
-    def _told(self) -> dict[str, Any]:
+    def _fact(self) -> dict[str, Any]:
         """What the journal says beside the columns that change, within its bounds."""
         groups = sorted(map(self.names.group_name, self.names.groups_gone))
         deleted = sorted(str(self._touched[row_key(own)].columns.get("label", "")) for own in self.names.deleted)
-        told: dict[str, Any] = {}
+        fact: dict[str, Any] = {}
         for name, entries in (("updated", self._updated), ("deleted", deleted), ("deletedGroups", groups)):
-            told |= facts.listed(name, entries, _TOLD_CHARS_MAX // 3)
+            fact |= facts.listed(name, entries, _FACT_CHARS_MAX // 3)
         if self.names.document.reason:
-            told["reason"] = self.names.document.reason
-        return told
+            fact["reason"] = self.names.document.reason
+        return fact
 
     def long_definitions(self) -> list[str]:
-        """Keys of definitions that stand on rows of their own, which are to be known for `check_results`."""
+        """Keys of definitions that stand on rows of their own, which `check_results` needs."""
         if not self.edges.removed and not self.updates:
             return []
         return [
@@ -209,26 +210,19 @@ class EditPlan:
         asked: dict[str, list[str]] = {}
         texts = {**long, **self._definitions.texts}
         for own, row in snapshot.rows.items():
-            never = row.columns.get("state") in _ENDED and own not in self.updates  # it runs by this definition no more
-            if is_relay(own) or own in self.names.gone or never:
+            over = row.columns.get("state") in _ENDED and own not in self.updates  # it runs by this definition no more
+            if is_relay(own) or own in self.names.gone or over:
                 continue
             text = texts.get(own) or str(row.columns.get("task", ""))
-            if results.may_take(text) and (used := _taken(text)):
+            definition = read_json(text) if results.may_take(text) else None
+            if isinstance(definition, dict) and (used := results.taken_from(definition)):
                 asked[own] = used
         if not asked:
             return
         for own, missing in without_requirement(asked, self.edges.after()).items():
             rows = {each: snapshot.rows.get(each) for each in missing}
-            over = {each for each, row in rows.items() if row and row.columns.get("state") == _COMPLETED}
-            if early := sorted(missing - over):
+            there = {each for each, row in rows.items() if row and row.columns.get("state") == TaskState.COMPLETED}
+            if early := sorted(missing - there):
                 what = listed([snapshot.name(each) for each in early])
-                who = snapshot.label(own)
-                raise RefusedError(f"{who} uses the result of {what}, which it would not require, directly or not")
-
-
-def _taken(text: str) -> list[str]:
-    try:
-        definition = json.loads(text)
-    except ValueError:
-        return []
-    return results.taken_from(definition) if isinstance(definition, dict) else []
+                label = snapshot.label(own)
+                raise RefusedError(f"{label} uses the result of {what}, which it would not require, directly or not")

@@ -1,6 +1,6 @@
 """Columns hold what they should: present where they must be, and readable."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from typing import Final, TypeGuard
 
@@ -16,41 +16,9 @@ from taskgraph.protocol.invariants.snapshot import Node, Snapshot, is_number, re
 from taskgraph.protocol.notices import DONE, GIVEN_UP, OPEN
 from taskgraph.storage.tables import Row
 
-_WORDS: Final = {
-    "notice-state": frozenset({OPEN, DONE, GIVEN_UP}),
-    "task-state": frozenset(map(str, TaskState)),
-    "graph-state": frozenset(map(str, GraphState)),
-    "request-state": frozenset({"staged", "accepted", "done", "refused"}),
-}
-
 
 def _is_seconds(value: Value) -> TypeGuard[float]:
     return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def _fits(value: Value, kind: str) -> bool:
-    match kind:
-        case "text" | "pieces":
-            return isinstance(value, str)
-        case "number" | "count":
-            return is_number(value)
-        case "time":
-            return isinstance(value, datetime)
-        case "seconds":
-            return _is_seconds(value) and value > 0
-        case "pause":
-            return _is_seconds(value) and value >= 0
-        case "retry-policy":
-            return policy_of(value) is not None
-        case "references":
-            found = read_json(value)
-            return isinstance(found, list) and all(isinstance(each, str) for each in found)
-        case "object":
-            return value == "" or isinstance(read_json(value), dict)
-        case "list":
-            return value == "" or isinstance(read_json(value), list)
-        case _:
-            return value in _WORDS[kind]
 
 
 def policy_of(text: Value) -> Retry | None:
@@ -61,6 +29,29 @@ def policy_of(text: Value) -> Retry | None:
         return None
 
 
+def _is_references(value: Value) -> bool:
+    found = read_json(value)
+    return isinstance(found, list) and all(isinstance(each, str) for each in found)
+
+
+_FITS: Final[Mapping[str, Callable[[Value], bool]]] = {
+    **dict.fromkeys(("text", "pieces"), lambda value: isinstance(value, str)),
+    **dict.fromkeys(("number", "count"), is_number),
+    "time": lambda value: isinstance(value, datetime),
+    "seconds": lambda value: _is_seconds(value) and value > 0,
+    "pause": lambda value: _is_seconds(value) and value >= 0,
+    "retry-policy": lambda value: policy_of(value) is not None,
+    "references": _is_references,
+    "object": lambda value: value == "" or isinstance(read_json(value), dict),
+    "list": lambda value: value == "" or isinstance(read_json(value), list),
+    "notice-state": frozenset({OPEN, DONE, GIVEN_UP}).__contains__,
+    "task-state": frozenset(TaskState).__contains__,
+    "graph-state": frozenset(GraphState).__contains__,
+    "request-state": frozenset({"staged", "accepted", "done", "refused"}).__contains__,
+}
+"""Whether a value is one of this kind (`row_schema.KINDS`)."""
+
+
 def bad_columns(snapshot: Snapshot) -> Iterator[Finding]:
     """Columns that are missing, or hold what cannot be read."""
     for row in snapshot.rows.values():
@@ -68,51 +59,46 @@ def bad_columns(snapshot: Snapshot) -> Iterator[Finding]:
 
 
 def _bad_columns_of(snapshot: Snapshot, row: Row) -> Iterator[Finding]:
-    read = snapshot.nodes.get(reference_of(row.key))
-    lists = {"requires": read.requires, "requiresLeft": read.left, "dependents": read.dependents} if read else {}
+    node = snapshot.nodes.get(reference_of(row.key))
+    lists = {"requires": node.requires, "requiresLeft": node.left, "dependents": node.dependents} if node else {}
     for column in CHECKED.get(row_kind(row.key), ()):
-        name, kind = column.name, column.kind
-        value = row.columns.get(name)
+        name, value = column.name, row.columns.get(column.name)
         if value is not None and lists.get(name) is not None:
             continue
-        if not column.needed if value is None else _fits(value, kind):
+        if not column.needed if value is None else _FITS[column.kind](value):
             continue
-        shown = "is missing" if value is None else f"holds {str(value)[:60]!r}"
         repair: Patch | None = None
-        node = snapshot.nodes.get(reference_of(row.key))
+        keys: list[str] = []
         if name == "requiresLeft" and node is not None:
             repair = _left_again(snapshot, node)
+            keys = snapshot.edge_keys(node.reference, node.requires or ())
         elif name == "failedTasks" and row.key == GRAPH:
             repair = failed_again(snapshot)
         elif name == "target" and (target := _target_again(snapshot, row)):
             repair = snapshot.patch({row.key: {"target": target}})
-        yield snapshot.find(
-            "bad-column",
-            row.key,
-            f"column {name} {shown}, and should hold {KINDS[kind][1]}",
-            "whoever reads the row next gives up on it",
-            repair=repair,
-            detail=name,
-            whole=name == "failedTasks" and repair is not None,
-            keys=snapshot.teller_keys(node.reference, node.requires or ()) if node and name == "requiresLeft" else (),
-            refusal="what it held is written nowhere else",
-        )
+        shown = "is missing" if value is None else f"holds {str(value)[:60]!r}"
+        text = f"column {name} {shown}, and should hold {KINDS[column.kind][1]}"
+        counted = name == "failedTasks" and repair is not None
+        yield snapshot.find("bad-column", row.key, text, repair=repair, detail=name, whole=counted, keys=keys)
 
 
 def _left_again(snapshot: Snapshot, node: Node) -> Patch | None:
     """What is left, from what is required and what has completed."""
-    waits = node.state in (TaskState.UNSCHEDULED, GraphState.RUNNING, GraphState.BLOCKED)
-    if node.requires is None or not (waits if node.reference != GRAPH else node.state not in GRAPH_ENDED):
+    if node.reference == GRAPH:
+        waits = node.state not in GRAPH_ENDED
+    else:
+        waits = node.state in (TaskState.UNSCHEDULED, TaskState.RUNNING)
+    if node.requires is None or not waits:
         return None
     states = {each: snapshot.done(node.reference, each) for each in node.requires}
     if None in states.values() or snapshot.is_open(node.reference):
         return None
     left = [each for each, done in states.items() if not done]
-    return snapshot.patch({node.row.key: {"requiresLeft": ids_text(left)}}, snapshot.told_by(node.reference, left))
+    hold = snapshot.upstream_keys(node.reference, left)
+    return snapshot.patch({node.row.key: {"requiresLeft": ids_text(left)}}, hold)
 
 
 def _target_again(snapshot: Snapshot, row: Row) -> str:
-    own = reference_of(row.key)
-    longer = snapshot.rows.get(f"definition:{own}")
+    longer = snapshot.rows.get(f"definition:{reference_of(row.key)}")
     found = read_json(row.columns.get("task") or (longer.columns.get("task", "") if longer else ""))
     return target_of(found) if isinstance(found, dict) else ""

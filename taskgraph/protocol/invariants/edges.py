@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from taskgraph.model import limits
 from taskgraph.model.columns import Value
 from taskgraph.model.ids import GRAPH, edge_name_of, ids_text, is_piece, is_relay, owner_of, row_key
-from taskgraph.model.states import GraphState, TaskState
 from taskgraph.protocol.invariants.findings import Finding
 from taskgraph.protocol.invariants.snapshot import Node, Snapshot
 
@@ -20,28 +19,20 @@ def _edges_of(snapshot: Snapshot, node: Node) -> Iterator[Finding]:
     own = node.reference
     for each in dict.fromkeys([*(node.requires or ()), *(node.dependents or ())]):
         if each not in snapshot.nodes and not snapshot.is_open(each) and not snapshot.is_open(own):
-            yield snapshot.find(
-                "missing-row",
-                node.row.key,
-                f"it names the row {row_key(each)}, which does not exist",
-                "whoever completes this one, or waits for that one, cannot go on",
-                keys=(row_key(each),),
-                detail=each,
-                refusal="nothing tells for certain what the row held",
-            )
+            text = f"it names the row {row_key(each)}, which does not exist"
+            yield snapshot.find("missing-row", node.row.key, text, keys=(row_key(each),), detail=each)
     for name in node.requires or ():
         other = snapshot.nodes.get(name)
         known = other is not None and name not in snapshot.unreadable
-        if known and not snapshot.tellers(own, name) and not (snapshot.is_open(own) or snapshot.is_open(name)):
-            yield _untold(snapshot, node, snapshot.nodes[name])
-    for told in node.dependents or ():
-        dependent = snapshot.nodes.get(told)
-        name = edge_name_of(own)
-        if dependent is None or dependent.requires is None or name in dependent.requires:
+        if known and not snapshot.upstream_rows(own, name) and not (snapshot.is_open(own) or snapshot.is_open(name)):
+            yield _dependent_missing(snapshot, node, snapshot.nodes[name])
+    for below in node.dependents or ():
+        dependent = snapshot.nodes.get(below)
+        if dependent is None or dependent.requires is None or edge_name_of(own) in dependent.requires:
             continue
-        if snapshot.is_open(own) or snapshot.is_open(told) or (told == GRAPH and node.resolved):
+        if snapshot.is_open(own) or snapshot.is_open(below) or (below == GRAPH and node.resolved):
             continue  # the graph row need not name what is fulfilled
-        yield _unrequired(snapshot, node, dependent)
+        yield _requirement_missing(snapshot, node, dependent)
     if node.dependents == [] and own != GRAPH and not snapshot.is_open(own):
         yield from _without_dependents(snapshot, node)
 
@@ -51,42 +42,36 @@ def _certain(snapshot: Snapshot, below: str, above: str) -> bool:
     return GRAPH in (below, above, owner_of(below)) or is_piece(above) or is_piece(below) or snapshot.certain_edges
 
 
-def _untold(snapshot: Snapshot, node: Node, required: Node) -> Finding:
+def _dependent_missing(snapshot: Snapshot, node: Node, required: Node) -> Finding:
     dependents = required.dependents or []
     repair = None
-    refusal = f"row {required.row.key} names as many dependents as it may"
-    if len(dependents) < limits.DEPENDENTS_MAX:
-        refusal = "the edges that the rows name are not those that the graph counts"
-        if _certain(snapshot, node.reference, required.reference):
-            text = ids_text([*dependents, node.reference])
-            repair = snapshot.patch({required.row.key: {"dependents": text}}, (node.row.key,))
+    refusal = ""
+    if len(dependents) >= limits.DEPENDENTS_MAX:
+        refusal = f"row {required.row.key} names as many dependents as it may"
+    elif _certain(snapshot, node.reference, required.reference):
+        text = ids_text([*dependents, node.reference])
+        repair = snapshot.patch({required.row.key: {"dependents": text}}, (node.row.key,))
     return snapshot.find(
         "dependent-missing",
         node.row.key,
         f"it requires {snapshot.label(required.reference)}, which does not name it as a dependent",
-        "it is not told when that completes, and waits for ever",
-        keys=snapshot.teller_keys(node.reference, (required.reference,)),
+        keys=snapshot.edge_keys(node.reference, (required.reference,)),
         detail=required.reference,
         repair=repair,
         refusal=refusal,
     )
 
 
-def _unrequired(snapshot: Snapshot, node: Node, dependent: Node) -> Finding:
+def _requirement_missing(snapshot: Snapshot, node: Node, dependent: Node) -> Finding:
     name = edge_name_of(node.reference)
     requires, left = dependent.requires or [], dependent.left
-    waits = dependent.state in (
-        (GraphState.RUNNING, GraphState.BLOCKED) if dependent.reference == GRAPH else (TaskState.UNSCHEDULED,)
-    )
     repair = None
     refusal = ""
     if left is None or len(requires) >= _requires_max(dependent.reference):
         refusal = f"row {dependent.row.key} cannot take another requirement"
-    elif not waits and not node.resolved:
+    elif not dependent.waits and not node.resolved:
         refusal = f"{snapshot.label(dependent.reference)} has gone on without it, and is {dependent.state}"
-    elif not _certain(snapshot, dependent.reference, name):
-        refusal = "the edges that the rows name are not those that the graph counts"
-    else:
+    elif _certain(snapshot, dependent.reference, name):
         columns: dict[str, Value] = {"requires": ids_text([*requires, name])}
         if not node.resolved and name not in left:
             columns["requiresLeft"] = ids_text([*left, name])
@@ -95,7 +80,6 @@ def _unrequired(snapshot: Snapshot, node: Node, dependent: Node) -> Finding:
         "requirement-missing",
         dependent.row.key,
         f"{snapshot.label(node.reference)} names it as a dependent, and it does not require that",
-        "it would go on before that has completed",
         keys=(node.row.key, row_key(name)),
         detail=node.reference,
         repair=repair,
@@ -105,34 +89,23 @@ def _unrequired(snapshot: Snapshot, node: Node, dependent: Node) -> Finding:
 
 def _without_dependents(snapshot: Snapshot, node: Node) -> Iterator[Finding]:
     own = node.reference
-    if not snapshot.steady or own in (snapshot.nodes[GRAPH].requires or ()):
+    graph = snapshot.nodes[GRAPH]
+    requires, left = graph.requires, graph.left
+    if not snapshot.steady or own in (requires or ()):
         return  # an edge that only the graph row names is found there
     if own in snapshot.half_named or is_relay(own):
         return
-    graph = snapshot.nodes[GRAPH]
     repair = None
-    refusal = "the edges that the rows name are not those that the graph counts"
-    room = graph.requires is not None and graph.left is not None
-    if room and len(graph.requires or ()) < limits.GRAPH_REQUIRES_MAX and snapshot.certain_edges:
-        refusal = f"the graph is {graph.state}"
+    refusal = ""
+    if requires is not None and left is not None and len(requires) < limits.GRAPH_REQUIRES_MAX:
         columns: dict[str, dict[str, Value]] = {node.row.key: {"dependents": ids_text([GRAPH])}}
-        if node.resolved:
-            repair = snapshot.patch(columns)
-        elif graph.state in (GraphState.RUNNING, GraphState.BLOCKED):
-            columns[GRAPH] = {
-                "requires": ids_text([*(graph.requires or ()), own]),
-                "requiresLeft": ids_text([*(graph.left or ()), own]),
-            }
-            repair = snapshot.patch(columns)
-    yield snapshot.find(
-        "no-dependents",
-        node.row.key,
-        "nobody waits for it, not even the graph",
-        "the graph could finish without it",
-        repair=repair,
-        refusal=refusal,
-        whole=True,
-    )
+        if not node.resolved:
+            columns[GRAPH] = {"requires": ids_text([*requires, own]), "requiresLeft": ids_text([*left, own])}
+        if snapshot.certain_edges:
+            refusal = f"the graph is {graph.state}"
+            repair = snapshot.patch(columns) if node.resolved or graph.waits else None
+    text = "no task requires it, nor does the graph"
+    yield snapshot.find("no-dependents", node.row.key, text, repair=repair, refusal=refusal)
 
 
 def degrees(snapshot: Snapshot) -> Iterator[Finding]:
@@ -146,14 +119,8 @@ def degrees(snapshot: Snapshot) -> Iterator[Finding]:
         )
         for name, found, bound in bounds:
             if found is not None and len(found) > bound:
-                yield snapshot.find(
-                    "degree",
-                    node.row.key,
-                    f"column {name} names {len(found)} rows, and may name {bound}",
-                    "a completion may not fit one commit any more",
-                    detail=name,
-                    refusal="rows that work on it now would have to be moved under relays",
-                )
+                text = f"column {name} names {len(found)} rows, and may name {bound}"
+                yield snapshot.find("degree", node.row.key, text, detail=name)
 
 
 def _requires_max(reference: str) -> int:

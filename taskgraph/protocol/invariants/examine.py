@@ -7,12 +7,11 @@ from typing import Final
 from taskgraph.model.states import GRAPH_GONE, GraphState
 from taskgraph.protocol.definitions import SCHEMA
 from taskgraph.protocol.invariants.columns import bad_columns
-from taskgraph.protocol.invariants.conditions import conditions
 from taskgraph.protocol.invariants.edges import degrees, edges
-from taskgraph.protocol.invariants.findings import Finding, Severity
+from taskgraph.protocol.invariants.findings import Finding, Severity, finding
 from taskgraph.protocol.invariants.graph import cancelled, channels, counts, deletion, finished, journal, missing
 from taskgraph.protocol.invariants.groups_and_limits import groups, limited
-from taskgraph.protocol.invariants.progress import progress, ready_relays
+from taskgraph.protocol.invariants.progress import conditions, progress, ready_relays
 from taskgraph.protocol.invariants.requests import requests
 from taskgraph.protocol.invariants.snapshot import Node, Snapshot
 from taskgraph.protocol.invariants.tasks import tasks
@@ -21,26 +20,11 @@ from taskgraph.storage.tables import Row
 
 Rule = Callable[[Snapshot], Iterator[Finding]]
 
-ALWAYS: Final[tuple[Rule, ...]] = (bad_columns, journal, channels)
-"""Of every graph that is not being taken away or put back."""
-
-CANCELLED: Final[tuple[Rule, ...]] = (tasks, counts, cancelled)
-"""Of a graph that is being cancelled, or is."""
-
-USUAL: Final[tuple[Rule, ...]] = (
-    requests,
-    edges,
-    degrees,
-    progress,
-    tasks,
-    conditions,
-    ready_relays,
-    groups,
-    limited,
-    finished,
-    counts,
-)
-"""Of a graph that lives, or has finished. What is found of one row is told in this order."""
+# Of every graph that is not being taken away or put back; one that is cancelled; one that lives, or has finished.
+_ALWAYS: Final[tuple[Rule, ...]] = (bad_columns, journal, channels)
+_CANCELLED: Final[tuple[Rule, ...]] = (*_ALWAYS, tasks, counts, cancelled)
+_OF_ROWS: Final[tuple[Rule, ...]] = (requests, edges, degrees, progress, tasks, conditions, ready_relays)
+_USUAL: Final[tuple[Rule, ...]] = (*_ALWAYS, *_OF_ROWS, groups, limited, finished, counts)
 
 
 def examine(graph_id: str, rows: Mapping[str, Row], now: datetime, *, steady: bool = True) -> list[Finding]:
@@ -51,20 +35,9 @@ def examine(graph_id: str, rows: Mapping[str, Row], now: datetime, *, steady: bo
     """
     newer = [row for row in rows.values() if _is_newer(row)]
     if newer:
-        schema = newer[0].columns["schema"]
-        return [
-            Finding(
-                "newer-schema",
-                newer[0].key,
-                "",
-                Severity.WRONG,
-                f"{len(newer):,} of the rows have a newer schema, such as {schema}; this version knows {SCHEMA_MAX}",
-                "a program that does not know a schema cannot tell right from wrong in it",
-                "use a newer version of taskgraph",
-                frozenset({newer[0].key}),
-                refusal="the rows belong to a newer version",
-            )
-        ]
+        key, schema = newer[0].key, newer[0].columns["schema"]
+        text = f"{len(newer):,} of the rows have a newer schema, such as {schema}; this version knows {SCHEMA_MAX}"
+        return [finding("newer-schema", graph_id, key, "", text, keys=(key,))]
     snapshot = Snapshot(graph_id, rows, now, steady=steady)
     found = [each for rule in _rules(snapshot.graph) for each in rule(snapshot)]
     order = list(Severity)
@@ -87,7 +60,7 @@ def _rules(graph: Node | None) -> tuple[Rule, ...]:
     if graph.state == GraphState.SUBMITTING or (
         graph.state == GraphState.CANCELLED and "started" not in graph.row.columns
     ):
-        return ALWAYS  # half of it may never have been written
+        return _ALWAYS  # half of it may never have been written
     if graph.state in (GraphState.CANCELLING, GraphState.CANCELLED):
-        return (*ALWAYS, *CANCELLED)
-    return (*ALWAYS, *USUAL)
+        return _CANCELLED
+    return _USUAL

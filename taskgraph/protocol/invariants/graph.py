@@ -14,8 +14,8 @@ from taskgraph.protocol.cancel import CancelTask, PublishCancelled
 from taskgraph.protocol.context import CANCELLED
 from taskgraph.protocol.decide import Item, event_key
 from taskgraph.protocol.definitions import SCHEMA, gathered
-from taskgraph.protocol.invariants.findings import GAP_ROWS_MAX, Finding, Patch, Retell, Severity, have, tasks_are
-from taskgraph.protocol.invariants.progress import tell_again
+from taskgraph.protocol.invariants.findings import GAP_ROWS_MAX, Finding, Patch, Redo, have, tasks_are
+from taskgraph.protocol.invariants.progress import completion_items
 from taskgraph.protocol.invariants.requests import is_deferred
 from taskgraph.protocol.invariants.snapshot import FAILED, Snapshot, is_number, read_json
 from taskgraph.protocol.notices import OPEN
@@ -31,13 +31,7 @@ _CHANNEL_TIMES: Final = {
 
 def missing(snapshot: Snapshot) -> Iterator[Finding]:
     """The graph row is not there."""
-    yield snapshot.find(
-        "missing-row",
-        GRAPH,
-        "the graph row is gone",
-        "no handler can do anything for this graph",
-        refusal="its state and counts are written nowhere else",
-    )
+    yield snapshot.find("missing-row:graph", GRAPH, "the graph row is gone")
 
 
 def channels(snapshot: Snapshot) -> Iterator[Finding]:
@@ -48,53 +42,37 @@ def channels(snapshot: Snapshot) -> Iterator[Finding]:
         for name, longest in _CHANNEL_TIMES.items():
             said = row.columns.get(name)
             if isinstance(said, datetime) and is_ahead(said, snapshot.now, longest):
-                yield snapshot.find(
-                    "clock-off",
-                    key,
-                    f"it says {name} {said}, and the latest that it can be is {longest:g} s from now",
-                    "it is taken for over",
-                    detail=name,
-                    severity=Severity.DUE,
-                    repair=snapshot.patch({key: {name: snapshot.now}}),
-                    remedy=f"put the clocks of the machines right; taskgraph doctor {snapshot.graph_id} --repair",
-                )
+                text = f"it says {name} {said}, and the latest that it can be is {longest:g} s from now"
+                repair = snapshot.patch({key: {name: snapshot.now}})
+                yield snapshot.find("clock-off:channel", key, text, detail=name, repair=repair)
 
 
 def cancelled(snapshot: Snapshot) -> Iterator[Finding]:
-    """A graph that is being cancelled, or is: nobody is told of anything any more, and every task is resolved."""
+    """Once a graph is being cancelled, every task is resolved, and nothing else happens."""
     graph = snapshot.nodes[GRAPH]
     left = [node for node in snapshot.tasks if node.state in TASK_UNRESOLVED]
     reason, code = str(graph.row.columns.get("reason", "")), str(graph.row.columns.get("code", CANCELLED))
     at_once = graph.row.columns.get("terminate") is True
     if graph.state == GraphState.CANCELLED:
         if left:
-            yield snapshot.find(
-                "cancelled-early",
-                GRAPH,
-                f"it is cancelled, and {snapshot.labels(node.reference for node in left)} {have(left)} not ended",
-                "what was told to the outside is not true",
-                keys=[node.row.key for node in left],
-                refusal="cancelled is final, and has been told",
-            )
+            text = f"it is cancelled, and {snapshot.labels(node.reference for node in left)} {have(left)} not ended"
+            yield snapshot.find("cancelled-early", GRAPH, text, keys=[node.row.key for node in left])
         return
-    untold = [node for node in left if at_once or node.state != TaskState.RUNNING or not node.row.columns.get("cancel")]
-    if not untold and left:
+    open_ones = [
+        node for node in left if at_once or node.state != TaskState.RUNNING or not node.row.columns.get("cancel")
+    ]
+    if not open_ones and left:
         return  # their workers stop them
-    items: list[Item] = [CancelTask(each.reference, reason, code, at_once=at_once, whole=True) for each in untold]
+    items: list[Item] = [CancelTask(each.reference, reason, code, at_once=at_once, whole=True) for each in open_ones]
     count = len(snapshot.tasks) if graph.row.columns.get("cutOff") else None
+    rest = f"{tasks_are(len(open_ones))} still to be cancelled" if open_ones else "nothing of it is left"
     yield snapshot.find(
         "cancel-due",
         GRAPH,
-        f"it is being cancelled, and {tasks_are(len(untold))} still to be told"
-        if untold
-        else "it is being cancelled, and nothing of it is left",
-        "it is not cancelled until somebody goes on",
-        severity=Severity.DUE,
-        keys=[node.row.key for node in untold],
-        remedy="run `taskgraph serve`, which sweeps",
-        repair=Retell(tuple(items) if untold else (PublishCancelled(count),)) if snapshot.steady or untold else None,
-        refusal="the graph changed while it was looked at",
-        whole=not untold,
+        f"it is being cancelled, and {rest}",
+        keys=[node.row.key for node in open_ones],
+        repair=Redo(tuple(items or (PublishCancelled(count),))) if snapshot.steady or open_ones else None,
+        whole=not open_ones,
     )
 
 
@@ -103,30 +81,22 @@ def finished(snapshot: Snapshot) -> Iterator[Finding]:
     graph = snapshot.nodes[GRAPH]
     open_tasks = [node for node in snapshot.tasks if not node.resolved]
     if graph.state == GraphState.FINISHED and open_tasks:
-        yield snapshot.find(
-            "finished-early",
-            GRAPH,
-            f"it is finished, and {snapshot.labels(node.reference for node in open_tasks)} {have(open_tasks)} "
-            f"not {snapshot.ended}",
-            "what was told to the outside is not true",
-            keys=[node.row.key for node in open_tasks],
-            refusal="finished is final, and has been told",
-        )
+        names = snapshot.labels(node.reference for node in open_tasks)
+        text = f"it is finished, and {names} {have(open_tasks)} not {snapshot.ended}"
+        yield snapshot.find("finished-early", GRAPH, text, keys=[node.row.key for node in open_tasks])
     if graph.state != GraphState.RUNNING or graph.left != [] or not graph.requires or snapshot.opened:
         return
     if any(is_deferred(snapshot, request) for request in texts(graph.row.columns, DEFERRED)):
         return  # it waits for these, which are made when it is resumed
     if any(snapshot.done(GRAPH, name) is not True for name in graph.requires):
-        return  # found elsewhere: a requirement was forgotten, or nobody tells it
+        return  # found elsewhere: a requirement was forgotten, or is named at one end only
     unresolved = [node for node in open_tasks if node.state in TASK_UNRESOLVED or node.state in FAILED]
-    repair = None if unresolved else Retell(tuple(tell_again(snapshot, GRAPH, graph.requires[0])))
     yield snapshot.find(
         "unfinished",
         GRAPH,
         "it waits for nothing, and is still running",
-        "it never finishes",
-        keys=[*snapshot.teller_keys(GRAPH, graph.requires), *(node.row.key for node in unresolved)],
-        repair=repair,
+        keys=[*snapshot.edge_keys(GRAPH, graph.requires), *(node.row.key for node in unresolved)],
+        repair=None if unresolved else Redo(tuple(completion_items(snapshot, GRAPH, graph.requires[0]))),
         refusal=f"{snapshot.labels(node.reference for node in unresolved)} {have(unresolved)} not {snapshot.ended}",
     )
 
@@ -161,64 +131,38 @@ def counts(snapshot: Snapshot) -> Iterator[Finding]:
     cut_off = graph.state in (GraphState.CANCELLING, GraphState.CANCELLED) and columns.get("cutOff")
     if not snapshot.steady or cut_off:
         return
-    failed = [node for node in snapshot.tasks if node.state in FAILED]
-    counted = columns.get("failedTasks")
-    repair = failed_again(snapshot) if graph.state not in GRAPH_ENDED or not failed else None
-    if is_number(counted):
-        if counted != len(failed):
-            yield snapshot.find(
-                "failed-count",
-                GRAPH,
-                f"it counts {counted} tasks that failed for good; there are {len(failed)}",
-                "it stays blocked after all reruns, or finishes too early",
-                repair=repair,
-                whole=True,
-                refusal=f"it is {graph.state}, which is final",
-            )
-        elif not snapshot.goes_on and (
-            (graph.state == GraphState.BLOCKED and not failed) or (graph.state == GraphState.RUNNING and failed)
-        ):
-            yield snapshot.find(
-                "graph-state",
-                GRAPH,
-                f"it is {graph.state}, and {len(failed) or 'none'} of its tasks failed for good",
-                "it takes extensions when it must not, or does not when it could",
-                repair=repair if snapshot.policy == FailurePolicy.BLOCK else None,
-                whole=True,
-                refusal=f"its failure policy is {snapshot.policy}: "
-                f"cancel it, with `taskgraph cancel {snapshot.graph_id}`",
-            )
+    if is_number(counted := columns.get("failedTasks")):
+        yield from _failed_count(snapshot, counted)
     skipped = sum(node.state == TaskState.SKIPPED for node in snapshot.tasks)
     if graph.state == GraphState.FINISHED and columns.get("skippedTasks", 0) != skipped:
-        yield snapshot.find(
-            "skipped-count",
-            GRAPH,
-            f"it counts {columns.get('skippedTasks', 0)} tasks that were skipped; there are {skipped}",
-            "what is shown of its end is wrong",
-            whole=True,
-            repair=snapshot.patch({GRAPH: {"skippedTasks": skipped}}),
-        )
-    tasks, edges = columns.get("tasks"), columns.get("edges")
-    if isinstance(tasks, int) and tasks != len(snapshot.tasks):
-        named = _named(snapshot)
-        certain = named == {str(node.row.columns.get("label")) for node in snapshot.tasks}
-        yield snapshot.find(
-            "task-count",
-            GRAPH,
-            f"it counts {tasks:,} tasks, and there are {len(snapshot.tasks):,}",
-            "what is shown of its progress is wrong",
-            whole=True,
-            repair=snapshot.patch({GRAPH: {"tasks": len(snapshot.tasks)}}) if certain else None,
-            refusal="rows of tasks may be gone",
-        )
+        text = f"it counts {columns.get('skippedTasks', 0)} tasks that were skipped; there are {skipped}"
+        yield snapshot.find("skipped-count", GRAPH, text, repair=snapshot.patch({GRAPH: {"skippedTasks": skipped}}))
+    tasks, edges, there = columns.get("tasks"), columns.get("edges"), len(snapshot.tasks)
+    if isinstance(tasks, int) and tasks != there:
+        certain = _named(snapshot) == {str(node.row.columns.get("label")) for node in snapshot.tasks}
+        repair = snapshot.patch({GRAPH: {"tasks": there}}) if certain else None
+        yield snapshot.find("task-count", GRAPH, f"it counts {tasks:,} tasks, and there are {there:,}", repair=repair)
     if isinstance(edges, int) and edges != snapshot.edges:
+        text = f"it counts {edges:,} requirements, and the rows name {snapshot.edges:,}"
+        yield snapshot.find("edge-count", GRAPH, text)
+
+
+def _failed_count(snapshot: Snapshot, counted: int) -> Iterator[Finding]:
+    """The count of failures, and the state of the graph that follows from it."""
+    graph = snapshot.nodes[GRAPH]
+    failed = sum(node.state in FAILED for node in snapshot.tasks)
+    repair = failed_again(snapshot) if graph.state not in GRAPH_ENDED or not failed else None
+    if counted != failed:
+        text = f"it counts {counted} tasks that failed for good; there are {failed}"
+        refusal = f"it is {graph.state}, which is final"
+        yield snapshot.find("failed-count", GRAPH, text, repair=repair, refusal=refusal)
+    elif not snapshot.goes_on and graph.state == (GraphState.RUNNING if failed else GraphState.BLOCKED):
         yield snapshot.find(
-            "edge-count",
+            "graph-state",
             GRAPH,
-            f"it counts {edges:,} requirements, and the rows name {snapshot.edges:,}",
-            "a task may begin too early, or never",
-            whole=True,
-            refusal="nothing tells which requirement is gone",
+            f"it is {graph.state}, and {failed or 'none'} of its tasks failed for good",
+            repair=repair if snapshot.policy == FailurePolicy.BLOCK else None,
+            refusal=f"its failure policy is {snapshot.policy}: cancel it, with `taskgraph cancel {snapshot.graph_id}`",
         )
 
 
@@ -240,20 +184,10 @@ def deletion(snapshot: Snapshot) -> Iterator[Finding]:
         since = graph.row.columns.get("deleting")
         when = f" since {since:%Y-%m-%d %H:%M:%SZ}" if isinstance(since, datetime) else ""
         text = f"it is being deleted{when}, and {left:,} of its rows are left"
-        effect = "nothing is decided about it any more"
+        yield snapshot.find("deletion-open", GRAPH, text)
     elif left:
         text = f"it was deleted, and {left:,} row{' was' if left == 1 else 's were'} put beside its tombstone since"
-        effect = "they go with the tombstone at the latest"
-    else:
-        return
-    yield snapshot.find(
-        "deletion-open",
-        GRAPH,
-        text,
-        effect,
-        remedy=f"run taskgraph delete {snapshot.graph_id}, or `taskgraph serve`, which sweeps",
-        severity=Severity.DUE,
-    )
+        yield snapshot.find("deletion-open:beside", GRAPH, text)
 
 
 def journal(snapshot: Snapshot) -> Iterator[Finding]:
@@ -263,16 +197,10 @@ def journal(snapshot: Snapshot) -> Iterator[Finding]:
         if not key.startswith("event:"):
             continue
         number = row.columns.get("sequence")
-        if not isinstance(number, int) or number < 1 or key != event_key(number):
-            yield snapshot.find(
-                "journal",
-                key,
-                "an event row whose key is not its number",
-                "the journal is out of order",
-                refusal="nothing tells when it happened",
-            )
-            continue
-        numbers.append(number)
+        if isinstance(number, int) and number >= 1 and key == event_key(number):
+            numbers.append(number)
+        else:
+            yield snapshot.find("journal", key, "an event row whose key is not its number")
     numbers.sort()
     for before, after in zip([0, *numbers], numbers, strict=False):
         if after == before + 1:
@@ -283,10 +211,8 @@ def journal(snapshot: Snapshot) -> Iterator[Finding]:
             "journal-gap",
             event_key(missing[0]),
             f"event row {missing[0]}" + (f" to {missing[-1]} are" if len(missing) > 1 else " is") + " gone",
-            "what happened then is lost, and new events may be numbered before old ones",
             keys=[event_key(number) for number in missing[:GAP_ROWS_MAX]],
             repair=Patch({}, {}, inserts) if inserts else None,
-            refusal="too many are gone at once",
         )
 
 

@@ -1,28 +1,33 @@
-"""`requiresLeft` holds what has not completed, and nothing else; a task is ready when nothing is left (S9)."""
+"""What each row waits for, and how that ended.
+
+`requiresLeft` holds what has not completed, and nothing else; a task is ready when nothing is left (S9). A task ran if,
+and only if, its requirements ended as it asks, and its row says how they ended (S10).
+"""
 
 from collections.abc import Iterator, Sequence
 
-from taskgraph.model.columns import Value
-from taskgraph.model.ids import GRAPH, ids_text, is_relay
-from taskgraph.model.states import GraphState, TaskState
-from taskgraph.protocol.conditions import SKIP
+from taskgraph.model.columns import Value, is_cancelled, texts
+from taskgraph.model.ids import GRAPH, ids_text, is_relay, row_key
+from taskgraph.model.json_strict import compact_json
+from taskgraph.model.states import TaskState
+from taskgraph.protocol.conditions import SKIP, is_met, meets
 from taskgraph.protocol.decide import Item
-from taskgraph.protocol.invariants.conditions import met_by_its_row, unheard_news
-from taskgraph.protocol.invariants.findings import Finding, Retell, Severity, have
+from taskgraph.protocol.invariants.findings import Finding, Redo, have
 from taskgraph.protocol.invariants.snapshot import Node, Snapshot
 from taskgraph.protocol.relays import Fire, Skip
+from taskgraph.protocol.rows import Draft
 from taskgraph.protocol.runs import Completed, Failed
 
 
 def progress(snapshot: Snapshot) -> Iterator[Finding]:
-    """What each row still waits for, against who has completed."""
+    """What each row still waits for, against what has completed."""
     for node in snapshot.nodes.values():
         if not snapshot.is_open(node.reference):
             yield from _progress_of(snapshot, node)
 
 
 def _progress_of(snapshot: Snapshot, node: Node) -> Iterator[Finding]:
-    own = node.reference
+    own, key = node.reference, node.row.key
     if node.requires is None or node.left is None:
         return
     requires, left = node.requires, node.left
@@ -32,143 +37,161 @@ def _progress_of(snapshot: Snapshot, node: Node) -> Iterator[Finding]:
     unsure = len(known) != len(fulfilled) + len(unfulfilled) or len(known) != len(requires)
     over = [name for name in left if name in fulfilled]
     forgotten = [name for name in unfulfilled if name not in left]
-    strange = [name for name in left if name not in requires and not snapshot.tellers(own, name)]
+    strange = [name for name in left if name not in requires and not snapshot.upstream_rows(own, name)]
     if over:
-        items = tuple(item for name in over for item in tell_again(snapshot, own, name))
-        yield snapshot.find(
-            "left-over",
-            node.row.key,
-            f"it still waits for {snapshot.labels(over)}, which {snapshot.ended}",
-            "it waits for ever: nobody tells it again",
-            keys=snapshot.teller_keys(own, over),
-            repair=Retell(items),
-        )
+        items = tuple(item for name in over for item in completion_items(snapshot, own, name))
+        text = f"it still waits for {snapshot.labels(over)}, which {snapshot.ended}"
+        yield snapshot.find("left-over", key, text, keys=snapshot.edge_keys(own, over), repair=Redo(items))
     if strange:
-        hold = snapshot.told_by(own, unfulfilled)
-        certain = snapshot.certain_edges and not unsure
+        right = snapshot.patch({key: {"requiresLeft": ids_text(unfulfilled)}}, snapshot.upstream_keys(own, unfulfilled))
         yield snapshot.find(
             "left-unknown",
-            node.row.key,
+            key,
             f"it waits for {snapshot.labels(strange)}, which it does not require",
-            "it waits for ever",
-            keys=snapshot.teller_keys(own, [*requires, *strange]),
-            repair=snapshot.patch({node.row.key: {"requiresLeft": ids_text(unfulfilled)}}, hold) if certain else None,
-            refusal="the edges that the rows name are not those that the graph counts",
+            keys=snapshot.edge_keys(own, [*requires, *strange]),
+            repair=right if snapshot.certain_edges and not unsure else None,
         )
     if own == GRAPH:
-        if forgotten and node.state in (GraphState.RUNNING, GraphState.BLOCKED):
+        if forgotten and node.waits:
             yield _forgotten(snapshot, node, forgotten)
         return
-    began = node.state != TaskState.UNSCHEDULED and (node.state != TaskState.SKIPPED or snapshot.goes_on)
-    if unfulfilled and began and not node.cancelled and not node.never_began:
+    began = not node.waits and (node.state != TaskState.SKIPPED or snapshot.goes_on)
+    if unfulfilled and began and not is_cancelled(node.row.columns.get) and not node.never_began:
         yield _early(snapshot, node, unfulfilled)
     elif forgotten:
         yield _forgotten(snapshot, node, forgotten)
     elif (
         not left
-        and node.state == TaskState.UNSCHEDULED
+        and node.waits
         and not unsure
-        and snapshot.names_told(own) <= set(requires)  # else what it requires is put right first
+        and snapshot.upstream.get(own, {}).keys() <= set(requires)  # else what it requires is put right first
     ):
         yield _asleep(snapshot, node)
-    if snapshot.goes_on and node.state == TaskState.UNSCHEDULED:
-        yield from unheard_news(snapshot, node)
+    if snapshot.goes_on and node.waits:
+        yield from _missing_causes(snapshot, node)
 
 
-def tell_again(snapshot: Snapshot, told: str, name: str) -> Iterator[Item]:
-    """Items that tell `told` once more that a requirement is fulfilled."""
-    for teller in snapshot.tellers(told, name):
-        if not teller.resolved:
+def completion_items(snapshot: Snapshot, below: str, name: str) -> Iterator[Item]:
+    """Items that count a fulfilled requirement of `below` off once more."""
+    for node in snapshot.upstream_rows(below, name):
+        if not node.resolved:
             continue
-        if is_relay(teller.reference):
-            yield Fire(teller.reference)
-        else:
-            columns = teller.row.columns
-            run = columns.get("run", 0)
-            claim = str(columns.get("claim", ""))
-            if teller.state == TaskState.SKIPPED:
-                yield Skip(teller.reference)
-            elif isinstance(run, int):
-                kind = Completed if teller.state == TaskState.COMPLETED else Failed
-                yield kind(teller.reference, run, claim, "", {})
+        run = node.row.columns.get("run", 0)
+        if is_relay(node.reference):
+            yield Fire(node.reference)
+        elif node.state == TaskState.SKIPPED:
+            yield Skip(node.reference)
+        elif isinstance(run, int):
+            kind = Completed if node.state == TaskState.COMPLETED else Failed
+            yield kind(node.reference, run, str(node.row.columns.get("claim", "")), "", {})
 
 
 def _forgotten(snapshot: Snapshot, node: Node, forgotten: Sequence[str]) -> Finding:
     left = ids_text([*(node.left or ()), *forgotten])
-    repair = snapshot.patch({node.row.key: {"requiresLeft": left}}, snapshot.told_by(node.reference, forgotten))
+    hold = snapshot.upstream_keys(node.reference, forgotten)
     return snapshot.find(
         "requirement-forgotten",
         node.row.key,
         f"it does not wait for {snapshot.labels(forgotten)}, which it requires, and which {have(forgotten)} "
         f"not {snapshot.ended}",
-        "it would go on too early",
-        keys=snapshot.teller_keys(node.reference, forgotten),
-        repair=repair,
+        keys=snapshot.edge_keys(node.reference, forgotten),
+        repair=snapshot.patch({node.row.key: {"requiresLeft": left}}, hold),
     )
 
 
 def _early(snapshot: Snapshot, node: Node, unfulfilled: Sequence[str]) -> Finding:
-    own = node.reference
-    begun = node.state != TaskState.PENDING or (not is_relay(own) and node.row.columns.get("run") != 0)
-    repair = None
-    if not begun:
-        columns: dict[str, Value] = {"state": str(TaskState.UNSCHEDULED), "requiresLeft": ids_text(unfulfilled)}
-        repair = snapshot.patch({node.row.key: columns}, snapshot.told_by(own, unfulfilled))
+    columns: dict[str, Value] = {"state": str(TaskState.UNSCHEDULED), "requiresLeft": ids_text(unfulfilled)}
+    back = snapshot.patch({node.row.key: columns}, snapshot.upstream_keys(node.reference, unfulfilled))
     return snapshot.find(
         "too-early",
         node.row.key,
         f"it is {node.state}, and {snapshot.labels(unfulfilled)} {have(unfulfilled)} not {snapshot.ended}",
-        "it runs on what is not there yet",
-        keys=snapshot.teller_keys(own, unfulfilled),
-        repair=repair,
-        refusal="it has begun already, and what a run has done cannot be taken back",
+        keys=snapshot.edge_keys(node.reference, unfulfilled),
+        repair=None if node.begun else back,
     )
 
 
 def _asleep(snapshot: Snapshot, node: Node) -> Finding:
+    key, relay = node.row.key, is_relay(node.reference)
     if node.row.columns.get("due") == SKIP:
-        return snapshot.find(
-            "skip-due",
-            node.row.key,
-            "it is to be skipped, and nobody has done so yet",
-            "what waits for it is told once somebody skips it",
-            severity=Severity.DUE,
-            repair=Retell((Skip(node.reference),)),
-            remedy="run `taskgraph serve`, which sweeps",
-        )
-    if snapshot.goes_on and not is_relay(node.reference) and not met_by_its_row(node.row):
-        return snapshot.find(
-            "asleep",
-            node.row.key,
-            "it waits for nothing, its condition is not met, and it is not about to be skipped",
-            "nobody ever resolves it",
-            keys=snapshot.teller_keys(node.reference, node.requires or ()),
-            repair=snapshot.patch({node.row.key: {"due": SKIP}}),
-        )
+        text = "it is to be skipped, and has not been skipped yet"
+        return snapshot.find("skip-due", key, text, repair=Redo((Skip(node.reference),)))
+    keys = snapshot.edge_keys(node.reference, node.requires or ())
+    if snapshot.goes_on and not relay and not is_met(Draft(key, node.row.columns, None)):
+        text = "it waits for nothing, its condition is not met, and it is not about to be skipped"
+        return snapshot.find("asleep:skip", key, text, keys=keys, repair=snapshot.patch({key: {"due": SKIP}}))
     columns: dict[str, Value] = {"state": str(TaskState.PENDING)}
-    dispatch: tuple[tuple[str, int, str], ...] = ()
-    if not is_relay(node.reference):
-        columns["pendingSince"] = snapshot.now
-        dispatch = (node.to_send,)
-    return snapshot.find(
-        "asleep",
-        node.row.key,
-        "it waits for nothing, and does not stand ready",
-        "it never runs: nobody tells it again",
-        keys=snapshot.teller_keys(node.reference, node.requires or ()),
-        repair=snapshot.patch({node.row.key: columns}, dispatch=dispatch),
-    )
+    repair = snapshot.patch({key: columns}) if relay else snapshot.patch_ready(node, columns)
+    return snapshot.find("asleep", key, "it waits for nothing, and does not stand ready", keys=keys, repair=repair)
 
 
 def ready_relays(snapshot: Snapshot) -> Iterator[Finding]:
-    """Joins and forks that have heard of all, and have told nobody yet."""
+    """Joins and forks that wait for nothing, and have not been passed on yet."""
     for reference, node in snapshot.nodes.items():
         if is_relay(reference) and node.state == TaskState.PENDING and node.left == []:
+            text = f"the {snapshot.label(reference)} stands ready, and has not been fired yet"
+            yield snapshot.find("relay-ready", node.row.key, text, repair=Redo((Fire(reference),)))
+
+
+def conditions(snapshot: Snapshot) -> Iterator[Finding]:
+    """Tasks that ran, or were skipped, against their condition."""
+    for node in snapshot.tasks if snapshot.goes_on else ():
+        if not snapshot.is_open(node.reference):
+            yield from _condition_of(snapshot, node)
+
+
+def _condition_of(snapshot: Snapshot, node: Node) -> Iterator[Finding]:
+    columns, key = node.row.columns, node.row.key
+    skipped = node.state == TaskState.SKIPPED
+    if skipped and (columns.get("run") or columns.get("claim")):
+        yield snapshot.find("skipped-ran", key, f"it is skipped, and was in run {columns.get('run')}")
+    optional = texts(columns, "optional")
+    requires = [each for each in node.requires or () if each not in optional]
+    outcomes = [snapshot.outcome(each) for each in requires]
+    known = [each for each in outcomes if each is not None]
+    if node.state == TaskState.UNSCHEDULED or len(known) != len(outcomes) or not node.requires:
+        return
+    met = meets(
+        str(columns.get("when", "")), failed=any(each for each, _ in known), skipped=any(each for _, each in known)
+    )
+    keys = [row_key(each) for each in requires]
+    if skipped and met:
+        yield snapshot.find("skipped-wrong", key, "it is skipped, though its requirements ended as it asks", keys=keys)
+    elif not skipped and not met and not node.never_began:
+        again: dict[str, Value] = {"state": str(TaskState.UNSCHEDULED), "due": SKIP}
+        yield snapshot.find(
+            "condition",
+            key,
+            f"it is {node.state}, though its requirements did not end as it asks",
+            keys=keys,
+            repair=None
+            if node.begun
+            else snapshot.patch({key: again}, [each for each in keys if each in snapshot.rows]),
+        )
+
+
+def _missing_causes(snapshot: Snapshot, node: Node) -> Iterator[Finding]:
+    """How a requirement ended that was counted off must stand on the row."""
+    optional = texts(node.row.columns, "optional")
+    gone = [each for each in node.requires or () if each not in (node.left or ()) and each not in optional]
+    for name, place in (("failedBy", 0), ("skippedBy", 1)):
+        ended = [each for each in gone if (outcome := snapshot.outcome(each)) is not None and outcome[place]]
+        if ended and not node.row.columns.get(name):
+            cause = _cause(snapshot.nodes[ended[0]], name)
             yield snapshot.find(
-                "relay-ready",
+                "unheard",
                 node.row.key,
-                f"the {snapshot.label(reference)} stands ready to pass on what it has been told",
-                "what waits behind it is told once somebody fires it",
-                severity=Severity.DUE,
-                repair=Retell((Fire(reference),)),
+                f"it has counted {snapshot.labels(ended)} off, and column {name} does not say how {have(ended)} ended",
+                keys=[row_key(each) for each in ended],
+                detail=name,
+                repair=snapshot.patch({node.row.key: {name: cause}}, [row_key(ended[0])]) if cause else None,
             )
+
+
+def _cause(node: Node, name: str) -> str:
+    columns = node.row.columns
+    if is_relay(node.reference) or node.state == TaskState.SKIPPED:
+        known = columns.get(name) or columns.get("failedBy") or columns.get("skippedBy")
+        if known or is_relay(node.reference):
+            return str(known or "")
+    return compact_json({"label": str(columns.get("label", "")), "taskId": node.reference, "state": node.state})

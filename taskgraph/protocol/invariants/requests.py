@@ -6,8 +6,8 @@ from datetime import datetime
 from taskgraph.model import limits
 from taskgraph.model.columns import texts
 from taskgraph.model.ids import GRAPH, ids_text
-from taskgraph.model.states import GRAPH_ENDED, PAUSED, GraphState
-from taskgraph.protocol.invariants.findings import Finding, Resend, Severity
+from taskgraph.model.states import GRAPH_ENDED, PAUSED
+from taskgraph.protocol.invariants.findings import Finding, Resend
 from taskgraph.protocol.invariants.snapshot import Snapshot
 from taskgraph.protocol.propagation import DEFERRED
 from taskgraph.storage.tables import Row
@@ -25,92 +25,67 @@ def requests(snapshot: Snapshot) -> Iterator[Finding]:
     graph = snapshot.nodes[GRAPH]
     deferred = texts(graph.row.columns, DEFERRED)
     left = [each for each in deferred if is_deferred(snapshot, each)]
-    if left != deferred and graph.state in (GraphState.RUNNING, GraphState.BLOCKED):
+    if left != deferred and graph.waits:
         over = [each for each in deferred if each not in left]
         yield snapshot.find(
-            "left-over",
+            "left-over:request",
             GRAPH,
             f"it waits for extension {over[0]}, which has been answered",
-            "it never finishes",
             keys=[f"request:{each}" for each in over],
-            repair=snapshot.patch({GRAPH: {DEFERRED: ids_text(left)}}, ()),
+            repair=snapshot.patch({GRAPH: {DEFERRED: ids_text(left)}}),
             detail=over[0],
         )
-    heads = {key: row for key, row in snapshot.rows.items() if key.startswith("request:") and key.count(":") == 1}
-    yield from _open(snapshot, heads)
-    yield from _under_way(snapshot, heads)
-
-
-def _open(snapshot: Snapshot, heads: Mapping[str, Row]) -> Iterator[Finding]:
-    """Requests that are not answered yet."""
-    graph = snapshot.nodes[GRAPH]
     extending = str(graph.row.columns.get("extending", ""))
-    for key, row in heads.items():
-        state = row.columns.get("state")
-        if state not in ("staged", "accepted"):
-            continue
-        request = key.removeprefix("request:")
-        what = "edit" if row.columns.get("kind") == "edit" else "extension"
-        if f"{key}:0000" not in snapshot.rows:
-            yield snapshot.find(
-                "missing-row",
-                key,
-                f"the document of this {what} is gone",
-                "it can never be brought in",
-                keys=(f"{key}:0000",),
-                detail="document",
-                refusal="the document is written nowhere else",
-            )
-        if state == "accepted" and extending != request:
-            repair = snapshot.patch({GRAPH: {"extending": request}}, (key,)) if not extending else None
-            yield snapshot.find(
-                "extending",
-                GRAPH,
-                f"extension {request} was accepted, and the graph row does not name it",
-                "another one may begin before it is done",
-                keys=(key,),
-                repair=repair,
-                detail=request,
-                refusal=f"the graph row names {extending}",
-            )
-        if is_deferred(snapshot, request) and PAUSED in texts(graph.row.columns, "held"):
-            continue  # it is made when the graph is resumed
-        staged = row.columns.get("staged")
-        age = (snapshot.now - staged).total_seconds() if isinstance(staged, datetime) else 0.0
-        if age >= limits.REDISPATCH_SECONDS and graph.state not in GRAPH_ENDED:
-            yield snapshot.find(
-                "extension-open",
-                key,
-                f"the {what} is {state} since {staged}",
-                "its tasks wait for a handler",
-                severity=Severity.DUE,
-                remedy="run `taskgraph serve`, which handles and sweeps",
-                repair=Resend(request),
-            )
+    heads = {key: row for key, row in snapshot.rows.items() if key.startswith("request:") and key.count(":") == 1}
+    for row in heads.values():
+        if row.columns.get("state") in ("staged", "accepted"):
+            yield from _open(snapshot, row, extending)
+    if extending:
+        yield from _under_way(snapshot, heads, extending)
 
 
-def _under_way(snapshot: Snapshot, heads: Mapping[str, Row]) -> Iterator[Finding]:
-    """The extension that the graph row names as being brought in."""
-    extending = str(snapshot.nodes[GRAPH].row.columns.get("extending", ""))
-    if extending and (head := heads.get(f"request:{extending}")) is None:
+def _open(snapshot: Snapshot, head: Row, extending: str) -> Iterator[Finding]:
+    """What is wrong with a request that is not answered yet."""
+    graph = snapshot.nodes[GRAPH]
+    key, state = head.key, head.columns.get("state")
+    request = key.removeprefix("request:")
+    what = "edit" if head.columns.get("kind") == "edit" else "extension"
+    document = f"{key}:0000"
+    if document not in snapshot.rows:
+        text = f"the document of this {what} is gone"
+        yield snapshot.find("missing-row:document", key, text, keys=(document,), detail="document")
+    if state == "accepted" and extending != request:
         yield snapshot.find(
-            "missing-row",
+            "extending:unnamed",
             GRAPH,
-            f"extension {extending} is under way, and its row is gone",
-            "no other extension can begin",
-            keys=(f"request:{extending}",),
-            detail=extending,
-            refusal="nothing tells how far it came",
+            f"extension {request} was accepted, and the graph row does not name it",
+            keys=(key,),
+            repair=None if extending else snapshot.patch({GRAPH: {"extending": request}}, (key,)),
+            detail=request,
+            refusal=f"the graph row names {extending}",
         )
-    elif extending and head is not None and head.columns.get("state") != "accepted":
-        state = head.columns.get("state")
+    if is_deferred(snapshot, request) and PAUSED in texts(graph.row.columns, "held"):
+        return  # it is made when the graph is resumed
+    staged = head.columns.get("staged")
+    age = (snapshot.now - staged).total_seconds() if isinstance(staged, datetime) else 0.0
+    if age >= limits.REDISPATCH_SECONDS and graph.state not in GRAPH_ENDED:
+        yield snapshot.find("extension-open", key, f"the {what} is {state} since {staged}", repair=Resend(request))
+
+
+def _under_way(snapshot: Snapshot, heads: Mapping[str, Row], extending: str) -> Iterator[Finding]:
+    """The extension that the graph row names as being brought in."""
+    key = f"request:{extending}"
+    head = heads.get(key)
+    if head is None:
+        text = f"extension {extending} is under way, and its row is gone"
+        yield snapshot.find("missing-row:request", GRAPH, text, keys=(key,), detail=extending)
+    elif (state := head.columns.get("state")) != "accepted":
+        ended = state in ("done", "refused")
         yield snapshot.find(
             "extending",
             GRAPH,
             f"it names extension {extending} as under way, which is {state}",
-            "no other extension can begin",
-            keys=(head.key,),
+            keys=(key,),
             detail=extending,
-            repair=snapshot.patch({GRAPH: {"extending": ""}}, (head.key,)) if state in ("done", "refused") else None,
-            refusal="nothing tells whether its tasks are counted",
+            repair=snapshot.patch({GRAPH: {"extending": ""}}, (key,)) if ended else None,
         )

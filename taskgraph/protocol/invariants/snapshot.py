@@ -1,4 +1,4 @@
-"""The rows of a graph as one look has read them, with what every rule asks of them: nodes, who tells whom, labels."""
+"""The rows of a graph as one look has read them, with what every rule asks of them: nodes, edges, labels."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -6,22 +6,19 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final, TypeGuard
 
-from taskgraph.model.columns import Value, integer, is_cancelled
+from taskgraph.model import ids
+from taskgraph.model.columns import Value, integer
 from taskgraph.model.ids import (
     GRAPH,
     edge_name_of,
-    group_key,
-    group_of,
-    is_piece,
     is_relay,
-    is_shared,
     owner_of,
     reference_of,
     row_key,
 )
-from taskgraph.model.states import FailurePolicy, TaskState
+from taskgraph.model.states import FailurePolicy, GraphState, TaskState
 from taskgraph.protocol.definitions import SCHEMA, gathered
-from taskgraph.protocol.invariants.findings import NAMED_MAX, Finding, Patch, Repair, Severity
+from taskgraph.protocol.invariants.findings import NAMED_MAX, Finding, Patch, Repair, finding
 from taskgraph.storage.tables import Row
 
 FAILED: Final = frozenset({TaskState.FAILED, TaskState.EXCEPTION})
@@ -29,7 +26,10 @@ FAILED: Final = frozenset({TaskState.FAILED, TaskState.EXCEPTION})
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A row with edges. A list is None where its column cannot be read."""
+    """A row with edges. A list is None where its column cannot be read.
+
+    resolved: its dependents count it off: it completed, or ended otherwise in a graph that goes on after failures.
+    """
 
     reference: str
     row: Row
@@ -37,14 +37,19 @@ class Node:
     requires: list[str] | None
     left: list[str] | None
     dependents: list[str] | None
-
     resolved: bool
-    """Whether its dependents count it off: it completed, or ended otherwise where failures are told to them."""
 
     @property
-    def cancelled(self) -> bool:
-        """Whether it was resolved by being cancelled, perhaps before its time."""
-        return is_cancelled(self.row.columns.get)
+    def waits(self) -> bool:
+        """Whether its state is one in which it waits for requirements."""
+        if self.reference == GRAPH:
+            return self.state in (GraphState.RUNNING, GraphState.BLOCKED)
+        return self.state == TaskState.UNSCHEDULED
+
+    @property
+    def begun(self) -> bool:
+        """Whether it is beyond pending, or pending in a later run than its first."""
+        return self.state != TaskState.PENDING or (not is_relay(self.reference) and self.row.columns.get("run") != 0)
 
     @property
     def never_began(self) -> bool:
@@ -60,12 +65,6 @@ class Node:
         last = runs[-1] if isinstance(runs, list) and runs else None
         before = last.get("started") if isinstance(last, dict) else None
         return not isinstance(started, datetime) or started.isoformat() == before
-
-    @property
-    def to_send(self) -> tuple[str, int, str]:
-        """It as a patch names a task that is made ready."""
-        columns = self.row.columns
-        return self.reference, integer(columns, "run"), str(columns.get("target", "default"))
 
 
 def read_json(text: Value) -> object:
@@ -87,6 +86,10 @@ class Snapshot:
     """All rows of a graph, indexed.
 
     steady: the graph row did not change while they were read, and no extension is half in: counts mean something.
+    upstream: reference -> name of what it requires -> the rows (of that node, or its forks) that name it as dependent.
+    forks: name -> its forks. unreadable: tasks and joins whose dependents cannot all be read.
+    opened: requests that are being brought in.
+    edges: how many there are, by both ends. half_named: tasks with an edge that only one end names.
     """
 
     def __init__(self, graph_id: str, rows: Mapping[str, Row], now: datetime, *, steady: bool) -> None:
@@ -94,36 +97,33 @@ class Snapshot:
         self.rows = rows
         self.now = now
         self.nodes: dict[str, Node] = {}
-        # A graph may have millions of edges, and each is named at both ends: every reference is one text, whoever names
-        # it, and what is kept for an edge is small.
-        self._tellers: dict[str, dict[str, tuple[Node, ...]]] = {}
-        """Who is told -> under which name -> the rows that tell it."""
+        # A graph may have millions of edges, and each is named at both ends: every reference is one text, wherever it
+        # stands, and what is kept for an edge is small.
+        self.upstream: dict[str, dict[str, tuple[Node, ...]]] = {}
         texts: dict[str, str] = {}
         self.forks: dict[str, list[str]] = {}
         graph_row = rows.get(GRAPH)
         self.policy = graph_row.columns.get("failurePolicy", FailurePolicy.BLOCK) if graph_row is not None else ""
         self.goes_on = self.policy == FailurePolicy.CONTINUE
-        """Whether failures are told to dependents."""
         self.ended = "ended" if self.goes_on else "completed"
-        self._heard: dict[str, tuple[bool, bool] | None] = {}
+        self._outcomes: dict[str, tuple[bool, bool] | None] = {}
         self.unreadable: set[str] = set()
-        """Tasks and joins of which not everything can be read that they tell."""
         for key, row in rows.items():
             if key == GRAPH or key.startswith(("task:", "join:", "fork:")):
                 node = _node(row, texts, goes_on=self.goes_on)
                 self.nodes[node.reference] = node
+                name, alone = edge_name_of(node.reference), (node,)
                 if key.startswith("fork:"):
-                    self.forks.setdefault(edge_name_of(key), []).append(key)
-                # A fork that is named and not there may be younger than the scan: nothing is said of what it tells.
+                    self.forks.setdefault(name, []).append(key)
+                # A fork that is named and not there may be younger than the scan: its dependents are not known.
                 if node.dependents is None or any(
                     each.startswith("fork:") and each not in rows for each in node.dependents
                 ):
-                    self.unreadable.add(edge_name_of(node.reference))
-                name, alone = edge_name_of(node.reference), (node,)
+                    self.unreadable.add(name)
                 name = texts.setdefault(name, name)
-                for told in node.dependents or ():
-                    tellers = self._tellers.setdefault(told, {})
-                    tellers[name] = tellers[name] + alone if name in tellers else alone
+                for below in node.dependents or ():
+                    above = self.upstream.setdefault(below, {})
+                    above[name] = above[name] + alone if name in above else alone
         self.graph = self.nodes.get(GRAPH)
         self.tasks = [node for reference, node in self.nodes.items() if reference != GRAPH and not is_relay(reference)]
         # The graph row names the extension that is under way, and every finding rests on that row. Heads of requests
@@ -137,7 +137,6 @@ class Snapshot:
             self.opened.add(str(extending))
         self.steady = steady and not self.opened
         self.half_named: set[str] = set()
-        """Tasks that are named as required, or name a dependent, without the other end saying so."""
         self.edges = 0
         if self.steady:
             self._add_up_edges()
@@ -148,17 +147,17 @@ class Snapshot:
         above: dict[str, set[str]] = {}
         for node in self.nodes.values():
             owner = owner_of(node.reference)
-            shared = is_shared(node.reference)
+            shared = ids.is_shared(node.reference)
             if owner != GRAPH and not node.reference.startswith("fork:"):
-                below.setdefault(owner, set()).update(each for each in node.requires or () if not is_piece(each))
+                below.setdefault(owner, set()).update(each for each in node.requires or () if not ids.is_piece(each))
             if owner != GRAPH and (shared or not node.reference.startswith("join:")):
                 for each in node.dependents or ():
-                    if not each.startswith("fork:") and (told := owner_of(each)) != GRAPH:
-                        above.setdefault(told, set()).add(owner)
+                    if not each.startswith("fork:") and (dependent := owner_of(each)) != GRAPH:
+                        above.setdefault(dependent, set()).add(owner)
         for owner in below.keys() | above.keys():
-            requires, tells = below.pop(owner, set()), above.pop(owner, set())
-            self.edges += len(requires | tells)
-            self.half_named |= requires ^ tells
+            requires, named_by = below.pop(owner, set()), above.pop(owner, set())
+            self.edges += len(requires | named_by)
+            self.half_named |= requires ^ named_by
 
     @property
     def certain_edges(self) -> bool:
@@ -170,10 +169,10 @@ class Snapshot:
         if reference == GRAPH:
             return "the graph"
         if is_relay(reference):
-            kind, group = reference.partition(":")[0], group_of(reference)
+            kind, group = reference.partition(":")[0], ids.group_of(reference)
             if not group:
                 return f"{kind} of {self.label(owner_of(reference))}"
-            row = self.rows.get(group_key(group))
+            row = self.rows.get(ids.group_key(group))
             return f"{kind} of group “{row.columns.get('label', group) if row else group}”"
         node = self.nodes.get(reference)
         return f"“{node.row.columns.get('label', reference)}”" if node else reference
@@ -185,44 +184,23 @@ class Snapshot:
         return shown if len(every) <= NAMED_MAX else f"{shown} and {len(every) - NAMED_MAX:,} more"
 
     def find(
-        self,
-        code: str,
-        key: str,
-        text: str,
-        effect: str,
-        *,
-        keys: Iterable[str] = (),
-        repair: Repair | None = None,
-        refusal: str = "",
-        remedy: str = "",
-        severity: Severity = Severity.WRONG,
-        detail: str = "",
-        whole: bool = False,
+        self, name: str, key: str, text: str, *, keys: Iterable[str] = (), repair: Repair | None = None, **more: Any
     ) -> Finding:
-        """A finding; without a repair it says why there is none."""
-        if repair is not None:
-            refusal = ""
-            remedy = remedy or f"taskgraph doctor {self.graph_id} --repair"
+        """A finding of a kind (`findings.finding`) about a row. Each rests on the graph row, too."""
         reference = reference_of(key)
-        return Finding(
-            code,
-            key,
-            self.label(reference).strip("“”") if reference in self.nodes else "",
-            severity,
-            text,
-            effect,
-            remedy or "submit the graph again under another id",
-            frozenset({GRAPH, key, *keys}),
-            repair,
-            refusal,
-            detail,
-            whole,
-        )
+        label = self.label(reference).strip("“”") if reference in self.nodes else ""
+        return finding(name, self.graph_id, key, label, text, keys={GRAPH, key, *keys}, repair=repair, **more)
 
     def patch(self, columns: Mapping[str, Mapping[str, Value]], hold: Iterable[str] = (), **more: Any) -> Patch:
         """A patch of rows that exist, under the etags that were read."""
         keys = dict.fromkeys([*columns, *hold])
         return Patch(columns, {key: self.rows[key].etag for key in keys}, **more)
+
+    def patch_ready(self, node: Node, columns: Mapping[str, Value], hold: Iterable[str] = ()) -> Patch:
+        """The same, of one task, which becomes ready and is sent."""
+        row = node.row
+        ready = node.reference, integer(row.columns, "run"), str(row.columns.get("target", "default"))
+        return self.patch({row.key: {**columns, "pendingSince": self.now}}, hold, ready=ready)
 
     def is_open(self, reference: str) -> bool:
         """Whether this row belongs to an extension that is being brought in: its edges are not complete yet."""
@@ -237,46 +215,39 @@ class Snapshot:
         node = self.nodes.get(reference)
         return node is None or node.row.columns.get("request") in self.opened
 
-    def done(self, told: str, name: str) -> bool | None:
-        """Whether a requirement of `told` is fulfilled: somebody who tells it has. None if nobody tells it."""
-        tellers = self.tellers(told, name)
-        return any(each.resolved for each in tellers) if tellers else None
+    def upstream_rows(self, below: str, name: str) -> tuple[Node, ...]:
+        return self.upstream.get(below, {}).get(name, ())
 
-    def tellers(self, told: str, name: str) -> tuple[Node, ...]:
-        """The rows that tell `told` of this requirement."""
-        return self._tellers.get(told, {}).get(name, ())
+    def upstream_keys(self, below: str, names: Iterable[str]) -> list[str]:
+        return [each.row.key for name in names for each in self.upstream_rows(below, name)]
 
-    def teller_keys(self, told: str, names: Iterable[str]) -> list[str]:
-        """Keys of all rows on which it rests who tells `told` of these."""
+    def done(self, below: str, name: str) -> bool | None:
+        """Whether a requirement of `below` is fulfilled: one of its rows is resolved. None without such a row."""
+        above = self.upstream_rows(below, name)
+        return any(each.resolved for each in above) if above else None
+
+    def edge_keys(self, below: str, names: Iterable[str]) -> list[str]:
+        """Keys of all rows that could be upstream of `below` for these names, and of those that are."""
         keys: dict[str, None] = {}
         for name in names:
             keys[row_key(name)] = None
-            keys.update(dict.fromkeys(self.forks.get(name, ())))
-            keys.update(dict.fromkeys(each.row.key for each in self.tellers(told, name)))
+            keys.update(dict.fromkeys((*self.forks.get(name, ()), *self.upstream_keys(below, (name,)))))
         return list(keys)
 
-    def names_told(self, told: str) -> set[str]:
-        """The names of all requirements that `told` is told of."""
-        return set(self._tellers.get(told, ()))
-
-    def told_by(self, told: str, names: Iterable[str]) -> list[str]:
-        """Keys of the rows that tell `told` of these."""
-        return [each.row.key for name in names for each in self.tellers(told, name)]
-
-    def heard(self, name: str) -> tuple[bool, bool] | None:
-        """Whether something failed, and was skipped, among what a requirement stands for; None while it is open."""
-        if name not in self._heard:
+    def outcome(self, name: str) -> tuple[bool, bool] | None:
+        """Whether any task failed, and was skipped, that a requirement stands for; None while it is open."""
+        if name not in self._outcomes:
             node = self.nodes.get(name)
             found: tuple[bool, bool] | None = None
             if node is not None and is_relay(name):
-                inside = [self.heard(each) for each in node.requires or ()] if node.resolved else [None]
+                inside = [self.outcome(each) for each in node.requires or ()] if node.resolved else [None]
                 known = [each for each in inside if each is not None]
                 if len(known) == len(inside):
                     found = any(failed for failed, _ in known), any(skipped for _, skipped in known)
             elif node is not None and node.resolved:
                 found = node.state in FAILED, node.state == TaskState.SKIPPED
-            self._heard[name] = found
-        return self._heard[name]
+            self._outcomes[name] = found
+        return self._outcomes[name]
 
 
 def _node(row: Row, texts: dict[str, str], *, goes_on: bool) -> Node:
@@ -291,15 +262,8 @@ def _node(row: Row, texts: dict[str, str], *, goes_on: bool) -> Node:
 
     state = str(row.columns.get("state", ""))
     resolved = state == TaskState.COMPLETED or (goes_on and (state in FAILED or state == TaskState.SKIPPED))
-    return Node(
-        reference_of(row.key),
-        row,
-        state,
-        references("requires"),
-        references("requiresLeft"),
-        references("dependents"),
-        resolved,
-    )
+    requires, left, dependents = map(references, ("requires", "requiresLeft", "dependents"))
+    return Node(reference_of(row.key), row, state, requires, left, dependents, resolved)
 
 
 def slim(row: Row) -> Row:

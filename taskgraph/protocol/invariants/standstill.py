@@ -1,4 +1,4 @@
-"""Why a graph does not move, in lines for people: what runs, what waits for whom or what, and what failed."""
+"""Why a graph does not move, in lines for people: what runs, what waits for what, and what failed."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -8,6 +8,7 @@ from datetime import datetime
 from taskgraph.model.columns import integer, is_held, texts, time_of
 from taskgraph.model.foreign_times import Standing
 from taskgraph.model.ids import GRAPH, holders_in_words, limit_key, reference_of, resume_command, typed
+from taskgraph.model.priorities import level_of
 from taskgraph.model.states import GRAPH_ENDED, GRAPH_GONE, INACTIVE, PAUSED, GraphState, TaskState
 from taskgraph.model.timing import clock_text, not_yet_seconds, ready_since
 from taskgraph.protocol.concurrency import Limit, full_limit, scopes_of
@@ -27,9 +28,12 @@ class Cause:
 
 @dataclass(slots=True)
 class Waiting:
-    """Ready tasks of one target that no worker has claimed. since: of the one that waits longest."""
+    """Ready tasks of one target that no worker has claimed, as (taskId, run) by their level.
 
-    tasks: list[tuple[str, int]] = field(default_factory=list)
+    since: of the one that waits longest.
+    """
+
+    levels: dict[str, list[tuple[str, int]]] = field(default_factory=dict)
     since: datetime | None = None
     refusals: Counter[str] = field(default_factory=Counter)
 
@@ -44,12 +48,11 @@ def waiting_by_target(rows: Mapping[str, Row], now: datetime) -> dict[str, Waiti
     for key, row in rows.items():
         if not key.startswith("task:") or row.columns.get("state") != TaskState.PENDING or _is_held(row):
             continue
-        if _full_limit(row, rows) is not None:
-            continue
-        if not_yet_seconds(row.columns.get, now):
+        if _full_limit(row, rows) is not None or not_yet_seconds(row.columns.get, now):
             continue
         one = found.setdefault(str(row.columns.get("target", "default")), Waiting())
-        one.tasks.append((reference_of(key), integer(row.columns, "run")))
+        task = reference_of(key), integer(row.columns, "run")
+        one.levels.setdefault(level_of(row.columns.get), []).append(task)
         since = ready_since(row.columns.get)
         if isinstance(since, datetime) and (one.since is None or since < one.since):
             one.since = since
@@ -64,9 +67,7 @@ def _full_limit(task: Row, rows: Mapping[str, Row]) -> Limit | None:
 
 def _letting_go(graph_id: str, holders: Sequence[str]) -> str:
     first = holders[0] if holders else PAUSED
-    if first == INACTIVE:
-        return f"taskgraph activate {graph_id} LABEL"
-    return resume_command(graph_id, first)
+    return f"taskgraph activate {graph_id} LABEL" if first == INACTIVE else resume_command(graph_id, first)
 
 
 def causes(
@@ -86,7 +87,7 @@ def causes(
     made += _without_room(graph_id, rows, pending)
     made += _unclaimed(waiting_by_target(rows, now), queued)
     made += _later(rows, pending, now)
-    made += _unheard(findings)
+    made += _due(findings)
     made += _blocked_by(graph_id, tasks) if state == GraphState.BLOCKED else ()
     return made or [Cause("nothing of it is ready, running or failed")]
 
@@ -134,7 +135,7 @@ def _unclaimed(waiting: Mapping[str, Waiting], queued: Mapping[str, int]) -> Ite
     for target, one in sorted(waiting.items()):
         held = queued.get(target, 0)
         since = f" since {clock_text(one.since)}" if one.since else ""
-        text = f"{tasks_are(len(one.tasks))} ready for workers of target {target}{since}"
+        text = f"{tasks_are(sum(map(len, one.levels.values())))} ready for workers of target {target}{since}"
         if one.refusals:
             yield Cause(f"{text}; a worker gave back: {one.refusals.most_common(1)[0][0]}", "start another worker")
         elif held:
@@ -152,7 +153,7 @@ def _later(rows: Mapping[str, Row], pending: Sequence[Row], now: datetime) -> It
         yield Cause(f"{tasks_are(later)} to run later, the first not before {clock_text(first)}")
 
 
-def _unheard(findings: Sequence[Finding]) -> Iterator[Cause]:
+def _due(findings: Sequence[Finding]) -> Iterator[Cause]:
     due = Counter(each.code for each in findings if each.severity is Severity.DUE)
     for code, text in (
         ("relay-ready", "joins and forks stand ready"),
