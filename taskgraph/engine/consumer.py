@@ -14,7 +14,7 @@ from typing import Final
 
 from taskgraph.engine.handlers import Handled, Handlers
 from taskgraph.engine.lead import Lead
-from taskgraph.engine.listeners import Taker
+from taskgraph.engine.listeners import LocalWorker
 from taskgraph.engine.poison import NEWER_VERSION_SECONDS, Poison, origin_of, release
 from taskgraph.engine.telemetry import handed_on, note, watched
 from taskgraph.model import limits
@@ -100,7 +100,7 @@ class Consumer:
         self._idle_seconds_max = idle_seconds_max
         self._waiting: dict[str, list[Waiting]] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
-        self.taker: Taker | None = None
+        self.local_worker: LocalWorker | None = None
         """A worker of this process."""
         self.own: set[str] = set()
         """Graphs that are handled here whichever process leads: those that this process was started for."""
@@ -138,7 +138,7 @@ class Consumer:
                 self._pumping.cancel()
                 await asyncio.wait((self._pumping,))
             try:
-                await self._leave_unsent()
+                await self._hand_over_unsent()
                 await self._lead.give_up()
             except StorageError as error:
                 log.info("the lead over %s ends by itself: %s", self.handlers.names.events, error)
@@ -185,30 +185,30 @@ class Consumer:
         """See Receiver."""
         return not self._receiving or graph_id in self.own or not await self._lead.take()
 
-    async def _leave_unsent(self) -> None:
+    async def _hand_over_unsent(self) -> None:
         """Leave what was put by to those that handle these graphs from now on: of this process, or of another."""
         dispatcher = self.handlers.dispatcher
         others = [each for each in dispatcher.receivers if each is not self]
         graphs = dispatcher.windows.graphs if dispatcher.windows is not None else ()
         theirs = {graph_id: each for graph_id in graphs for each in others if each.takes(graph_id)}
-        await dispatcher.leave_unsent(but=theirs)
+        await dispatcher.hand_over_unsent(but=theirs)
         for each in theirs.values():
-            each.mind_unsent()
+            each.watch_unsent()
 
-    def mind_unsent(self) -> None:
+    def watch_unsent(self) -> None:
         """See Receiver: it goes out even if no result of what has gone before comes in."""
         if self._pumping is None or self._pumping.done():
-            self._pumping = asyncio.create_task(self._pump())
+            self._pumping = asyncio.create_task(self._dispatch_waiting())
 
-    async def _pump(self) -> None:
+    async def _dispatch_waiting(self) -> None:
         dispatcher = self.handlers.dispatcher
         while dispatcher.windows is not None and dispatcher.windows.waits:
             await dispatcher.clock.sleep(_PUMP_SECONDS)
             try:
                 if self._receiving and not self.own and await self._lead.take():
-                    await self._leave_unsent()  # another leads by now
+                    await self._hand_over_unsent()  # another leads by now
                 else:
-                    await dispatcher.pump(taker=self.taker)
+                    await dispatcher.dispatch_waiting(local_worker=self.local_worker)
             except StorageError as error:
                 log.warning("what is ready could not be sent: %s", error)
             except Exception as error:
@@ -227,7 +227,7 @@ class Consumer:
         self.look(waiting.message.graph)
 
     def look(self, graph_id: str) -> "asyncio.Task[None]":
-        """There is something to do for this graph: a message, or what the taker has; gives who does it."""
+        """There is a message for this graph, or something of the local worker; gives the task that handles it."""
         if graph_id not in self._tasks:
             self._tasks[graph_id] = asyncio.create_task(self._drain(graph_id))
         return self._tasks[graph_id]
@@ -252,7 +252,9 @@ class Consumer:
     async def _drain(self, graph_id: str) -> None:
         """Handle what has come for a graph, batch after batch, until nothing is left."""
         try:
-            while (batch := self._waiting.pop(graph_id, [])) or (self.taker and self.taker.wants(graph_id)):
+            while (batch := self._waiting.pop(graph_id, [])) or (
+                self.local_worker and self.local_worker.wants(graph_id)
+            ):
                 await self.take(graph_id, batch)
         finally:
             del self._tasks[graph_id]
@@ -279,7 +281,7 @@ class Consumer:
             messages = [waiting.message for waiting in batch]
             keep = functools.partial(self._keep, lease)
             await keep()
-            handled = await self.handlers.handle(graph_id, messages, keep_alive=keep, taker=self.taker)
+            handled = await self.handlers.handle(graph_id, messages, keep_alive=keep, local_worker=self.local_worker)
             outcomes = {id(each.message): each for each in handled}
             for waiting in batch:
                 own = outcomes[id(waiting.message)]
@@ -294,8 +296,8 @@ class Consumer:
             note("released")
             for waiting in batch:
                 waiting.give(error)
-            if self.taker is not None:
-                self.taker.failed(graph_id, error)
+            if self.local_worker is not None:
+                self.local_worker.failed(graph_id, error)
             for delivery in lease.deliveries.values():
                 await self._let_go(delivery, 1.0 if isinstance(error, Conflict) else 5.0)
             if not deliveries:
@@ -303,8 +305,8 @@ class Consumer:
         except Exception as error:
             # A bug, or rows that are not foreseen: it must cost neither this process nor the other messages.
             log.error("graph %s: handling failed: %s", graph_id, trail(error))
-            if self.taker is not None:
-                self.taker.failed(graph_id, error)
+            if self.local_worker is not None:
+                self.local_worker.failed(graph_id, error)
             if len(batch) > 1:
                 handed_on()
                 for waiting in batch:

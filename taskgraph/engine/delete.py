@@ -102,7 +102,7 @@ async def finish_deletion(
     handlers: Handlers, logs: StoredLogs, graph_id: str, *, progress: Progress = no_progress
 ) -> Deleted:
     """Go on with the deletion of a graph behind the fence. Raises Conflict when others kept writing, as `delete`."""
-    handlers.kept.forget(graph_id)
+    handlers.row_cache.forget(graph_id)
     handlers.records.forget(graph_id)
     await enter_live(handlers.records, graph_id)
     rows = removed = 0

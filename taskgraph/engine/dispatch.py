@@ -18,8 +18,8 @@ from datetime import datetime
 from typing import Final, Protocol
 
 from taskgraph.engine.commit import Records
-from taskgraph.engine.listeners import Counters, Listeners, Taker
-from taskgraph.engine.row_cache import KeptRows
+from taskgraph.engine.listeners import Counters, Listeners, LocalWorker
+from taskgraph.engine.row_cache import RowCache
 from taskgraph.engine.telemetry import Telemetry
 from taskgraph.model import limits
 from taskgraph.model.clock import Clock
@@ -38,7 +38,7 @@ from taskgraph.protocol.concurrency import limit_of, limits_of, scopes_of
 from taskgraph.protocol.context import Outcome, Refill
 from taskgraph.protocol.decide import Answer, Item
 from taskgraph.protocol.definitions import SCHEMA
-from taskgraph.protocol.dispatch_windows import Parcel, Windows
+from taskgraph.protocol.dispatch_windows import ReadyBatch, Windows
 from taskgraph.protocol.edit import EDITED
 from taskgraph.protocol.limited_backlog import WAITING_MAX, WHOLE_SECONDS, Backlog, Waiting
 from taskgraph.protocol.runs import Claim, Completed, Failed
@@ -74,7 +74,7 @@ class Receiver(Protocol):
     async def leads(self, graph_id: str) -> bool:
         """Whether it is the one to look after this graph; asks for the lead, where that is free."""
 
-    def mind_unsent(self) -> None:
+    def watch_unsent(self) -> None:
         """Something was put by, to be sent later: see to it that `pump` is called."""
 
 
@@ -86,7 +86,7 @@ class Dispatcher:
     queues: Queues
     clock: Clock
     names: QueueNames
-    kept: KeptRows
+    row_cache: RowCache
     counters: Counters
     telemetry: Telemetry
     listeners: Listeners
@@ -176,7 +176,7 @@ class Dispatcher:
         more: bool = False,
         size: int = 0,
         delay_seconds: float = 0,
-        taker: Taker | None = None,
+        local_worker: LocalWorker | None = None,
         windowed: bool = True,
         shared: bool = False,
     ) -> None:
@@ -184,14 +184,14 @@ class Dispatcher:
 
         rows: rows of the tasks, as far as they are known: a message says what was seen. more: this is a part of plenty.
         size: so many tasks in each message, and all at once; 0 for as many as suit, as far as the window of their queue
-        has room, unless not `windowed`: the rest is sent later (`pump`, `landed`). delay_seconds: until they can be
-        received; all at once, too. taker: keeps what it will claim soon. shared: for all workers.
+        has room, unless not `windowed`: the rest is sent later (`dispatch_waiting`, `on_results`). delay_seconds: until
+        they can be received; all at once, too. local_worker: keeps what it will claim soon. shared: for all workers.
         """
         if not delay_seconds:
             if windowed and not size:
                 tasks = self._within_window(graph_id, target, level, tasks)
-            if taker is not None:
-                tasks = taker.keep(graph_id, target, tasks, rows or {})
+            if local_worker is not None:
+                tasks = local_worker.keep(graph_id, target, tasks, rows or {})
         if not tasks:
             return
         flying = self.in_flight.get(graph_id, 0)
@@ -262,7 +262,7 @@ class Dispatcher:
         now, put_by = self.windows.offer(graph_id, (target, level), tasks, self.clock.monotonic())
         if put_by and self.receivers:
             theirs = (each for each in self.receivers if each.takes(graph_id))
-            next(theirs, self.receivers[-1]).mind_unsent()
+            next(theirs, self.receivers[-1]).watch_unsent()
         return now
 
     def _shares(self) -> int:
@@ -272,9 +272,9 @@ class Dispatcher:
         since = self.clock.monotonic() - _WORKER_SECONDS
         return max(_SHARES_MIN, sum(heard >= since for heard in self.workers.values()))
 
-    def landed(self, graph_id: str, answers: Sequence[Answer]) -> list[Parcel]:
+    def on_results(self, graph_id: str, answers: Sequence[Answer]) -> list[ReadyBatch]:
         """Note results, and give what there is room to send now."""
-        self.limited.landed(graph_id, answers)
+        self.limited.on_results(graph_id, answers)
         flying = self.in_flight.get(graph_id)
         if flying:
             heard = sum(isinstance(answer.item, Completed | Failed) for answer in answers)
@@ -282,7 +282,7 @@ class Dispatcher:
         if self.windows is None:
             return []
         task_ids = [task_id for answer in answers if not answer.error and (task_id := task_of(answer.item))]
-        return self.windows.landed(graph_id, task_ids, self.clock.monotonic()) if task_ids else []
+        return self.windows.on_results(graph_id, task_ids, self.clock.monotonic()) if task_ids else []
 
     def forget(self, graph_id: str) -> None:
         """The graph has ended."""
@@ -295,39 +295,39 @@ class Dispatcher:
         if self.windows is not None:
             self.windows.forget(graph_id)
 
-    async def send_parcels(self, parcels: Sequence[Parcel], taker: Taker | None) -> None:
+    async def send_batches(self, batches: Sequence[ReadyBatch], local_worker: LocalWorker | None) -> None:
         """Send what had been put by. Rows that are not known any more are read, many at once: they spare others reads.
 
         What is known to have moved on needs no message.
         """
-        for n, parcel in enumerate(parcels):
+        for n, batch in enumerate(batches):
             try:
-                known = self.kept.of(parcel.graph)
-                missing = [key for task_id, _ in parcel.tasks if (key := row_key(task_id)) not in known.rows]
+                known = self.row_cache.of(batch.graph)
+                missing = [key for task_id, _ in batch.tasks if (key := row_key(task_id)) not in known.rows]
                 if missing:
-                    await self.kept.load(parcel.graph, known, missing)
+                    await self.row_cache.load(batch.graph, known, missing)
                     known.forget_absent()
                 tasks: Sequence[tuple[str, int]] = [
                     (task_id, run)
-                    for task_id, run in parcel.tasks
+                    for task_id, run in batch.tasks
                     if not _has_moved_on(known.rows.get(row_key(task_id)), run)
                 ]
                 await self.dispatch(
-                    parcel.graph,
-                    parcel.target,
+                    batch.graph,
+                    batch.target,
                     tasks,
-                    level=parcel.level,
+                    level=batch.level,
                     rows=known.rows,
-                    taker=taker,
+                    local_worker=local_worker,
                     windowed=False,
                 )
             except StorageError:
                 if self.windows is not None:
-                    for left in parcels[n:]:
+                    for left in batches[n:]:
                         self.windows.returned(left)
                 raise
 
-    async def pump(self, *, taker: Taker | None = None) -> None:
+    async def dispatch_waiting(self, *, local_worker: LocalWorker | None = None) -> None:
         """Send what was put by and has room by now; look whether workers want more than has been sent.
 
         To be called every second or so while `protocol.dispatch_windows.waits`. Sends what may never be asked for
@@ -336,23 +336,25 @@ class Dispatcher:
         if self.windows is None:
             return
         now = self.clock.monotonic()
-        parcels = self.windows.fill()
+        batches = self.windows.fill()
         for sample in self.windows.to_look_at(now):
             (row,) = await self.records.tables.get(sample.graph, [row_key(sample.task_id)])
-            parcels += self.windows.looked(sample, waits=_is_ready(row, sample.run), now=now)
-        await self.send_parcels(parcels, taker)
+            batches += self.windows.looked(sample, waits=_is_ready(row, sample.run), now=now)
+        await self.send_batches(batches, local_worker)
         for graph_id in [each for each in self.windows.more if not self.windows.unsent(each)]:
             self.windows.more.discard(graph_id)
-            await self.adopt(graph_id, taker=taker)
+            await self.dispatch_ready_rows(graph_id, local_worker=local_worker)
 
-    async def leave_unsent(self, *, but: Collection[str] = ()) -> None:
+    async def hand_over_unsent(self, *, but: Collection[str] = ()) -> None:
         """Leave it to the next handlers of these graphs, by one message for each. but: graphs that stay here."""
         if self.windows is not None and (graphs := [each for each in self.windows.graphs if each not in but]):
             await self.send_events([SendReady(graph_id) for graph_id in graphs])
             for graph_id in graphs:
                 self.windows.forget(graph_id)
 
-    async def adopt(self, graph_id: str, after: str = "", *, taker: Taker | None = None) -> None:
+    async def dispatch_ready_rows(
+        self, graph_id: str, after: str = "", *, local_worker: LocalWorker | None = None
+    ) -> None:
         """Send what is ready in a graph and is not known to have been sent, by its rows.
 
         after: tasks up to this one have been sent by another process.
@@ -391,9 +393,11 @@ class Dispatcher:
                 else:
                     found.setdefault((_target(row), level, math.ceil(delay)), []).append((task_id, run))
             for (target, level, seconds), tasks in found.items():
-                await self.dispatch(graph_id, target, tasks, level=level, rows=rows, delay_seconds=seconds, taker=taker)
+                await self.dispatch(
+                    graph_id, target, tasks, level=level, rows=rows, delay_seconds=seconds, local_worker=local_worker
+                )
         if limited:
-            await self.limited.refill(graph_id, taker=taker)
+            await self.limited.refill(graph_id, local_worker=local_worker)
 
 
 @dataclass(slots=True)
@@ -408,7 +412,7 @@ class LimitedTasks:
         """Whether some of a graph are known to wait for room."""
         return bool((backlog := self.backlogs.get(graph_id)) and backlog.waiting)
 
-    def landed(self, graph_id: str, answers: Sequence[Answer]) -> None:
+    def on_results(self, graph_id: str, answers: Sequence[Answer]) -> None:
         """These do not wait any more."""
         if (backlog := self.backlogs.get(graph_id)) is not None:
             for answer in answers:
@@ -421,7 +425,7 @@ class LimitedTasks:
         ready: Sequence[Refill] = (),
         rows: Mapping[str, Row | None] | None = None,
         *,
-        taker: Taker | None = None,
+        local_worker: LocalWorker | None = None,
     ) -> int:
         """Send those limited tasks of a graph for which there is room; gives how many these are. Repeatable.
 
@@ -455,7 +459,7 @@ class LimitedTasks:
             by_queue.setdefault((target, waiting[task_id, run].rank), []).append((task_id, run))
         for (target, place), tasks in by_queue.items():
             await self.dispatcher.dispatch(
-                graph_id, target, tasks, level=LEVELS[place], rows=rows, taker=taker, windowed=False
+                graph_id, target, tasks, level=LEVELS[place], rows=rows, local_worker=local_worker, windowed=False
             )
         return sum(map(len, by_queue.values()))
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from taskgraph.engine import control
-from taskgraph.engine.listeners import Taker
+from taskgraph.engine.listeners import LocalWorker
 from taskgraph.engine.live_index import enter_live, leave_live
 from taskgraph.engine.requests import answer_request
 from taskgraph.engine.transact import KeepAlive, Transactor, no_keep_alive
@@ -50,11 +50,11 @@ class Handlers(Transactor):
         messages: Sequence[Message],
         *,
         keep_alive: KeepAlive = no_keep_alive,
-        taker: Taker | None = None,
+        local_worker: LocalWorker | None = None,
     ) -> list[Handled]:
         """Handle messages of one graph together: what arrives together is committed together (D12).
 
-        taker: who claims, in the same commits, what becomes ready. An error that concerns one message is in its
+        local_worker: claims, in the same commits, what becomes ready. An error that concerns one message is in its
         `Handled`; storage errors are raised and leave all of them.
         """
         handled: list[Handled] = []
@@ -70,15 +70,15 @@ class Handlers(Transactor):
                 items.append((message, own))
                 everything += own
             elif isinstance(message, SendReady):
-                await self.dispatcher.adopt(message.graph, message.after, taker=taker)
+                await self.dispatcher.dispatch_ready_rows(message.graph, message.after, local_worker=local_worker)
                 handled.append(Handled(message))
             else:
                 handled.append(await self._handle_alone(message, keep_alive))
         answers: list[Answer] = []
         if len(everything) > len(completed):
-            answers = await self.transition(graph_id, everything, keep_alive=keep_alive, taker=taker)
-        elif completed or (taker is not None and taker.wants(graph_id)):
-            answers = await self.advance(graph_id, completed, keep_alive=keep_alive, taker=taker)
+            answers = await self.transition(graph_id, everything, keep_alive=keep_alive, local_worker=local_worker)
+        elif completed or (local_worker is not None and local_worker.wants(graph_id)):
+            answers = await self.advance(graph_id, completed, keep_alive=keep_alive, local_worker=local_worker)
         by_item = {id(answer.item): answer for answer in answers}
         for message, its in items:
             mine = tuple(by_item[id(item)] for item in its)
@@ -113,24 +113,26 @@ class Handlers(Transactor):
         decision: Decision,
         rows: Mapping[str, Row | None],
         *,
-        taker: Taker | None,
+        local_worker: LocalWorker | None,
         more: bool,
         keep_alive: KeepAlive,
     ) -> None:
         """See Transactor."""
-        parcels = self.dispatcher.landed(graph_id, decision.answers)
+        batches = self.dispatcher.on_results(graph_id, decision.answers)
         if decision.effects:
-            await self.emit(graph_id, decision.effects, rows, taker=taker, more=more, keep_alive=keep_alive)
-        if parcels:
-            await self.dispatcher.send_parcels(parcels, taker)
+            await self.perform_effects(
+                graph_id, decision.effects, rows, local_worker=local_worker, more=more, keep_alive=keep_alive
+            )
+        if batches:
+            await self.dispatcher.send_batches(batches, local_worker)
 
-    async def emit(
+    async def perform_effects(
         self,
         graph_id: str,
         effects: Sequence[Effect],
         rows: Mapping[str, Row | None] | None = None,
         *,
-        taker: Taker | None = None,
+        local_worker: LocalWorker | None = None,
         more: bool = False,
         keep_alive: KeepAlive = no_keep_alive,
     ) -> None:
@@ -161,7 +163,7 @@ class Handlers(Transactor):
                     cancelling = cancelling or fenced or not self._others_run(graph_id, rows)
                     self.dispatcher.forget_unsent(graph_id)
                 case GraphEnded():
-                    self.kept.forget(graph_id)
+                    self.row_cache.forget(graph_id)
                     self.dispatcher.forget(graph_id)
                     limited.clear()
                     for ended in self.listeners.ended:
@@ -169,16 +171,18 @@ class Handlers(Transactor):
                     await leave_live(self.records, graph_id)
                 case GraphRevived():
                     await enter_live(self.records, graph_id)
-        if taker is not None and started:
-            taker.started(graph_id, started, rows or {})
+        if local_worker is not None and started:
+            local_worker.started(graph_id, started, rows or {})
         for target, level in sorted(ready, key=lambda each: rank(each[1])):
             tasks = list(dict.fromkeys(ready[target, level]))
-            await self.dispatcher.dispatch(graph_id, target, tasks, level=level, rows=rows, more=more, taker=taker)
+            await self.dispatcher.dispatch(
+                graph_id, target, tasks, level=level, rows=rows, more=more, local_worker=local_worker
+            )
         for (target, level, seconds), tasks in later.items():
             once = list(dict.fromkeys(tasks))
             await self.dispatcher.dispatch(graph_id, target, once, level=level, rows=rows, delay_seconds=seconds)
         if limited:
-            await self.dispatcher.limited.refill(graph_id, limited, rows, taker=taker)
+            await self.dispatcher.limited.refill(graph_id, limited, rows, local_worker=local_worker)
         if stops:
             for tell_worker in self.listeners.stop:
                 tell_worker(graph_id, stops)

@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Final, Protocol
 
 from taskgraph.model.timing import due_at
-from taskgraph.protocol.context import Started, Stop, Take
+from taskgraph.protocol.context import ClaimOffer, Started, Stop
 from taskgraph.protocol.decide import Answer
 from taskgraph.protocol.runs import Claim, Completed
 from taskgraph.storage.tables import Row
@@ -99,7 +99,7 @@ class Counters:
     refused: int = 0
 
 
-class Taker(Protocol):
+class LocalWorker(Protocol):
     """A worker in this process, which takes what becomes ready without being sent a message."""
 
     def wants(self, graph_id: str) -> bool:
@@ -114,7 +114,7 @@ class Taker(Protocol):
     def failed(self, graph_id: str, error: Exception) -> None:
         """What has not been answered will not be. With a StorageError it may be tried again."""
 
-    def offer(self, graph_id: str) -> Take | None:
+    def offer(self, graph_id: str) -> ClaimOffer | None:
         """How much it can take at once, now."""
 
     def started(self, graph_id: str, started: Sequence[Started], rows: Mapping[str, Row | None]) -> None:

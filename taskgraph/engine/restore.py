@@ -147,7 +147,7 @@ async def _restore(
         if contents.state in GRAPH_ENDED:
             await leave_live(handlers.records, graph_id)
         return Restored(graph_id, contents.state, 0, 0, again=True)
-    handlers.kept.forget(graph_id)
+    handlers.row_cache.forget(graph_id)
     handlers.records.forget(graph_id)
     started = integer(row.columns, "put")
     graph: Insert | None = None

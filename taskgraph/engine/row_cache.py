@@ -1,7 +1,7 @@
 """Rows that this process has seen, kept so that they are not read again.
 
 A process that moves a graph forward knows most rows already, because it wrote them or read them with their neighbours.
-`KeptRows` holds them by graph, within a bound over all graphs, and reads what is missing in the cheaper of two ways:
+`RowCache` holds them by graph, within a bound over all graphs, and reads what is missing in the cheaper of two ways:
 one by one, or a page of a range with whatever lies between. What is kept may be old: it may only serve to make a
 change, which its etag makes good or refuses; whatever rests on it without writing it has to read it first. An absent
 row is not remembered for longer than one transition.
@@ -40,7 +40,7 @@ class Reading:
 
 
 @dataclass(slots=True)
-class Known:
+class CachedGraph:
     """The kept rows of one graph.
 
     rows: by key; None for one that was looked for and does not exist, until `forget_absent`. covered: kind of row ->
@@ -89,7 +89,6 @@ class Known:
         return reading
 
     def end(self, reading: Reading) -> None:
-        """A read is over."""
         self.reading.remove(reading)
 
     def keep(self, reading: Reading, found: Mapping[str, Row | None], asked: Collection[str]) -> None:
@@ -119,19 +118,19 @@ class Known:
                 each.others[key] = version
 
 
-class KeptRows:
+class RowCache:
     """The kept rows of the graphs that this process is at work on."""
 
     def __init__(self, tables: Tables, rows_max: int | None = None) -> None:
-        """rows_max: over all graphs; limits.KEPT_ROWS_MAX if None."""
+        """rows_max: over all graphs; limits.CACHED_ROWS_MAX if None."""
         self._tables = tables
         self._rows_max = rows_max
-        self._graphs: dict[str, Known] = {}
+        self._graphs: dict[str, CachedGraph] = {}
         self._calls = 0
 
-    def of(self, graph_id: str) -> Known:
+    def of(self, graph_id: str) -> CachedGraph:
         """The kept rows of a graph, which is from here on the one used last."""
-        known = self._graphs.pop(graph_id) if graph_id in self._graphs else Known()
+        known = self._graphs.pop(graph_id) if graph_id in self._graphs else CachedGraph()
         self._graphs[graph_id] = known
         self._calls += 1
         if self._calls % _LOOK_EVERY == 0:
@@ -140,7 +139,7 @@ class KeptRows:
 
     def _make_room(self, graph_id: str) -> None:
         total = sum(len(known.rows) for known in self._graphs.values())
-        most = limits.KEPT_ROWS_MAX if self._rows_max is None else self._rows_max
+        most = limits.CACHED_ROWS_MAX if self._rows_max is None else self._rows_max
         for each in list(self._graphs):  # those used longest ago first, and the one in use last
             if total <= most:
                 return
@@ -164,7 +163,7 @@ class KeptRows:
         if known is not None:
             known.drop(keys)
 
-    async def load(self, graph_id: str, known: Known, keys: Iterable[str]) -> dict[str, Row | None]:
+    async def load(self, graph_id: str, known: CachedGraph, keys: Iterable[str]) -> dict[str, Row | None]:
         """Read rows of these keys into `known`; gives what was read.
 
         `known` says something else of a row that was written here meanwhile, and nothing of one that was dropped.
@@ -184,12 +183,12 @@ class KeptRows:
             read.update(found)
         return read
 
-    def _credit(self, known: Known, wanted: Sequence[str]) -> bool:
+    def _credit(self, known: CachedGraph, wanted: Sequence[str]) -> bool:
         """Whether so many rows have been read alone that a page would have been cheaper."""
         return known.alone + len(wanted) > limits.READ_PAGE_WORTH * (known.pages + 1)
 
     async def _load_by_pages(
-        self, graph_id: str, known: Known, wanted: Sequence[str], read: dict[str, Row | None]
+        self, graph_id: str, known: CachedGraph, wanted: Sequence[str], read: dict[str, Row | None]
     ) -> list[str]:
         """Read a page of each kind of row where that is worth it; gives the keys that are still wanted."""
         left = [key for key in wanted if not key.startswith(_KINDS)]
@@ -203,7 +202,7 @@ class KeptRows:
         return left
 
     async def _load_page(
-        self, graph_id: str, known: Known, kind: str, keys: Sequence[str], read: dict[str, Row | None]
+        self, graph_id: str, known: CachedGraph, kind: str, keys: Sequence[str], read: dict[str, Row | None]
     ) -> Sequence[str]:
         """Read pages as long as they hold enough of what is asked for; gives the keys that are still wanted."""
         worth = known.pages < _TRIES or known.hits >= limits.READ_PAGE_WORTH * known.pages
@@ -221,7 +220,7 @@ class KeptRows:
         return left
 
     async def _page(
-        self, graph_id: str, known: Known, keys: Sequence[str], wanted: Range, read: dict[str, Row | None]
+        self, graph_id: str, known: CachedGraph, keys: Sequence[str], wanted: Range, read: dict[str, Row | None]
     ) -> tuple[list[str], str]:
         """Read one page; gives the keys that it has not settled, and up to which key it has read."""
         reading = known.begin()

@@ -14,8 +14,8 @@ from typing import Final
 
 from taskgraph.engine.commit import Operation, Records, changes_event
 from taskgraph.engine.dispatch import Dispatcher, task_of
-from taskgraph.engine.listeners import Counters, Listeners, Taker
-from taskgraph.engine.row_cache import KeptRows, Known
+from taskgraph.engine.listeners import Counters, Listeners, LocalWorker
+from taskgraph.engine.row_cache import CachedGraph, RowCache
 from taskgraph.engine.telemetry import OFF, TRACEPARENT_COLUMN, Telemetry
 from taskgraph.model import limits
 from taskgraph.model.clock import Clock
@@ -24,7 +24,7 @@ from taskgraph.model.ids import GRAPH, row_key
 from taskgraph.model.names import QueueNames
 from taskgraph.model.states import GRAPH_GONE, TaskState
 from taskgraph.protocol.cancel import CancelTask
-from taskgraph.protocol.context import CANCELLED, Dispatch, Outcome, Refill, Started, Take
+from taskgraph.protocol.context import CANCELLED, ClaimOffer, Dispatch, Outcome, Refill, Started
 from taskgraph.protocol.decide import Answer, Decision, Item, Need, decide
 from taskgraph.protocol.edit import DELETED_IN, EditGraph
 from taskgraph.protocol.relays import Fire, Skip
@@ -45,7 +45,7 @@ _DOUBTS_MAX: Final = 5  # in a row that rows had to be read for a decision which
 _KEPT_CONFLICTS_MAX: Final = 2  # in a row; then whatever is kept of the graph is taken for old
 _ITEMS_MAX: Final = 400  # decided at a time
 _NEEDS_MAX: Final = 4  # times that a decision asks for rows, one after the other, before more are read than it asks for
-_ROUNDS_MAX: Final = 64  # after which a call ends, though its taker has more: others wait
+_ROUNDS_MAX: Final = 64  # after which a call ends, though its local worker has more: others wait
 _COMPLETED: Final = TaskState.COMPLETED.value
 _SKIPPED: Final = TaskState.SKIPPED.value
 _UNSCHEDULED: Final = TaskState.UNSCHEDULED.value
@@ -80,19 +80,19 @@ class Transactor(ABC):
     counters: Counters = field(default_factory=Counters)
     listeners: Listeners = field(default_factory=Listeners)
     telemetry: Telemetry = OFF
-    kept_rows_max: int | None = None
-    """Rows that are remembered over all graphs; limits.KEPT_ROWS_MAX if None."""
-    kept: KeptRows = field(init=False)
+    cached_rows_max: int | None = None
+    """Rows that are remembered over all graphs; limits.CACHED_ROWS_MAX if None."""
+    row_cache: RowCache = field(init=False)
     dispatcher: Dispatcher = field(init=False)
 
     def __post_init__(self) -> None:
-        self.kept = KeptRows(self.records.tables, self.kept_rows_max)
+        self.row_cache = RowCache(self.records.tables, self.cached_rows_max)
         self.dispatcher = Dispatcher(
             self.records,
             self.queues,
             self.clock,
             self.names,
-            self.kept,
+            self.row_cache,
             self.counters,
             self.telemetry,
             self.listeners,
@@ -105,7 +105,7 @@ class Transactor(ABC):
         decision: Decision,
         rows: Mapping[str, Row | None],
         *,
-        taker: Taker | None,
+        local_worker: LocalWorker | None,
         more: bool,
         keep_alive: KeepAlive,
     ) -> None:
@@ -121,14 +121,14 @@ class Transactor(ABC):
         *,
         keep_alive: KeepAlive = no_keep_alive,
         rows: dict[str, Row | None] | None = None,
-        taker: Taker | None = None,
+        local_worker: LocalWorker | None = None,
     ) -> list[Answer]:
         """Take items through read → decide → commit → send, in as many commits as they need.
 
         rows: what the caller has read already; brought up to date. Raises NotFound for an unknown graph or task, and
         Conflict when others kept writing for `limits.COMMIT_ATTEMPTS_MAX` rounds: release the message then (P26).
         """
-        run = _Transition(self, graph_id, rows if rows is not None else {}, None, keep_alive, taker)
+        run = _Transition(self, graph_id, rows if rows is not None else {}, None, keep_alive, local_worker)
         return await run.to_the_end(items)
 
     async def advance(
@@ -137,15 +137,15 @@ class Transactor(ABC):
         items: Iterable[Completed | Claim],
         *,
         keep_alive: KeepAlive = no_keep_alive,
-        taker: Taker | None = None,
+        local_worker: LocalWorker | None = None,
     ) -> list[Answer]:
         """`transition` for what a graph mostly consists of, by the rows that this process knows already.
 
         Known rows may be old. A change made by them is good, or its commit conflicts and they are read; whatever is
         decided by a row without changing it is only decided once that row has been read.
         """
-        known = self.kept.of(graph_id)
-        run = _Transition(self, graph_id, known.rows, known, keep_alive, taker)
+        known = self.row_cache.of(graph_id)
+        run = _Transition(self, graph_id, known.rows, known, keep_alive, local_worker)
         try:
             return await run.to_the_end(items)
         finally:
@@ -183,16 +183,16 @@ class _Transition:
     transactor: Transactor
     graph_id: str
     rows: dict[str, Row | None]
-    known: Known | None
+    known: CachedGraph | None
     keep_alive: KeepAlive
-    taker: Taker | None
+    local_worker: LocalWorker | None
     # Row key -> etag, as this call has read or written it (None: it was absent). What is known besides may be old.
     fresh: dict[str, str | None] = field(default_factory=dict)
     conflicts: int = 0
     suspicions: int = 0
     doubts: int = 0
     answers: list[Answer] = field(default_factory=list)
-    theirs: set[int] = field(default_factory=set)  # items of the taker, which gets their answers
+    theirs: set[int] = field(default_factory=set)  # items of the local worker, which gets their answers
     # A commit takes so many at most: what is for later is not looked at time and again.
     later: deque[Item] = field(default_factory=deque)
 
@@ -237,11 +237,11 @@ class _Transition:
             left = decision.left
 
     def _next(self, left: Sequence[Item], rounds: int) -> Sequence[Item]:
-        """What is to be decided in this round: what is left of the last one, what the taker has, what was for later."""
+        """Decided in this round: what the local worker has, what the last round left, and what was for later."""
         if self.known is not None and self.known.gone:
             self._go_fresh()  # what others here write does not reach it, and it could go back behind it
-        if self.taker is not None and self.known is not None and (left or self.later or rounds <= _ROUNDS_MAX):
-            more = self.taker.items(self.graph_id)
+        if self.local_worker is not None and self.known is not None and (left or self.later or rounds <= _ROUNDS_MAX):
+            more = self.local_worker.items(self.graph_id)
             self.theirs.update(map(id, more))
             left = [*more, *left]  # what has been done goes before what is to be begun
         if len(left) > _ITEMS_MAX:
@@ -281,11 +281,11 @@ class _Transition:
             self.graph_id,
             decision,
             self.rows,
-            taker=self.taker,
+            local_worker=self.local_worker,
             more=bool(decision.left or self.later),
             keep_alive=self.keep_alive,
         )
-        if self.known is not None and self.taker is None:
+        if self.known is not None and self.local_worker is None:
             for change in decision.changes:
                 if change.key.startswith("limit:"):  # workers elsewhere write it with their next claims
                     self.known.drop((change.key,))
@@ -312,8 +312,8 @@ class _Transition:
 
     def _give(self, given: Sequence[Answer]) -> None:
         theirs = self.theirs
-        if theirs and self.taker is not None:
-            self.taker.answered(self.graph_id, [a for a in given if id(a.item) in theirs], self.rows)
+        if theirs and self.local_worker is not None:
+            self.local_worker.answered(self.graph_id, [a for a in given if id(a.item) in theirs], self.rows)
             given = [answer for answer in given if id(answer.item) not in theirs]
         self.answers.extend(given)
 
@@ -322,7 +322,7 @@ class _Transition:
             if self.known is None:
                 await self.transactor.records.load(self.graph_id, keys, self.rows)
             else:
-                read = await self.transactor.kept.load(self.graph_id, self.known, keys)
+                read = await self.transactor.row_cache.load(self.graph_id, self.known, keys)
                 self.fresh.update({key: row.etag if row is not None else None for key, row in read.items()})
 
     def _must_read(self, key: str) -> bool:
@@ -356,18 +356,18 @@ class _Transition:
 
     async def _decide(self, items: Sequence[Item]) -> tuple[Operation, Decision | Need]:
         records, graph_id = self.transactor.records, self.graph_id
-        take = self.taker.offer(graph_id) if self.taker is not None else None
-        if take is not None and self.transactor.dispatcher.limited.wait(graph_id):
-            take = replace(take, limited=False)  # others have waited for room for longer
+        offer = self.local_worker.offer(graph_id) if self.local_worker is not None else None
+        if offer is not None and self.transactor.dispatcher.limited.wait(graph_id):
+            offer = replace(offer, limited=False)  # others have waited for room for longer
         operation = records.begin(graph_id)
-        decision = self._decide_as(operation, items, take)
+        decision = self._decide_as(operation, items, offer)
         if isinstance(decision, Decision) and not operation.sequence and changes_event(decision.changes, 0):
             # Only facts need a number, and finding it takes a new process some reads: claims do without.
             operation = await records.operation(graph_id)
-            decision = self._decide_as(operation, items, take)
+            decision = self._decide_as(operation, items, offer)
         return operation, decision
 
-    def _decide_as(self, operation: Operation, items: Sequence[Item], take: Take | None) -> Decision | Need:
+    def _decide_as(self, operation: Operation, items: Sequence[Item], offer: ClaimOffer | None) -> Decision | Need:
         return decide(
             self.rows,
             items,
@@ -376,7 +376,7 @@ class _Transition:
             sequence=operation.sequence,
             completed=operation.completed,
             skipped=operation.skipped,
-            take=take,
+            offer=offer,
             changes_max=self.transactor.records.changes_max,
         )
 
@@ -420,7 +420,7 @@ class _Transition:
         """Go by nothing any more that was read or kept before."""
         if self.known is not None:
             if not self.known.gone:
-                self.transactor.kept.forget(self.graph_id)
+                self.transactor.row_cache.forget(self.graph_id)
             self.known = None
             self.rows = {}
         self.rows.clear()
@@ -451,7 +451,7 @@ class _Transition:
         """Keep no row longer than a call may want it, and none that others here have made old."""
         keys = [change.key for change in changes]
         if self.known is None or self.known.gone:
-            self.transactor.kept.written(self.graph_id, keys)
+            self.transactor.row_cache.written(self.graph_id, keys)
         if self.known is None:
             return
         self.doubts = 0
@@ -492,7 +492,7 @@ def _not_found(graph_id: str, item: Item) -> Answer:
     return Answer(item, Outcome.REFUSED, str(missing), missing)
 
 
-def _suppose(items: Sequence[Item], known: Known) -> None:
+def _suppose(items: Sequence[Item], known: CachedGraph) -> None:
     """Bring known rows up to what a worker says that its claim has made of them.
 
     Only where the claim was written over the very row that is known: otherwise another has changed it too.

@@ -266,7 +266,7 @@ async def open_app(
                 names,
                 telemetry=telemetry,
                 stalled_seconds=settings.stalled_seconds,
-                kept_rows_max=settings.kept_rows_max,
+                cached_rows_max=settings.cached_rows_max,
             ),
             poison=Poison(tables, queues, clock, names, telemetry),
             queries=Queries(tables, queues, clock, names),

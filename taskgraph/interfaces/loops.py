@@ -407,7 +407,7 @@ def _handling(app: App, stop: asyncio.Event, consumer: Consumer) -> list[Corouti
 def _attach(consumer: Consumer, workers: Sequence[Worker]) -> None:
     """Have workers report to the consumer of their process; the first also takes what its commits make ready."""
     if workers:
-        consumer.taker = workers[0].attach(consumer)
+        consumer.local_worker = workers[0].attach(consumer)
 
 
 async def work(app: App, stop: asyncio.Event, worker: Worker) -> None:
@@ -509,7 +509,7 @@ async def _until_ended(
                 idle, patience = 0.0, _IDLE_SECONDS
             elif (idle := idle + pause) >= patience:
                 idle, patience = 0.0, min(patience * 2, _IDLE_SECONDS_MAX)
-                await app.handlers.dispatcher.adopt(graph_id, taker=consumer.taker)
+                await app.handlers.dispatcher.dispatch_ready_rows(graph_id, local_worker=consumer.local_worker)
             pause = min(pause * 1.5, _LOOK_SECONDS_MAX)
     finally:
         app.handlers.listeners.ended.remove(note)

@@ -72,7 +72,7 @@ class StoreSettings(Naming):
     handed_in: Store | None = None
 
     @property
-    def kept_rows_max(self) -> int | None:
+    def cached_rows_max(self) -> int | None:
         """How many rows the row cache holds; None for the default."""
         return None if self.row_cache_mb is None else int(self.row_cache_mb * 1_000_000 / limits.KEPT_ROW_BYTES)
 

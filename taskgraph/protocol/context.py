@@ -72,7 +72,7 @@ class Started:
 
 
 @dataclass(frozen=True, slots=True)
-class Take:
+class ClaimOffer:
     """An offer to claim tasks in the commit that makes them ready: one commit instead of a message and a claim.
 
     claims: fresh ids, one for each task that may be taken. fits: whether the worker can run this definition (JSON
@@ -172,7 +172,7 @@ class Context:
     touched: list[int] = field(default_factory=list)
     effects: list[Effect] = field(default_factory=list)
     follow: list[str] = field(default_factory=list)
-    take: Take | None = None
+    offer: ClaimOffer | None = None
     taken: int = 0
     rows_before: int = 0
     changes_max: int = limits.COMMIT_CHANGES_MAX

@@ -48,7 +48,7 @@ from taskgraph.protocol import (
     runs,
     set_limit,
 )
-from taskgraph.protocol.context import Context, ContextMark, Dispatch, Effect, NoRoom, Outcome, Refill, Rule, Take
+from taskgraph.protocol.context import ClaimOffer, Context, ContextMark, Dispatch, Effect, NoRoom, Outcome, Refill, Rule
 from taskgraph.protocol.context import Item as Item  # for those who call `decide`
 from taskgraph.protocol.definitions import SCHEMA
 from taskgraph.protocol.propagation import is_held
@@ -107,7 +107,7 @@ def decide(
     sequence: int,
     completed: int = -1,
     skipped: int = 0,
-    take: Take | None = None,
+    offer: ClaimOffer | None = None,
     changes_max: int | None = None,
 ) -> Decision | Need:
     """Decide as many items as fit one commit, in order.
@@ -121,7 +121,7 @@ def decide(
         return Need(frozenset(absent))  # asked for before anything is decided that would be decided again
     view = View(rows)
     most = changes_max or limits.COMMIT_CHANGES_MAX
-    context = Context(view, now, take=take, changes_max=most, skipped=skipped, sequence=sequence)
+    context = Context(view, now, offer=offer, changes_max=most, skipped=skipped, sequence=sequence)
     answers: list[Answer] = []
     needed: set[str] = set()
     todo: list[Item] = list(items)

@@ -28,7 +28,7 @@ _STEADY_SECONDS: Final = 60.0  # a window that was too narrow does not shrink fo
 
 
 @dataclass(frozen=True, slots=True)
-class Parcel:
+class ReadyBatch:
     """Tasks of one graph to be sent to one queue now: (taskId, run) of each."""
 
     graph: str
@@ -62,8 +62,8 @@ class _Window:
 
     size: int
     lanes: dict[str, _Lane] = field(default_factory=dict)
-    landed: int = 0
-    since: float = 0.0  # of `landed`
+    results: int = 0
+    since: float = 0.0  # of `results`
     look: float = 0.0  # when to look next
     pause: float = _LOOK_SECONDS
     steady: float = 0.0
@@ -132,7 +132,7 @@ class Windows:
             window = self._windows[queue] = _Window(self._start, since=now, look=now + _LOOK_SECONDS)
         lane = window.lane(graph, now)
         if not window.waits:  # from here on it matters how long it takes
-            window.landed, window.since, window.look, window.pause = 0, now, now + _LOOK_SECONDS, _LOOK_SECONDS
+            window.results, window.since, window.look, window.pause = 0, now, now + _LOOK_SECONDS, _LOOK_SECONDS
         send: list[tuple[str, int]] = []
         put_by = 0
         part = window.part(lane)
@@ -160,40 +160,40 @@ class Windows:
             self._take_off(graph, task_id)
             lane.sent[task_id] = run
 
-    def landed(self, graph: str, task_ids: Iterable[str], now: float) -> list[Parcel]:
+    def on_results(self, graph: str, task_ids: Iterable[str], now: float) -> list[ReadyBatch]:
         """These have begun or ended. Gives what is to be sent in their place, of whatever graph."""
         touched: dict[Queue, _Window] = {}
-        landed = list(task_ids)
+        results = list(task_ids)
         for queue, window in self._windows.items():
             lane = window.lanes.get(graph)
             if lane is None:
                 continue
             lane.touched = now
-            for task_id in landed:
+            for task_id in results:
                 if lane.sent.pop(task_id, None) is not None:
-                    window.landed += 1
+                    window.results += 1
                     touched[queue] = window
                 elif lane.unsent.pop(task_id, None) is not None:
                     self._unsent -= 1
             if not lane.sent and not lane.unsent:
                 del window.lanes[graph]
                 touched[queue] = window  # the others have more room now
-        parcels: list[Parcel] = []
+        batches: list[ReadyBatch] = []
         for queue, window in touched.items():
             if not window.waits:
                 continue
             took = now - window.since
-            if 4 * window.landed >= window.size and took < _QUICK_SECONDS / 2:
+            if 4 * window.results >= window.size and took < _QUICK_SECONDS / 2:
                 window.size = min(window.size * _GROWS, self._most)
-                window.landed, window.since = 0, now
-            elif 2 * window.landed >= window.size:
+                window.results, window.since = 0, now
+            elif 2 * window.results >= window.size:
                 if took < _QUICK_SECONDS:
                     window.size = min(window.size * _GROWS, self._most)
                 elif took > _SLOW_SECONDS and window.fed and now >= window.steady:
                     window.size = max(window.size // 2, limits.WINDOW_MIN)
-                window.landed, window.since = 0, now
-            parcels += self._fill(queue, window)
-        return parcels
+                window.results, window.since = 0, now
+            batches += self._fill(queue, window)
+        return batches
 
     def forget(self, graph: str) -> None:
         self.more.discard(graph)
@@ -201,12 +201,12 @@ class Windows:
             if (lane := window.lanes.pop(graph, None)) is not None:
                 self._unsent -= len(lane.unsent)
 
-    def returned(self, parcel: Parcel) -> None:
+    def returned(self, batch: ReadyBatch) -> None:
         """It could not be sent: it goes first next time."""
-        window = self._windows.get((parcel.target, parcel.level))
-        lane = window.lanes.get(parcel.graph) if window is not None else None
+        window = self._windows.get((batch.target, batch.level))
+        lane = window.lanes.get(batch.graph) if window is not None else None
         if lane is not None:
-            back = {task_id: run for task_id, run in parcel.tasks if lane.sent.pop(task_id, None) is not None}
+            back = {task_id: run for task_id, run in batch.tasks if lane.sent.pop(task_id, None) is not None}
             self._unsent += len(back)
             lane.unsent = {**back, **lane.unsent}
 
@@ -224,7 +224,7 @@ class Windows:
             window.look = now + window.pause
         return samples
 
-    def looked(self, sample: Sample, *, waits: bool, now: float) -> list[Parcel]:
+    def looked(self, sample: Sample, *, waits: bool, now: float) -> list[ReadyBatch]:
         """Whether the sampled task still waits for a worker. Gives what is to be sent now."""
         window = self._windows.get(sample.queue)
         lane = window.lanes.get(sample.graph) if window is not None else None
@@ -246,10 +246,8 @@ class Windows:
         window.look, window.steady = now + _LOOK_SECONDS, now + _STEADY_SECONDS
         return self._fill(sample.queue, window)
 
-    def fill(self) -> list[Parcel]:
-        return [
-            parcel for queue, window in self._windows.items() if window.waits for parcel in self._fill(queue, window)
-        ]
+    def fill(self) -> list[ReadyBatch]:
+        return [batch for queue, window in self._windows.items() if window.waits for batch in self._fill(queue, window)]
 
     def _lanes(self, graph: str) -> Iterator[_Lane]:
         for window in self._windows.values():
@@ -263,10 +261,10 @@ class Windows:
             if lane.unsent.pop(task_id, None) is not None:
                 self._unsent -= 1
 
-    def _fill(self, queue: Queue, window: _Window) -> list[Parcel]:
+    def _fill(self, queue: Queue, window: _Window) -> list[ReadyBatch]:
         """Let every graph in turn fill its part, by half of it at least: large messages cost less."""
         target, level = queue
-        parcels: list[Parcel] = []
+        batches: list[ReadyBatch] = []
         part = window.part()
         for graph in list(window.lanes):
             lane = window.lanes[graph]
@@ -278,6 +276,6 @@ class Windows:
                 del lane.unsent[task_id]
                 lane.sent[task_id] = run
             self._unsent -= len(tasks)
-            parcels.append(Parcel(graph, target, level, tasks))
+            batches.append(ReadyBatch(graph, target, level, tasks))
             window.lanes[graph] = window.lanes.pop(graph)  # others go first next time
-        return parcels
+        return batches

@@ -111,19 +111,19 @@ def claim(
 
 def make_ready(task: Draft, context: Context) -> None:
     """A task waits for nothing more: it stands pending, or is claimed by the worker that offered to take it."""
-    take = context.take
-    if take is not None and context.taken < len(take.claims):
+    offer = context.offer
+    if offer is not None and context.taken < len(offer.claims):
         definition = task.text("task")
         may_begin = not timing.not_yet_seconds(task.value, context.now) and not timing.overdue(task.value, context.now)
         may_begin = may_begin and not is_held(task) and (not concurrency.is_limited(task) or _may_take(task, context))
-        may_begin = may_begin and (take.rank_max is None or rank(level_of(task.value)) <= take.rank_max)
-        if may_begin and definition and task.text("target") in take.targets and take.fits(definition):
-            claim_id = take.claims[context.taken]
+        may_begin = may_begin and (offer.rank_max is None or rank(level_of(task.value)) <= offer.rank_max)
+        if may_begin and definition and task.text("target") in offer.targets and offer.fits(definition):
+            claim_id = offer.claims[context.taken]
             context.taken += 1
             task.set("pendingSince", context.now)
-            ahead = take.begins is not None and context.taken > take.begins
-            seconds = take.lease_seconds
-            claim(task, claim_id, take.worker, take.lease_until, context, ahead=ahead, lease_seconds=seconds)
+            ahead = offer.begins is not None and context.taken > offer.begins
+            seconds = offer.lease_seconds
+            claim(task, claim_id, offer.worker, offer.lease_until, context, ahead=ahead, lease_seconds=seconds)
             task_id = task.key.removeprefix("task:")
             context.effects.append(Started(task_id, task.integer("run"), claim_id, task.text("label"), definition))
             return
@@ -136,7 +136,7 @@ def _may_take(task: Draft, context: Context) -> bool:
     All tasks of an item together are under no more limits than one task may be: so many rows have room in any commit.
     """
     scopes = context.scopes.union(task.ids("limits"))
-    if context.take is None or not context.take.limited or len(scopes) > limits.LIMITS_OF_TASK_MAX:
+    if context.offer is None or not context.offer.limited or len(scopes) > limits.LIMITS_OF_TASK_MAX:
         return False
     if concurrency.seems_full(task, context.view):
         return False

@@ -1,6 +1,6 @@
 """Claim ready tasks, and have those run that are this worker's then.
 
-A run begins only after its claim is committed (P5), by a commit made here, or by one of the desk (see `desk`).
+A run begins only after its claim is committed (P5), by a commit made here, or by handlers of this process (see `local_link`).
 """
 
 import functools
@@ -24,10 +24,10 @@ from taskgraph.worker.messages import WorkMessages
 from taskgraph.worker.slots import Slots
 from taskgraph.worker.target_gate import TargetGate
 from taskgraph.worker.values import (
-    Claimed,
+    ClaimedRun,
     Early,
-    Held,
-    Ready,
+    ReadyTask,
+    WorkMessage,
     as_seen,
     hold_for_room,
     hold_until_due,
@@ -61,23 +61,23 @@ class Claims:
         """Why this worker cannot run a task, None if it can: for want of a label, a host, or an executor."""
         return self._context.offer.why_not(definition) or self._context.executors.why_not(definition)
 
-    def is_instant(self, one: Ready) -> bool:
+    def is_instant(self, one: ReadyTask) -> bool:
         """Whether a run of this takes no time at all."""
         executor = self._context.executors.choose(read_definition("", one.task_id, one.definition))
         return executor.instant and not may_take(one.definition)
 
     # --- a commit of claims
 
-    async def commit(self, graph_id: str, ready: Sequence[Ready]) -> None:
+    async def commit(self, graph_id: str, ready: Sequence[ReadyTask]) -> None:
         """Claim ready tasks, and begin what is this worker's then."""
         telemetry = self._context.handlers.telemetry
         if telemetry.enabled:
-            with being(Here(graph_id, telemetry.cause(graph_id, _body_of(ready[0].held)))):
+            with being(Here(graph_id, telemetry.cause(graph_id, _body_of(ready[0].source)))):
                 await self._commit(graph_id, ready)
         else:
             await self._commit(graph_id, ready)
 
-    async def _commit(self, graph_id: str, ready: Sequence[Ready]) -> None:
+    async def _commit(self, graph_id: str, ready: Sequence[ReadyTask]) -> None:
         handlers, free = self._context.handlers, self._slots.free
         claims = [self.claim_of(one, ahead=n >= free) for n, one in enumerate(ready)]
         by_claim = {claim.claim: one for claim, one in zip(claims, ready, strict=True)}  # one task may come twice
@@ -87,7 +87,7 @@ class Claims:
         self._gate.let_in(ready)
         try:
             if self._context.is_direct(graph_id):
-                rows = handlers.kept.of(graph_id).rows
+                rows = handlers.row_cache.of(graph_id).rows
                 answers = await handlers.advance(graph_id, claims)
             else:
                 rows = {row_key(one.task_id): row for one in ready if (row := one.row or as_seen(one)) is not None}
@@ -103,20 +103,20 @@ class Claims:
         newer = next((answer.error for answer in reversed(answers) if isinstance(answer.error, NewerSchema)), None)
         if newer is not None and not begun:
             raise newer  # left to who knows the row; with other runs claimed, the sweep says it again
-        for held in gone:
-            await self._messages.release(held)
+        for source in gone:
+            await self._messages.release(source)
 
     def _begin_claimed(
         self,
         graph_id: str,
-        by_claim: Mapping[str, Ready],
+        by_claim: Mapping[str, ReadyTask],
         answers: Sequence[Answer],
         rows: Mapping[str, Row | None],
         over: Mapping[str, str],
-    ) -> tuple[bool, list[Held]]:
+    ) -> tuple[bool, list[WorkMessage]]:
         """Hold what has been claimed; gives whether there was any, and messages of what could not be."""
         begun = False
-        gone: list[Held] = []
+        gone: list[WorkMessage] = []
         for answer in answers:
             if not isinstance(item := answer.item, Claim):
                 continue
@@ -124,12 +124,12 @@ class Claims:
             if answer.outcome in (Decided.APPLIED, Decided.REPEATED):
                 begun = True
                 self.begin(graph_id, one, item, rows, over.get(row_key(item.task_id), ""))
-            elif one.held is not None:
-                self.refused(one.held, rows.get(row_key(item.task_id)))
-                gone.append(one.held)
+            elif one.source is not None:
+                self.refused(one.source, rows.get(row_key(item.task_id)))
+                gone.append(one.source)
         return begun, gone
 
-    def claim_of(self, one: Ready, *, ahead: bool) -> Claim:
+    def claim_of(self, one: ReadyTask, *, ahead: bool) -> Claim:
         """The claim of a task. ahead: there is no slot for it yet."""
         context = self._context
         lease_until = context.clock.now() + timedelta(seconds=context.lease_seconds)
@@ -143,12 +143,14 @@ class Claims:
 
     # --- what becomes of claims
 
-    def begin(self, graph_id: str, ready: Ready, claim: Claim, rows: Mapping[str, Row | None], over: str = "") -> None:
+    def begin(
+        self, graph_id: str, ready: ReadyTask, claim: Claim, rows: Mapping[str, Row | None], over: str = ""
+    ) -> None:
         """Hold a run that was claimed. over: the etag of its row before, where no other process has written since."""
         row = rows.get(row_key(claim.task_id))
         work = self._work(graph_id, claim.task_id, claim.run, claim.claim, ready.label, ready.definition)
         executor = self._context.executors.choose(work.definition)
-        one = Claimed(work, executor, ready.held, takes=may_take(ready.definition), routing=ready.routing)
+        one = ClaimedRun(work, executor, ready.source, takes=may_take(ready.definition), routing=ready.routing)
         if row is not None and over:
             one.etag, one.over = row.etag, over
             one.next = ready.seen.next if ready.seen is not None and ready.seen.etag == over else ""
@@ -158,7 +160,7 @@ class Claims:
         """Hold a run that was claimed in the commit which made it ready."""
         work = self._work(graph_id, each.task_id, each.run, each.claim, each.label, each.definition)
         executor = self._context.executors.choose(work.definition)
-        one = Claimed(work, executor, takes=may_take(each.definition), routing=routing_in(row))
+        one = ClaimedRun(work, executor, takes=may_take(each.definition), routing=routing_in(row))
         if row is not None and not self._context.is_direct(graph_id) and "limits" not in row.columns:
             one.etag, one.next = row.etag, only_dependent(row)
         self._admit(one)
@@ -174,25 +176,25 @@ class Claims:
             store_url=self._context.store_url,
         )
 
-    def _admit(self, one: Claimed) -> None:
+    def _admit(self, one: ClaimedRun) -> None:
         telemetry = self._context.handlers.telemetry
         if telemetry.enabled:
-            one.cause = telemetry.cause(one.work.graph_id, _body_of(one.held))
-        if one.held is not None:
-            self._messages.keep(one.held)
+            one.cause = telemetry.cause(one.work.graph_id, _body_of(one.source))
+        if one.source is not None:
+            self._messages.keep(one.source)
         self._slots.admit(one)
 
-    def too_early(self, held: Held, row: Row | None) -> bool:
+    def too_early(self, source: WorkMessage, row: Row | None) -> bool:
         """Keep a message that came for a task which must not run yet until it may; gives whether it did."""
         clock = self._context.clock
-        return hold_until_due(held, row, self._early, clock.now(), clock.monotonic())
+        return hold_until_due(source, row, self._early, clock.now(), clock.monotonic())
 
-    def refused(self, held: Held, row: Row | None) -> None:
+    def refused(self, source: WorkMessage, row: Row | None) -> None:
         """A run could not be claimed: its message is kept until it may be, if that is known."""
-        if not self.too_early(held, row):
-            hold_for_room(held, row, self._context.clock.now())
+        if not self.too_early(source, row):
+            hold_for_room(source, row, self._context.clock.now())
 
 
-def _body_of(held: Held | None) -> str:
+def _body_of(source: WorkMessage | None) -> str:
     """The message that a run came by, "" without one."""
-    return held.delivery.body if held is not None else ""
+    return source.delivery.body if source is not None else ""

@@ -21,7 +21,7 @@ log = logging.getLogger("taskgraph.worker")
 _DELIVER_SECONDS_MAX: Final = 600.0  # a result is tried for so long; after that the lease decides
 
 
-class Desk(Protocol):
+class LocalHandlers(Protocol):
     """Who handles events in this process."""
 
     def takes(self, graph_id: str) -> bool:
@@ -63,7 +63,7 @@ class WorkerContext:
     names: QueueNames = field(init=False)
     """Of the queues that it receives from."""
     counters: WorkerCounters = field(default_factory=WorkerCounters)
-    desk: Desk | None = None
+    local_handlers: LocalHandlers | None = None
     stopping: bool = False
     draining: bool = False
     freed: asyncio.Event = field(default_factory=asyncio.Event)
@@ -86,8 +86,8 @@ class WorkerContext:
         return not self.graph_id or graph_id == self.graph_id
 
     def is_direct(self, graph_id: str) -> bool:
-        """Whether results of this graph go straight to the desk."""
-        return self.desk is not None and self.desk.takes(graph_id)
+        """Whether results of this graph go straight to handlers of this process."""
+        return self.local_handlers is not None and self.local_handlers.takes(graph_id)
 
     def background(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Have this done beside everything else."""

@@ -17,7 +17,7 @@ from taskgraph.worker.queue_turns import QueueTurns
 from taskgraph.worker.reports import Reporter
 from taskgraph.worker.slots import Slots
 from taskgraph.worker.stock import Stock
-from taskgraph.worker.values import Ready, as_seen
+from taskgraph.worker.values import ReadyTask, as_seen
 
 log = logging.getLogger("taskgraph.worker")
 
@@ -42,7 +42,7 @@ class Feeder:
 
     # --- claiming out of the stock
 
-    def put_by(self, graph_id: str, ready: Collection[Ready]) -> None:
+    def put_by(self, graph_id: str, ready: Collection[ReadyTask]) -> None:
         """Keep these until there is room, though not for long."""
         self._stock.put(graph_id, ready)
         self.watch_expiry()
@@ -53,12 +53,12 @@ class Feeder:
             return
         if self._slots.waiting and 2 * room < self._slots.ahead:
             return  # claimed together, they cost less: while some wait to begin, there is no hurry
-        apart, desk = False, self._context.desk
+        apart, local_handlers = False, self._context.local_handlers
         for graph_id in self._stock:
             if not self._stock.can_begin(graph_id):
                 continue
-            if desk is not None and desk.takes(graph_id):
-                desk.look(graph_id)
+            if local_handlers is not None and local_handlers.takes(graph_id):
+                local_handlers.look(graph_id)
             else:
                 apart = True
         if apart and not self._pulling:
@@ -73,7 +73,7 @@ class Feeder:
                     await self._claims.commit(graph_id, ready)
                 except TaskgraphError as error:
                     log.warning("graph %s: %d ready tasks are left to others: %s", graph_id, len(ready), error)
-                    await self._messages.forsake(one.held for one in ready)
+                    await self._messages.release_soon(one.source for one in ready)
         finally:
             self._pulling = False
 
@@ -88,11 +88,15 @@ class Feeder:
 
     def let_others_ask(self, graph_id: str) -> None:
         """Other graphs have something in stock too, and a good part of the room is theirs."""
-        desk = self._context.desk
-        if desk is not None and self._stock.graphs > (graph_id in self._stock):
+        local_handlers = self._context.local_handlers
+        if local_handlers is not None and self._stock.graphs > (graph_id in self._stock):
             for other in self._stock:
-                if other != graph_id and 4 * self._stock.share(other) >= self._slots.most and desk.takes(other):
-                    desk.look(other)
+                if (
+                    other != graph_id
+                    and 4 * self._stock.share(other) >= self._slots.most
+                    and local_handlers.takes(other)
+                ):
+                    local_handlers.look(other)
 
     # --- giving up what has waited too long
 
@@ -136,7 +140,7 @@ class Feeder:
             mine = [one for one in self._stock.of(graph_id) if one.target == target]
             await self.send_to_others(graph_id, self._stock.take_out(graph_id, mine))
 
-    async def send_to_others(self, graph_id: str, ready: Collection[Ready]) -> None:
+    async def send_to_others(self, graph_id: str, ready: Collection[ReadyTask]) -> None:
         """Send ready tasks to all workers of their targets; the messages that they came by may go then."""
         by_queue: dict[tuple[str, str], list[tuple[str, int]]] = {}
         rows: dict[str, Row | None] = {}
@@ -151,11 +155,11 @@ class Feeder:
                 )
             except StorageError as error:
                 log.warning("graph %s: %d ready tasks are left to the sweep: %s", graph_id, len(tasks), error)
-                await self._messages.forsake(one.held for one in ready)
+                await self._messages.release_soon(one.source for one in ready)
                 return
         for one in ready:
-            if one.held is not None:
-                await self._messages.release(one.held)
+            if one.source is not None:
+                await self._messages.release(one.source)
 
     async def put_down(self, why: str) -> None:
         """Give back what has been claimed and not begun, and send others what is in stock."""

@@ -36,7 +36,7 @@ from taskgraph.worker.queue_turns import QueueTurns
 from taskgraph.worker.slots import Slots
 from taskgraph.worker.stock import Stock
 from taskgraph.worker.target_gate import TargetGate
-from taskgraph.worker.values import Held, Ready, edited_in, label_in, read_definition, routing_in
+from taskgraph.worker.values import ReadyTask, WorkMessage, edited_in, label_in, read_definition, routing_in
 
 log = logging.getLogger("taskgraph.worker")
 
@@ -93,33 +93,33 @@ class Intake:
         """Take these, which the caller has received by himself."""
         await self._take_all(self._reserved(deliveries))
 
-    def _reserved(self, deliveries: Sequence[Delivery]) -> list[Held]:
-        messages = [Held(delivery) for delivery in deliveries]
+    def _reserved(self, deliveries: Sequence[Delivery]) -> list[WorkMessage]:
+        messages = [WorkMessage(delivery) for delivery in deliveries]
         self._slots.reserve(messages)
         return messages
 
-    async def _take_all(self, messages: Sequence[Held]) -> None:
+    async def _take_all(self, messages: Sequence[WorkMessage]) -> None:
         """Take messages apart, and claim what they offer: what came together is claimed together (D12)."""
-        ready: dict[str, list[Ready]] = {}
+        ready: dict[str, list[ReadyTask]] = {}
         try:
-            await asyncio.gather(*(self._take(held, ready) for held in messages))
+            await asyncio.gather(*(self._take(source, ready) for source in messages))
         finally:
             self._slots.unreserve(messages)  # what is claimed is counted from here on
             self._context.freed.set()
         for n, (graph_id, found) in enumerate(ready.items()):
             await self._claim(graph_id, found, parts=len(ready) - n)
-        for held in messages:
-            if held.taken:
-                await self._messages.release(held)
+        for source in messages:
+            if source.taken:
+                await self._messages.release(source)
 
-    async def _claim(self, graph_id: str, found: Sequence[Ready], *, parts: int) -> None:
+    async def _claim(self, graph_id: str, found: Sequence[ReadyTask], *, parts: int) -> None:
         """Claim of a graph as much as there is room for. parts: graphs that share the room, and this one."""
         try:
             ones = await self._admitted(graph_id, found)
         except StorageError as error:
             self._gate.let_in(found)
             log.warning("graph %s: permits could not be taken: %s", graph_id, error)
-            await self._messages.forsake(one.held for one in found)
+            await self._messages.release_soon(one.source for one in found)
             return
         if self._slots.seconds is None and ones and all(map(self._claims.is_instant, ones)):
             self._slots.expect_instant()
@@ -130,12 +130,12 @@ class Intake:
             self._feeder.put_by(graph_id, later)
         try:
             if now:
-                async with self._messages.guard([one.held for one in now if one.held is not None]):
+                async with self._messages.guard([one.source for one in now if one.source is not None]):
                     await self._claims.commit(graph_id, now)
         finally:
             self._gate.let_in(ones)
 
-    async def _admitted(self, graph_id: str, ready: Sequence[Ready]) -> list[Ready]:
+    async def _admitted(self, graph_id: str, ready: Sequence[ReadyTask]) -> list[ReadyTask]:
         """Those that may be claimed as far as permits go; the others are put by, sent to others, or come back."""
         if not self._gate.permits.limits:
             return list(ready)
@@ -144,41 +144,41 @@ class Intake:
             self._feeder.put_by(graph_id, found.later)
         await self._feeder.send_to_others(graph_id, found.others)
         for one in found.full:
-            if one.held is not None and found.until is not None:
-                one.held.keep_until(found.until)
-                await self._messages.release(one.held)
+            if one.source is not None and found.until is not None:
+                one.source.keep_until(found.until)
+                await self._messages.release(one.source)
         return found.may
 
     # --- taking messages apart
 
-    async def _take(self, held: Held, ready: dict[str, list[Ready]]) -> None:
-        async with self._messages.guard([held]):
-            message = await self._context.poison.read(held.delivery, _misplaced)
+    async def _take(self, source: WorkMessage, ready: dict[str, list[ReadyTask]]) -> None:
+        async with self._messages.guard([source]):
+            message = await self._context.poison.read(source.delivery, _misplaced)
             if not isinstance(message, RunTasks):
                 return  # set aside, or left to a newer version
             if watched(self._context.handlers.telemetry):
-                held.origin = origin_of(message, held.delivery, self._context.clock.monotonic())
+                source.origin = origin_of(message, source.delivery, self._context.clock.monotonic())
             if message.level and message.level not in self._gate.gates.levels(message.target):
                 await self._gate.look(again=True)
             self._per_message = self._per_message * _TASKS_KEPT + len(message.tasks) * (1 - _TASKS_KEPT)
-            found = await self._look_up(message, held)
+            found = await self._look_up(message, source)
             if found is None:
                 return  # set aside
-            able = await self._choose(message, found, held.delivery.queue)
-            _, of_level = self._turns.queues().get(held.delivery.queue, ("", NORMAL_RANK))
+            able = await self._choose(message, found, source.delivery.queue)
+            _, of_level = self._turns.queues().get(source.delivery.queue, ("", NORMAL_RANK))
             for one in able:
-                one.held = held
+                one.source = source
                 one.rank = rank(message.level) if message.level else of_level
-            held.open += len(able)
-            held.taken = True
+            source.open += len(able)
+            source.taken = True
             ready.setdefault(message.graph, []).extend(able)
 
-    async def _look_up(self, message: RunTasks, held: Held) -> list[Ready] | None:
+    async def _look_up(self, message: RunTasks, source: WorkMessage) -> list[ReadyTask] | None:
         """The tasks of a message that stand ready; None if the message was set aside.
 
         What a message says of a task is believed at its first delivery: the claim fails if it is no longer so.
         """
-        if held.delivery.dequeue_count == 1 and all(task_id in message.seen for task_id, _ in message.tasks):
+        if source.delivery.dequeue_count == 1 and all(task_id in message.seen for task_id, _ in message.tasks):
             return _ready_in(message, self._context.clock.monotonic())
         now = self._context.clock.monotonic()
         rows: dict[str, Row | None] = {}
@@ -189,13 +189,13 @@ class Intake:
             return []
         if len(missing) == len(keys):
             # Foreign, or of a graph that is gone: tried a few times, since a message may be early, then set aside.
-            await self._messages.fail(held, f"graph {message.graph} has no row {missing[0]}")
+            await self._messages.fail(source, f"graph {message.graph} has no row {missing[0]}")
             return None
-        found: list[Ready] = []
-        for task_id, run in await self._sift(message, rows, held):
+        found: list[ReadyTask] = []
+        for task_id, run in await self._sift(message, rows, source):
             row = rows[row_key(task_id)]
             definition = await self._definition(message.graph, task_id, row)
-            one = Ready(task_id, run, message.target, definition, now, label_in(row), row=row)
+            one = ReadyTask(task_id, run, message.target, definition, now, label_in(row), row=row)
             one.edited, one.routing = edited_in(row), routing_in(row)
             found.append(one)
         return found
@@ -208,7 +208,9 @@ class Intake:
         gone = graph.columns.get("state") in (*GRAPH_GONE, GraphState.RESTORING)
         return gone or bool(graph.columns.get(DELETED_IN))
 
-    async def _sift(self, message: RunTasks, rows: Mapping[str, Row | None], held: Held) -> list[tuple[str, int]]:
+    async def _sift(
+        self, message: RunTasks, rows: Mapping[str, Row | None], source: WorkMessage
+    ) -> list[tuple[str, int]]:
         """Which runs of a message can be claimed; also, until when to keep one that came early, or back for a live run.
 
         A message that comes back belongs to a worker that died, or is slow: once the lease of its run has ended, the
@@ -225,9 +227,9 @@ class Intake:
             if state == TaskState.PENDING:
                 if row.columns.get("target", message.target) != message.target:
                     continue  # an edit has sent it elsewhere
-                if not self._claims.too_early(held, row):
+                if not self._claims.too_early(source, row):
                     ready.append((task_id, run))
-            elif state == TaskState.RUNNING and held.delivery.dequeue_count > 1:
+            elif state == TaskState.RUNNING and source.delivery.dequeue_count > 1:
                 lease_until, how = row.columns.get("leaseUntil"), lease(row.columns.get, now)
                 if how is Standing.OVER:
                     ended.append(LeaseLost(task_id, run, str(row.columns.get("claim", ""))))
@@ -235,7 +237,7 @@ class Intake:
                 if how is Standing.DOUBTFUL or not isinstance(lease_until, datetime):
                     # The sweep sets it right meanwhile.
                     lease_until = now + timedelta(seconds=self._context.lease_seconds)
-                held.keep_until(lease_until)
+                source.keep_until(lease_until)
         if ended:
             await self._context.handlers.transition(message.graph, ended)
         return ready
@@ -247,10 +249,9 @@ class Intake:
             text = gathered(longer.columns, "task") if longer else ""
         return text
 
-    async def _choose(self, message: RunTasks, found: Sequence[Ready], queue: str) -> list[Ready]:
-        """Those that this worker can run; what it cannot is given back to the queue for others."""
-        able: list[Ready] = []
-        unable: list[tuple[Ready, str]] = []
+    async def _choose(self, message: RunTasks, found: Sequence[ReadyTask], queue: str) -> list[ReadyTask]:
+        able: list[ReadyTask] = []
+        unable: list[tuple[ReadyTask, str]] = []
         for one in found:
             reason = self._claims.why_not(read_definition(message.graph, one.task_id, one.definition))
             if reason is None:
@@ -261,7 +262,7 @@ class Intake:
             await self._give_back(message, unable, queue)
         return able
 
-    async def _give_back(self, message: RunTasks, tasks: Sequence[tuple[Ready, str]], queue: str) -> None:
+    async def _give_back(self, message: RunTasks, tasks: Sequence[tuple[ReadyTask, str]], queue: str) -> None:
         """Put tasks back that this worker cannot run, after a pause, and say so (on the row too, for `why`)."""
         context = self._context
         context.counters.given_back += len(tasks)
@@ -280,12 +281,12 @@ class Intake:
             await context.handlers.queues.send(queue, [to_text(again)], delay_seconds=_GIVE_BACK_SECONDS)
 
 
-def _ready_in(message: RunTasks, since: float) -> list[Ready]:
+def _ready_in(message: RunTasks, since: float) -> list[ReadyTask]:
     """The tasks of a message as it says that they stand, without reading their rows."""
-    found: list[Ready] = []
+    found: list[ReadyTask] = []
     for task_id, run in message.tasks:
         seen, routing = message.seen[task_id], message.routing.get(task_id, "")
-        one = Ready(task_id, run, message.target, seen.definition, since, seen.label, seen=seen, routing=routing)
+        one = ReadyTask(task_id, run, message.target, seen.definition, since, seen.label, seen=seen, routing=routing)
         found.append(one)
     return found
 

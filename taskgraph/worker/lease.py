@@ -18,7 +18,7 @@ from taskgraph.worker.context import WorkerContext
 from taskgraph.worker.messages import WorkMessages
 from taskgraph.worker.slots import Slots
 from taskgraph.worker.target_gate import TargetGate
-from taskgraph.worker.values import Claimed, was_terminated
+from taskgraph.worker.values import ClaimedRun, was_terminated
 
 log = logging.getLogger("taskgraph.worker")
 
@@ -45,18 +45,18 @@ class LeaseKeeper:
     async def renew(self) -> None:
         """Renew the leases of rows that have not been renewed for a while, and of all messages."""
         now, patience = self._context.clock.monotonic(), self._context.lease_seconds / 6
-        held: dict[str, dict[str, Claimed]] = {}
+        source: dict[str, dict[str, ClaimedRun]] = {}
         for one in self._slots.claimed:
             if now - one.since >= patience:
-                held.setdefault(one.work.graph_id, {})[one.work.claim] = one
-        for graph_id, by_claim in held.items():
+                source.setdefault(one.work.graph_id, {})[one.work.claim] = one
+        for graph_id, by_claim in source.items():
             try:
                 await self._renew_rows(graph_id, by_claim)
             except TaskgraphError as error:
                 log.warning("graph %s: leases could not be renewed: %s", graph_id, error)
         await self._messages.renew()
 
-    async def _renew_rows(self, graph_id: str, by_claim: Mapping[str, Claimed]) -> None:
+    async def _renew_rows(self, graph_id: str, by_claim: Mapping[str, ClaimedRun]) -> None:
         context = self._context
         lease_until = context.clock.now() + timedelta(seconds=context.lease_seconds)
         items: list[Item] = [
@@ -98,12 +98,12 @@ class LeaseKeeper:
 
     # --- ending runs
 
-    def lose(self, one: Claimed, reason: str, *, at_once: bool = False) -> None:
+    def lose(self, one: ClaimedRun, reason: str, *, at_once: bool = False) -> None:
         """End a run that is not this worker's any more, if it has not ended by itself meanwhile."""
         if self._slots.end(one, at_once=at_once, lost=True):
             log.warning("graph %s: task %s is lost: %s", one.work.graph_id, one.work.task_id, reason)
 
-    def cancel(self, one: Claimed, reason: str) -> None:
+    def cancel(self, one: ClaimedRun, reason: str) -> None:
         """End a run whose task is to be cancelled; its end is reported then."""
         if one.cancelled:
             return  # it has been asked to end, and takes its time

@@ -5,7 +5,7 @@ unfinished runs go back at once.
 
 Each part of a worker owns its state, and knows only those before it in this order: `context` (shared by all),
 `messages` (in hand), `runs` (one run), `slots`, `target_gate`, `stock`, `queue_turns`, `claims`, `reports`, `feeding`
-(out of the stock), `desk` (of this process, where there is one), `chain` (where there is none), `intake`, `lease`.
+(out of the stock), `local_link` (to the handlers of this process, where there are), `chain` (where there are none), `intake`, `lease`.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from taskgraph.engine.handlers import Handlers
-from taskgraph.engine.listeners import Taker
+from taskgraph.engine.listeners import LocalWorker
 from taskgraph.engine.poison import Poison
 from taskgraph.model import limits
 from taskgraph.model.errors import StorageError
@@ -28,12 +28,12 @@ from taskgraph.storage.queues import Delivery
 from taskgraph.storage.signals.wakeup import Pacer, Wakeup
 from taskgraph.worker.chain import LoneChain
 from taskgraph.worker.claims import Claims
-from taskgraph.worker.context import Desk, WorkerContext
-from taskgraph.worker.desk import DeskLink
+from taskgraph.worker.context import LocalHandlers, WorkerContext
 from taskgraph.worker.executors import Executors, Outcome
 from taskgraph.worker.feeding import Feeder
 from taskgraph.worker.intake import Intake
 from taskgraph.worker.lease import LeaseKeeper
+from taskgraph.worker.local_link import LocalLink
 from taskgraph.worker.messages import WorkMessages
 from taskgraph.worker.queue_turns import QueueTurns
 from taskgraph.worker.registration import RUNNING_SHOWN_MAX, Presence
@@ -42,13 +42,13 @@ from taskgraph.worker.runs import Runner
 from taskgraph.worker.slots import Slots
 from taskgraph.worker.stock import Stock
 from taskgraph.worker.target_gate import TargetGate
-from taskgraph.worker.values import Claimed, ended_how
+from taskgraph.worker.values import ClaimedRun, ended_how
 
 log = logging.getLogger("taskgraph.worker")
 
 
 class Worker:
-    """One worker: some targets, some slots. With a desk (`attach`), its results go straight to that."""
+    """One worker: some targets, some slots. With handlers in its process (`attach`), its results go straight to them."""
 
     def __init__(
         self,
@@ -99,17 +99,17 @@ class Worker:
         self._claims = claims = Claims(context, messages, gate, self._slots)
         self._reporter = Reporter(context, messages, lambda one, result: self._chain.complete(one, result))
         self._feeder = feeder = Feeder(context, messages, self._slots, stock, turns, claims, self._reporter)
-        self._desk = DeskLink(context, messages, gate, self._slots, stock, turns, claims, feeder, self._reporter)
-        self._chain = LoneChain(context, turns, claims, taker=self._desk)
+        self._local_link = LocalLink(context, messages, gate, self._slots, stock, turns, claims, feeder, self._reporter)
+        self._chain = LoneChain(context, turns, claims, local_worker=self._local_link)
         self._intake = Intake(context, messages, gate, self._slots, stock, turns, claims, feeder)
         self._lease = LeaseKeeper(context, messages, gate, self._slots)
 
     # --- as others see it
 
-    def attach(self, desk: Desk) -> Taker:
-        """Report to this desk from now on; gives the taker that the desk asks in its commits."""
-        self._context.desk = desk
-        return self._desk
+    def attach(self, local_handlers: LocalHandlers) -> LocalWorker:
+        """Report to these handlers from now on; gives the worker as they see it in their commits."""
+        self._context.local_handlers = local_handlers
+        return self._local_link
 
     @contextlib.contextmanager
     def keeping_to(self, graph_id: str) -> Iterator[None]:
@@ -188,7 +188,7 @@ class Worker:
         while at_work := {*self._context.tasks, *self._slots.tasks}:
             await asyncio.wait(at_work)
 
-    def _run_ended(self, one: Claimed, outcome: Outcome | None, error: BaseException | None) -> None:
+    def _run_ended(self, one: ClaimedRun, outcome: Outcome | None, error: BaseException | None) -> None:
         """A run is over. Neither outcome nor error: it was ended before its time."""
         one.outcome, one.error = outcome, error
         handlers = self._context.handlers
@@ -199,7 +199,7 @@ class Worker:
             self._slots.note_end(one)
         if self._gate.permits.limits and (target := target_of(one.work.definition)) in self._gate.permits.limits:
             self._context.wakeup.notify(self._context.names.work(target))  # there is a permit for the next one
-        if not self._desk.accept(one):
+        if not self._local_link.accept(one):
             self._reporter.report(one)
 
     async def _mind_gates(self) -> None:
@@ -226,8 +226,8 @@ class Worker:
         while True:
             await self._feeder.put_down("stopped")
             at_work: set[asyncio.Task[None]] = set(context.tasks)
-            if context.desk is not None:
-                at_work.update(map(context.desk.look, self._desk.open_graphs))
+            if context.local_handlers is not None:
+                at_work.update(map(context.local_handlers.look, self._local_link.open_graphs))
             if at_work:
                 await asyncio.wait(at_work)
             elif not self._slots.waiting and not self._stock:
@@ -247,12 +247,10 @@ class Worker:
     # --- as its row in the registry sees it (see registration.RegisteredWorker)
 
     def presence(self) -> Presence:
-        """See RegisteredWorker."""
         oldest = sorted(self._slots.running, key=lambda one: one.began)[:RUNNING_SHOWN_MAX]
         return Presence(len(self._slots.running), [(one.work.graph_id, one.work.label) for one in oldest])
 
     def drain(self, *, now: bool) -> None:
-        """See RegisteredWorker."""
         if not self._context.draining:
             self._context.draining = True
             self._context.background(self._feeder.put_down("drained"))
@@ -261,13 +259,11 @@ class Worker:
             self._slots.cancel_running()
 
     def undrain(self) -> None:
-        """See RegisteredWorker."""
         self._context.draining = self._cut_short = False
         self._context.freed.set()
 
     @property
     def at_rest(self) -> bool:
-        """See RegisteredWorker."""
         slots = self._slots
         in_hand = slots.running or slots.waiting or slots.reserved or self._stock or self._context.tasks
-        return not (in_hand or self._desk.open_graphs) and self._reporter.at_rest
+        return not (in_hand or self._local_link.open_graphs) and self._reporter.at_rest

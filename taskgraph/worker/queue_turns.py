@@ -50,7 +50,6 @@ class QueueTurns:
         }
 
     def next(self) -> dict[str, tuple[str, int]]:
-        """The queues to ask now."""
         self._turn += 1
         self._looked = self._context.clock.monotonic()
         return self.queues()
@@ -73,10 +72,10 @@ class QueueTurns:
     def room_until_next(self) -> int:
         """How many tasks may be asked for by one that feeds itself.
 
-        With a desk, whose own graphs need no messages: as many as it runs before it asks again.
+        With handlers in its process, whose own graphs need no messages: as many as it runs before it asks again.
         """
         room, seconds = self._slots.capacity, self._slots.seconds
-        if room <= 0 or seconds is None or self._context.desk is None:
+        if room <= 0 or seconds is None or self._context.local_handlers is None:
             return room
         return max(room, min(STOCK_MAX // 2, int(self._context.slots * _LOOK_SECONDS / max(seconds, 1e-3))))
 

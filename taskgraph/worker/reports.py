@@ -20,11 +20,11 @@ from taskgraph.protocol.runs import Completed, HandBack, LeaseLost
 from taskgraph.worker.context import WorkerContext
 from taskgraph.worker.executors import Outcome
 from taskgraph.worker.messages import WorkMessages
-from taskgraph.worker.values import Claimed
+from taskgraph.worker.values import ClaimedRun
 
 log = logging.getLogger("taskgraph.worker")
 
-CompleteLocally = Callable[[Claimed, TaskResult], Awaitable[bool]]
+CompleteLocally = Callable[[ClaimedRun, TaskResult], Awaitable[bool]]
 
 
 class Reporter:
@@ -34,15 +34,14 @@ class Reporter:
         self._context = context
         self._messages = messages
         self._complete_locally = complete_locally
-        self._outbox: dict[str, list[Claimed]] = {}
+        self._outbox: dict[str, list[ClaimedRun]] = {}
         self._reporters: dict[str, asyncio.Task[None]] = {}
 
     @property
     def at_rest(self) -> bool:
-        """Whether everything has been reported."""
         return not (self._outbox or self._reporters)
 
-    def report(self, one: Claimed) -> None:
+    def report(self, one: ClaimedRun) -> None:
         """Report a run that has ended, with the next message about its graph."""
         graph_id = one.work.graph_id
         self._outbox.setdefault(graph_id, []).append(one)
@@ -58,15 +57,15 @@ class Reporter:
                         await self._report(graph_id, ended)
                 except (Conflict, StorageError) as error:
                     log.warning("graph %s: results are left to their leases: %s", graph_id, error)
-                    await self._messages.forsake(one.held for one in ended)
+                    await self._messages.release_soon(one.source for one in ended)
                 except Exception as error:
                     log.error("graph %s: results could not be reported: %s", graph_id, trail(error))
-                    await self._messages.forsake(one.held for one in ended)
+                    await self._messages.release_soon(one.source for one in ended)
         finally:
             del self._reporters[graph_id]
             self._context.freed.set()
 
-    async def _report(self, graph_id: str, ended: Sequence[Claimed]) -> None:
+    async def _report(self, graph_id: str, ended: Sequence[ClaimedRun]) -> None:
         counters = self._context.counters
         completed: list[TaskResult] = []
         failed: list[TaskResult] = []
@@ -95,8 +94,7 @@ class Reporter:
         for one in ended:
             await self._messages.let_go(one)
 
-    def _why_returned(self, one: Claimed) -> str:
-        """Why a run ended that was not to end."""
+    def _why_returned(self, one: ClaimedRun) -> str:
         worker = f"worker {self._context.name}"
         if one.unpermitted:
             return f"{worker} could not renew its permit for target {target_of(one.work.definition)}"
@@ -113,7 +111,7 @@ class Reporter:
 
     # --- what a run has come to
 
-    async def _result(self, one: Claimed, outcome: Outcome) -> TaskResult:
+    async def _result(self, one: ClaimedRun, outcome: Outcome) -> TaskResult:
         work, logs = one.work, self._context.logs
         resolution = self._resolution(one, outcome)
         if outcome.result is not None:
@@ -140,7 +138,7 @@ class Reporter:
             routing=one.routing,
         )
 
-    def _resolution(self, one: Claimed, outcome: Outcome) -> dict[str, Any]:
+    def _resolution(self, one: ClaimedRun, outcome: Outcome) -> dict[str, Any]:
         work = one.work
         resolution: dict[str, Any] = {"failed": outcome.failed}
         if outcome.reason:
@@ -153,7 +151,7 @@ class Reporter:
             resolution["logsUrl"] = self._context.logs.url(work.graph_id, work.task_id, work.run)
         return resolution
 
-    def completed(self, one: Claimed) -> Completed:
+    def completed(self, one: ClaimedRun) -> Completed:
         """The completion of a run, for a commit of this process."""
         work, outcome = one.work, one.outcome
         if outcome is None:
@@ -163,14 +161,14 @@ class Reporter:
 
     # --- apart from the others
 
-    def report_alone(self, one: Claimed) -> None:
+    def report_alone(self, one: ClaimedRun) -> None:
         """Report a result by a message: the handlers count what goes wrong with one, and set it aside in the end."""
         if one.outcome is not None:
             item = self.completed(one)
             result = TaskResult(item.task_id, item.run, item.claim, item.ended, item.resolution, routing=one.routing)
             self._context.background(self._send_alone(one, result))
 
-    async def _send_alone(self, one: Claimed, result: TaskResult) -> None:
+    async def _send_alone(self, one: ClaimedRun, result: TaskResult) -> None:
         graph_id = one.work.graph_id
         try:
             await self._send(graph_id, [result], [])
@@ -179,7 +177,7 @@ class Reporter:
         else:
             await self._messages.let_go(one)
 
-    async def hand_back(self, graph_id: str, ones: Sequence[Claimed], reason: str) -> None:
+    async def hand_back(self, graph_id: str, ones: Sequence[ClaimedRun], reason: str) -> None:
         """Give runs back that have not begun."""
         self._context.counters.handed_back += len(ones)
         try:
@@ -191,11 +189,11 @@ class Reporter:
             await self._messages.let_go(one)
 
 
-def _hand_back(one: Claimed, reason: str) -> HandBack:
+def _hand_back(one: ClaimedRun, reason: str) -> HandBack:
     return HandBack(one.work.task_id, one.work.run, one.work.claim, reason)
 
 
-def _not_here(one: Claimed, error: OSError | StorageError) -> LeaseLost:
+def _not_here(one: ClaimedRun, error: OSError | StorageError) -> LeaseLost:
     """A run whose machine is out of something, or whose result could not be stored: infrastructure, a retry."""
     work = one.work
     # The log names no file.
@@ -204,7 +202,7 @@ def _not_here(one: Claimed, error: OSError | StorageError) -> LeaseLost:
     return LeaseLost(work.task_id, work.run, work.claim, certain=True, alive=True)
 
 
-def _outcome_of(one: Claimed) -> Outcome | None:
+def _outcome_of(one: ClaimedRun) -> Outcome | None:
     """What a run has come to, None if it was ended before its time. A broken executor is an exception."""
     if one.error is not None:
         log.error("graph %s: task %s: the executor broke: %s", one.work.graph_id, one.work.task_id, trail(one.error))

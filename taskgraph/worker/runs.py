@@ -17,7 +17,7 @@ from taskgraph.storage.tables import Row
 from taskgraph.worker.context import WorkerContext
 from taskgraph.worker.executors import Outcome, Work
 from taskgraph.worker.executors.contract import malformed
-from taskgraph.worker.values import Claimed, as_resolved, deadline_in
+from taskgraph.worker.values import ClaimedRun, as_resolved, deadline_in
 
 log = logging.getLogger("taskgraph.worker")
 
@@ -29,11 +29,11 @@ _DEADLINE_LOOK_SECONDS: Final = 3600.0  # clocks are set: no longer is slept tow
 class Runner:
     """Executes runs of one worker. lose: ends a run that was resolved elsewhere, and why."""
 
-    def __init__(self, context: WorkerContext, lose: Callable[[Claimed, str], None]) -> None:
+    def __init__(self, context: WorkerContext, lose: Callable[[ClaimedRun, str], None]) -> None:
         self._context = context
         self._lose = lose
 
-    async def execute(self, one: Claimed) -> Outcome:
+    async def execute(self, one: ClaimedRun) -> Outcome:
         """Run this to its end. Raises what the executor raises."""
         self._watch(one)
         if one.watched is not None:
@@ -41,7 +41,7 @@ class Runner:
                 return await self._execute(one)
         return await self._execute(one)
 
-    def execute_at_once(self, one: Claimed) -> Outcome:
+    def execute_at_once(self, one: ClaimedRun) -> Outcome:
         """Run this, which takes no time at all. Raises what the executor raises."""
         self._watch(one)
         run = one.executor.run(one.work, _no_log)
@@ -53,7 +53,7 @@ class Runner:
         run.close()
         raise RuntimeError(f"the executor {one.executor.name} says it is instant, and waits")
 
-    async def _execute(self, one: Claimed) -> Outcome:
+    async def _execute(self, one: ClaimedRun) -> Outcome:
         work = one.work
         if one.takes:
             try:
@@ -90,7 +90,7 @@ class Runner:
         resolved = {each: as_resolved(rows.get(row_key(each))) for each in wanted}
         return dataclasses.replace(work, definition=put_in(work.definition, resolved))
 
-    async def _end_at_deadline(self, one: Claimed) -> None:
+    async def _end_at_deadline(self, one: ClaimedRun) -> None:
         """Resolve the task when its deadline passes while it runs, and end the run then."""
         clock = self._context.clock
         deadline = deadline_in(one.work.definition)
@@ -102,13 +102,13 @@ class Runner:
             await self._context.guard(self._end_overdue(one))
             return  # what did not come through comes with the next renewal
 
-    async def _end_overdue(self, one: Claimed) -> None:
+    async def _end_overdue(self, one: ClaimedRun) -> None:
         work = one.work
         for answer in await self._context.handlers.transition(work.graph_id, [Overdue(work.task_id)]):
             if answer.outcome is Decided.APPLIED:
                 self._lose(one, answer.reason)
 
-    def _watch(self, one: Claimed) -> None:
+    def _watch(self, one: ClaimedRun) -> None:
         """Measure the run, if telemetry is on."""
         telemetry = self._context.handlers.telemetry
         if telemetry.enabled:
@@ -166,7 +166,6 @@ class _LogWriter:
             self._timer = asyncio.create_task(self._flush_soon())
 
     async def close(self) -> None:
-        """Store what is left."""
         if self._timer is not None:
             self._timer.cancel()
             await asyncio.wait((self._timer,))

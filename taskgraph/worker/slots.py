@@ -14,7 +14,7 @@ from taskgraph.worker.context import WorkerContext
 from taskgraph.worker.executors import Outcome
 from taskgraph.worker.executors.contract import AT_ONCE
 from taskgraph.worker.runs import Runner
-from taskgraph.worker.values import Claimed, Held, Ready
+from taskgraph.worker.values import ClaimedRun, ReadyTask, WorkMessage
 
 _AHEAD_SECONDS: Final = 0.25  # tasks are claimed ahead as long as they would begin within this time
 _AHEAD_PER_SLOT: Final = 32
@@ -22,7 +22,7 @@ _AHEAD_INSTANT: Final = 256  # of those that take no time
 _INSTANT_SECONDS: Final = 0.0005
 _PACE_KEPT: Final = 0.8  # weight of what was, in a mean of late
 
-Ended = Callable[[Claimed, Outcome | None, BaseException | None], None]
+Ended = Callable[[ClaimedRun, Outcome | None, BaseException | None], None]
 
 
 class Slots:
@@ -46,43 +46,40 @@ class Slots:
         self._on_ended = on_ended
         self._on_filled = on_filled
         self._on_full = on_full
-        self.reserved: set[Held | Ready] = set()  # what is being received, and tasks that are being claimed
-        self.waiting: deque[Claimed] = deque()  # claimed, and not begun, those that begin next first
-        self._running: dict[asyncio.Task[None], Claimed] = {}
+        self.reserved: set[WorkMessage | ReadyTask] = set()  # what is being received, and tasks that are being claimed
+        self.waiting: deque[ClaimedRun] = deque()  # claimed, and not begun, those that begin next first
+        self._running: dict[asyncio.Task[None], ClaimedRun] = {}
         self.seconds: float | None = None  # that a run takes, of late; None before the first
 
     # --- how much is in hand, and how much more may be
 
     @property
-    def running(self) -> Collection[Claimed]:
+    def running(self) -> Collection[ClaimedRun]:
         """Runs that have begun, the ones that fill a slot."""
         return self._running.values()
 
     @property
     def tasks(self) -> "Collection[asyncio.Task[None]]":
-        """Of the runs that have begun."""
         return list(self._running)
 
     @property
-    def claimed(self) -> tuple[Claimed, ...]:
-        """All runs that this worker holds."""
+    def claimed(self) -> tuple[ClaimedRun, ...]:
         return (*self._running.values(), *self.waiting)
 
-    def reserve(self, ones: Iterable[Held | Ready]) -> None:
+    def reserve(self, ones: Iterable[WorkMessage | ReadyTask]) -> None:
         """Count these in until it is known what comes of them."""
         self.reserved.update(ones)
 
-    def unreserve(self, ones: Iterable[Held | Ready]) -> None:
+    def unreserve(self, ones: Iterable[WorkMessage | ReadyTask]) -> None:
         """What has come of these is claimed by now, or not for us."""
         self.reserved.difference_update(ones)
 
     def in_use(self, target: str) -> int:
         """Runs of a target that have been claimed, or are being claimed."""
         held = sum(target_of(one.work.definition) == target for one in self.claimed)
-        return held + sum(isinstance(one, Ready) and one.target == target for one in self.reserved)
+        return held + sum(isinstance(one, ReadyTask) and one.target == target for one in self.reserved)
 
     def of_graph(self, graph_id: str) -> int:
-        """Claimed runs of a graph."""
         return sum(one.work.graph_id == graph_id for one in self.claimed)
 
     @property
@@ -120,7 +117,7 @@ class Slots:
         if self.seconds is None:
             self.seconds = 0.0
 
-    def note_end(self, one: Claimed) -> None:
+    def note_end(self, one: ClaimedRun) -> None:
         """A run has ended by itself."""
         seconds = self._context.clock.monotonic() - one.began
         before = self.seconds
@@ -128,7 +125,7 @@ class Slots:
 
     # --- filling them
 
-    def admit(self, one: Claimed) -> None:
+    def admit(self, one: ClaimedRun) -> None:
         """Hold a run until there is a slot for it."""
         one.since = one.began = self._context.clock.monotonic()
         self.waiting.append(one)
@@ -148,7 +145,7 @@ class Slots:
                 return
         self._on_filled()
 
-    def _run_at_once(self, one: Claimed) -> None:
+    def _run_at_once(self, one: ClaimedRun) -> None:
         try:
             outcome = self._runner.execute_at_once(one)
         except Exception as error:
@@ -156,11 +153,11 @@ class Slots:
         else:
             self._on_ended(one, outcome, None)
 
-    def _begin(self, one: Claimed, task: "asyncio.Task[Any]") -> None:
+    def _begin(self, one: ClaimedRun, task: "asyncio.Task[Any]") -> None:
         one.began, one.handle = self._context.clock.monotonic(), task
         self._running[task] = one
 
-    async def _occupy(self, one: Claimed | None) -> None:
+    async def _occupy(self, one: ClaimedRun | None) -> None:
         """Fill a slot: with this run, and then with others as long as some have been claimed.
 
         One begins where the last has ended, before anything else has its turn: a slot is not to stand empty.
@@ -193,16 +190,16 @@ class Slots:
 
     # --- taking runs out of them
 
-    def withdraw(self, late: Callable[[Claimed], bool]) -> dict[str, list[Claimed]]:
+    def withdraw(self, late: Callable[[ClaimedRun], bool]) -> dict[str, list[ClaimedRun]]:
         """Take out what has not begun and is late, by graph."""
-        by_graph: dict[str, list[Claimed]] = {}
-        left: deque[Claimed] = deque()
+        by_graph: dict[str, list[ClaimedRun]] = {}
+        left: deque[ClaimedRun] = deque()
         for one in self.waiting:
             (by_graph.setdefault(one.work.graph_id, []) if late(one) else left).append(one)
         self.waiting = left
         return by_graph
 
-    def end(self, one: Claimed, *, at_once: bool = False, lost: bool = False) -> bool:
+    def end(self, one: ClaimedRun, *, at_once: bool = False, lost: bool = False) -> bool:
         """End a run before its time; gives whether there was anything to end. at_once: without grace."""
         if one in self.waiting:
             self.waiting.remove(one)

@@ -9,7 +9,7 @@ from typing import Final
 
 from taskgraph.worker.slots import Slots
 from taskgraph.worker.target_gate import TargetGate
-from taskgraph.worker.values import Ready
+from taskgraph.worker.values import ReadyTask
 
 STOCK_MAX: Final = 512
 """Ready tasks that are kept at most."""
@@ -21,7 +21,7 @@ class Stock:
     def __init__(self, gate: TargetGate, slots: Slots) -> None:
         self._gate = gate
         self._slots = slots
-        self._by_graph: dict[str, deque[Ready]] = {}
+        self._by_graph: dict[str, deque[ReadyTask]] = {}
 
     def __len__(self) -> int:
         return sum(map(len, self._by_graph.values()))
@@ -33,16 +33,13 @@ class Stock:
         return graph_id in self._by_graph
 
     def __iter__(self) -> Iterator[str]:
-        """Graphs that have something in stock."""
         return iter(list(self._by_graph))
 
     @property
     def graphs(self) -> int:
-        """How many graphs have something in stock."""
         return len(self._by_graph)
 
-    def put(self, graph_id: str, ready: Collection[Ready]) -> None:
-        """Keep these."""
+    def put(self, graph_id: str, ready: Collection[ReadyTask]) -> None:
         if not ready:
             return
         stock = self._by_graph.setdefault(graph_id, deque())
@@ -51,8 +48,7 @@ class Stock:
         if any(one.rank != stock[-1].rank for one in (stock[0], stock[before])):
             self._by_graph[graph_id] = deque(sorted(stock, key=lambda one: one.rank))
 
-    def of(self, graph_id: str) -> Collection[Ready]:
-        """What is in stock of a graph."""
+    def of(self, graph_id: str) -> Collection[ReadyTask]:
         return self._by_graph.get(graph_id, ())
 
     def can_begin(self, graph_id: str) -> bool:
@@ -60,7 +56,7 @@ class Stock:
         stock = self._by_graph.get(graph_id, ())
         return bool(self._gate.permitted(stock)) if self._gate.permits.limits else bool(stock)
 
-    def pop(self, graph_id: str, count: int) -> list[Ready]:
+    def pop(self, graph_id: str, count: int) -> list[ReadyTask]:
         """Take out what goes first and may begin as far as permits go; other graphs are first next time."""
         stock = self._by_graph.get(graph_id)
         if not stock or count <= 0:
@@ -76,16 +72,14 @@ class Stock:
             self._by_graph[graph_id] = stock
         return popped
 
-    def take_out(self, graph_id: str, ones: Collection[Ready]) -> Collection[Ready]:
-        """Take just these out."""
+    def take_out(self, graph_id: str, ones: Collection[ReadyTask]) -> Collection[ReadyTask]:
         if ones:
             out = set(ones)
             if left := [one for one in self._by_graph.pop(graph_id) if one not in out]:
                 self._by_graph[graph_id] = deque(left)
         return ones
 
-    def pop_all(self, graph_id: str) -> Collection[Ready]:
-        """Take everything out that is in stock of a graph."""
+    def pop_all(self, graph_id: str) -> Collection[ReadyTask]:
         return self._by_graph.pop(graph_id, ())
 
     # --- whose turn it is

@@ -13,7 +13,7 @@ from taskgraph.queries.targets import Gates
 from taskgraph.worker.context import WorkerContext
 from taskgraph.worker.permits import Permits
 from taskgraph.worker.slots import Slots
-from taskgraph.worker.values import Claimed, Ready
+from taskgraph.worker.values import ClaimedRun, ReadyTask
 
 log = logging.getLogger("taskgraph.worker")
 
@@ -26,10 +26,10 @@ class Admission:
     and another may. full: there is no free permit before `until`.
     """
 
-    may: list[Ready] = field(default_factory=list)
-    later: list[Ready] = field(default_factory=list)
-    others: list[Ready] = field(default_factory=list)
-    full: list[Ready] = field(default_factory=list)
+    may: list[ReadyTask] = field(default_factory=list)
+    later: list[ReadyTask] = field(default_factory=list)
+    others: list[ReadyTask] = field(default_factory=list)
+    full: list[ReadyTask] = field(default_factory=list)
     until: datetime | None = None
 
 
@@ -43,7 +43,7 @@ class TargetGate:
         self.gates = Gates(tables, clock)
         self.permits = Permits(tables, clock, context.name, context.lease_seconds)
         self._full: dict[str, float] = {}  # limited target without a free permit -> when to ask again (monotonic)
-        self._admitted: set[Ready] = set()  # there is a permit for each, and none is being claimed yet
+        self._admitted: set[ReadyTask] = set()  # there is a permit for each, and none is being claimed yet
 
     # --- pauses, and levels
 
@@ -70,7 +70,6 @@ class TargetGate:
     # --- permits of limited targets
 
     def _in_use(self, target: str) -> int:
-        """Runs of a target that this worker has begun, or is about to."""
         return self._slots.in_use(target) + sum(one.target == target for one in self._admitted)
 
     def _wanted(self, target: str, more: int) -> int:
@@ -90,10 +89,10 @@ class TargetGate:
             if target in self._context.targets and now < self._full.get(target, 0.0) and not self._may_begin(target)
         ]
 
-    def permitted(self, ready: Iterable[Ready]) -> list[Ready]:
+    def permitted(self, ready: Iterable[ReadyTask]) -> list[ReadyTask]:
         """What of these may begin as far as permits go that are held."""
         left = {target: self._may_begin(target) for target in self.permits.limits}
-        found: list[Ready] = []
+        found: list[ReadyTask] = []
         for one in ready:
             if one.target in left:
                 if left[one.target] <= 0:
@@ -102,7 +101,7 @@ class TargetGate:
             found.append(one)
         return found
 
-    async def admit(self, ready: Sequence[Ready]) -> Admission:
+    async def admit(self, ready: Sequence[ReadyTask]) -> Admission:
         """Take permits for these, as far as there are any. Raises StorageError.
 
         What may be claimed counts as in use from here on, until it is `let_in`, or claimed.
@@ -127,7 +126,7 @@ class TargetGate:
                 found.until = self._context.clock.now() + timedelta(seconds=limits.GATE_SECONDS)
         return found
 
-    def let_in(self, ready: Iterable[Ready]) -> None:
+    def let_in(self, ready: Iterable[ReadyTask]) -> None:
         """These have been claimed, or are not going to be: they are no longer on their way."""
         self._admitted.difference_update(ready)
 
@@ -141,9 +140,9 @@ class TargetGate:
         for target in self.permits.targets:
             await self._context.guard(self.permits.give_back(target))
 
-    def without_right(self) -> list[Claimed]:
+    def without_right(self) -> list[ClaimedRun]:
         """Runs that have lost their permit, said once: one that was not renewed may be another worker's by now."""
-        found: list[Claimed] = []
+        found: list[ClaimedRun] = []
         for target, lost in self.permits.lost().items():
             excess = min(lost, self._in_use(target) - self.permits.held(target))
             runs = [

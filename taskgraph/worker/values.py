@@ -30,13 +30,13 @@ _EARLY_MAX: Final = 10_000  # tasks; one that is forgotten waits for its pause o
 
 
 @dataclass(slots=True, eq=False)
-class Held:
+class WorkMessage:
     """A work message in hand, kept until every run that was claimed by it has been reported."""
 
     delivery: Delivery
     open: int = 1  # runs, and one for taking it apart
     taken: bool = False
-    forsaken: bool = False  # something went wrong with it: it is kept no longer, and comes back
+    given_up: bool = False  # something went wrong with it: it is kept no longer, and comes back
     busy_until: datetime | None = None  # it came back for a run that still has its lease, or came before its time
     origin: Origin | None = None  # for telemetry
 
@@ -47,7 +47,7 @@ class Held:
 
 
 @dataclass(slots=True, eq=False)
-class Claimed:
+class ClaimedRun:
     """One run that this worker holds.
 
     etag: of its row, over: of the row before the claim; "" if others may have written in between. next: see
@@ -58,7 +58,7 @@ class Claimed:
 
     work: Work
     executor: Executor
-    held: Held | None = None
+    source: WorkMessage | None = None
     etag: str = ""
     over: str = ""
     next: str = ""
@@ -82,7 +82,7 @@ class Claimed:
 
 
 @dataclass(slots=True, eq=False)
-class Ready:
+class ReadyTask:
     """A task that can be claimed, and that no other worker was sent lately.
 
     held: the message it came by. rank: of its level, see `priorities`. edited: of which edit its
@@ -95,7 +95,7 @@ class Ready:
     definition: str
     since: float
     label: str
-    held: Held | None = None
+    source: WorkMessage | None = None
     seen: Seen | None = None
     row: Row | None = None
     claim: Claim | None = None
@@ -125,7 +125,7 @@ def _stand(row: Row) -> tuple[str, Value | None, Value | None]:
     return row.key, row.columns.get("run"), row.columns.get("pendingSince")
 
 
-def hold_until_due(held: Held, row: Row | None, early: Early, now: datetime, moment: float) -> bool:
+def hold_until_due(source: WorkMessage, row: Row | None, early: Early, now: datetime, moment: float) -> bool:
     """Keep a message that came for a task which must not run yet until it may; gives whether it did."""
     if row is None or row.columns.get("state") != TaskState.PENDING:
         return False
@@ -133,11 +133,11 @@ def hold_until_due(held: Held, row: Row | None, early: Early, now: datetime, mom
     if not left:
         return False
     early.note(row, moment)
-    held.keep_until(now + timedelta(seconds=left))
+    source.keep_until(now + timedelta(seconds=left))
     return True
 
 
-def hold_for_room(held: Held, row: Row | None, now: datetime) -> bool:
+def hold_for_room(source: WorkMessage, row: Row | None, now: datetime) -> bool:
     """Keep a message whose task has no room under a limit, for longer each time it comes; gives whether it was so.
 
     The end of a run wakes the next one, so this is for one that was woken too early, and it is not remembered.
@@ -146,12 +146,12 @@ def hold_for_room(held: Held, row: Row | None, now: datetime) -> bool:
         return False
     if row.columns.get("held", "[]") not in ("", "[]"):
         return False
-    seconds = min(_ROOM_SECONDS_MAX, 2.0 ** min(held.delivery.dequeue_count - 1, 10))
-    held.keep_until(now + timedelta(seconds=seconds))
+    seconds = min(_ROOM_SECONDS_MAX, 2.0 ** min(source.delivery.dequeue_count - 1, 10))
+    source.keep_until(now + timedelta(seconds=seconds))
     return True
 
 
-def ended_how(one: Claimed) -> str:
+def ended_how(one: ClaimedRun) -> str:
     """How a run ended, in a word."""
     if one.error is not None:
         return "broken"
@@ -187,9 +187,8 @@ def label_in(row: Row | None) -> str:
     return str(row.columns.get("label", "")) if row is not None else ""
 
 
-def ids_of(messages: Iterable[Held]) -> str:
-    """The ids of messages, for the log."""
-    return ", ".join(dict.fromkeys(held.delivery.id for held in messages))
+def ids_of(messages: Iterable[WorkMessage]) -> str:
+    return ", ".join(dict.fromkeys(source.delivery.id for source in messages))
 
 
 def read_definition(graph_id: str, task_id: str, definition: str) -> dict[str, Any]:
@@ -201,7 +200,6 @@ def read_definition(graph_id: str, task_id: str, definition: str) -> dict[str, A
 
 
 def _json_or_none(text: str) -> Any:
-    """What a JSON text says, None if it is none."""
     try:
         return json.loads(text)
     except ValueError:
@@ -211,7 +209,7 @@ def _json_or_none(text: str) -> Any:
 _parsed: Final = functools.lru_cache(maxsize=1000)(_json_or_none)
 
 
-def as_seen(one: Ready) -> Row | None:
+def as_seen(one: ReadyTask) -> Row | None:
     """The row of a pending task, as far as a claim asks for it, and as far as a message said."""
     seen = one.seen
     if seen is None:
@@ -228,7 +226,7 @@ def as_seen(one: Ready) -> Row | None:
     return Row(row_key(one.task_id), seen.etag, columns)
 
 
-def as_claimed(one: Claimed) -> Row:
+def as_claimed(one: ClaimedRun) -> Row:
     """The row of a run of this worker, as far as its completion asks for it."""
     work = one.work
     columns: dict[str, Value] = {

@@ -79,7 +79,7 @@ def columns_bytes(columns: Mapping[str, Any]) -> int:
 def place() -> str:
     """Who asks: the room that acts on its own account, and the function that makes the call.
 
-    As `engine.consumer: engine.handlers.emit`; all of a worker is `worker`.
+    As `engine.consumer: engine.handlers.perform_effects`; all of a worker is `worker`.
 
     The frames of coroutines that await one another lie on the stack, while the innermost of them runs.
     """

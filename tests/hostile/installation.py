@@ -23,7 +23,7 @@ from taskgraph.documents.nodes import TaskNode
 from taskgraph.engine.commit import Records
 from taskgraph.engine.consumer import Consumer
 from taskgraph.engine.handlers import Handled, Handlers
-from taskgraph.engine.listeners import Taker
+from taskgraph.engine.listeners import LocalWorker
 from taskgraph.engine.poison import Poison
 from taskgraph.engine.transact import KeepAlive, no_keep_alive
 from taskgraph.model import schemas
@@ -113,9 +113,9 @@ class TellingHandlers(Handlers):
         messages: Sequence[Message],
         *,
         keep_alive: KeepAlive = no_keep_alive,
-        taker: Taker | None = None,
+        local_worker: LocalWorker | None = None,
     ) -> list[Handled]:
-        handled = await super().handle(graph_id, messages, keep_alive=keep_alive, taker=taker)
+        handled = await super().handle(graph_id, messages, keep_alive=keep_alive, local_worker=local_worker)
         for each in handled:
             self.fates.update(str(answer.outcome) for answer in each.answers)
         return handled

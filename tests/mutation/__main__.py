@@ -131,7 +131,7 @@ TESTS: Final = (
     "tests/unit/test_grouping.py",
     "tests/unit/test_handlers.py",
     "tests/unit/test_holding.py",
-    "tests/unit/test_kept.py",
+    "tests/unit/test_row_cache.py",
     "tests/unit/test_layout.py",
     "tests/unit/test_layout_groups.py",
     "tests/unit/test_limited_backlog.py",

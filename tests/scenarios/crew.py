@@ -173,7 +173,7 @@ class Crew:
         handlers = self.handlers(calls or Calls())
         consumer = self.consumer(handlers=handlers)
         worker = self.worker(executor, handlers=handlers, slots=slots, name=name)
-        consumer.taker = worker.attach(consumer)
+        consumer.local_worker = worker.attach(consumer)
         consumer.own.add(self.stage.graph_id)
         return consumer, worker
 

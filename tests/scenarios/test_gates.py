@@ -57,7 +57,7 @@ def test_what_a_worker_had_in_stock_is_in_nobodys_hand_once_its_target_is_paused
         begun = len(script.runs)
         assert begun == 3, "what it had begun, and nothing of its stock"
         assert worker.at_rest
-        assert not consumer.taker.wants(crew.stage.graph_id)
+        assert not consumer.local_worker.wants(crew.stage.graph_id)
         await asyncio.sleep(60.0)
         assert len(script.runs) == begun
         await targets.reopen(crew.stage.tables, "default")

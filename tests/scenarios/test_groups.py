@@ -190,7 +190,7 @@ async def test_the_doctor_mends_what_is_certain_of_a_group(memory: Stage, spoil:
         "task forgets": Merge(task, rows[task].etag, {"dependents": ids_text([memory.task_id("b")])}),
     }
     await memory.tables.commit("graph", [changes[spoil]])
-    memory.handlers.kept.forget("graph")
+    memory.handlers.row_cache.forget("graph")
     poison = Poison(memory.tables, memory.queues, memory.clock, memory.names)
     found = (await examine_graph(memory.handlers, poison, "graph")).findings
     assert [each for each in found if each.severity is Severity.WRONG]

@@ -246,10 +246,10 @@ async def played(story: Story, message: TaskCompleted, known: Rows) -> tuple[End
     heard: list[str] = []
     handlers = stage.more_handlers()
     handlers.listeners.ended.append(lambda graph_id: heard.append("ended"))
-    handlers.kept.of("graph").rows.update(known)
+    handlers.row_cache.of("graph").rows.update(known)
     (handled,) = await handlers.handle("graph", [message])
     assert handled.error is None
-    rows = handlers.kept.of("graph").rows
+    rows = handlers.row_cache.of("graph").rows
     assert isinstance(stage.tables, MemoryTables)
     now = stage.tables.partitions["graph"]
     assert None not in rows.values()
@@ -316,7 +316,7 @@ async def test_after_two_conflicts_nothing_that_is_known_is_believed(memory: Sta
     story = Story()
     await a_dependent_that_waited_for_more(story)
     handlers = story.stage.more_handlers()
-    known = handlers.kept.of("graph")
+    known = handlers.row_cache.of("graph")
     for key, row in story.rows.items():
         if not key.startswith("event:"):
             known.rows[key] = replace(row, etag="old")
@@ -330,10 +330,10 @@ async def test_a_graph_that_ended_is_not_kept(memory: Stage) -> None:
     await a_leaf_while_the_graph_is_extended(story)
     handlers = story.stage.more_handlers()
     await handlers.handle("graph", [story.completed("a")])
-    assert handlers.kept.of("graph").rows
+    assert handlers.row_cache.of("graph").rows
     held = await story.stage.claim("c")
     await handlers.handle("graph", [story.stage.completed(held)])
-    assert handlers.kept.of("graph").rows == {}
+    assert handlers.row_cache.of("graph").rows == {}
 
 
 async def test_a_transition_drops_what_it_has_written_from_what_is_kept(memory: Stage) -> None:
@@ -341,12 +341,12 @@ async def test_a_transition_drops_what_it_has_written_from_what_is_kept(memory: 
     await memory.submit(graph({"a": [], "b": ["a"]}))
     handlers = memory.more_handlers()
     assert isinstance(memory.tables, MemoryTables)
-    handlers.kept.of("graph").rows.update(memory.tables.partitions["graph"])
+    handlers.row_cache.of("graph").rows.update(memory.tables.partitions["graph"])
     key = row_key(memory.task_id("a"))
     await memory.transition(*[], handlers=handlers)
-    assert key in handlers.kept.of("graph").rows
+    assert key in handlers.row_cache.of("graph").rows
     held = await memory.claim("a")
     await memory.deliver(memory.failed(held), handlers=handlers)
-    assert key not in handlers.kept.of("graph").rows
-    assert GRAPH not in handlers.kept.of("graph").rows
-    assert row_key(memory.task_id("b")) in handlers.kept.of("graph").rows
+    assert key not in handlers.row_cache.of("graph").rows
+    assert GRAPH not in handlers.row_cache.of("graph").rows
+    assert row_key(memory.task_id("b")) in handlers.row_cache.of("graph").rows

@@ -141,7 +141,7 @@ async def test_nothing_is_refused_by_an_absence_that_another_call_has_read() -> 
     (answered_late,) = tables.under_way
     answered_late.set()
     await settled()
-    assert process.handlers.kept.of("graph").rows[key] is None
+    assert process.handlers.row_cache.of("graph").rows[key] is None
     await process.applied(await begun(process.claim("b")))
     tables.under_way[1].set()
     (refused,) = await early
@@ -151,7 +151,7 @@ async def test_nothing_is_refused_by_an_absence_that_another_call_has_read() -> 
 async def test_who_goes_by_what_was_forgotten_tells_who_knows_the_graph_since() -> None:
     """What a process knows of a graph is forgotten while one of its calls is at work; then that call writes."""
     process = Process()
-    kept, key = process.handlers.kept, process.key("c")
+    kept, key = process.handlers.row_cache, process.key("c")
     await process.submit({"a": [], "b": [], "c": ["a", "b"]}, maxInFlight=3)
     await process.claim("a")
     process.tables.read[LIMIT] = 1

@@ -18,7 +18,7 @@ from taskgraph.model.errors import Conflict, InvalidGraph, NotFound, StorageUnav
 from taskgraph.model.ids import limit_key, limit_scope
 from taskgraph.model.messages import Cancel, SetLimit
 from taskgraph.protocol import limited_backlog
-from taskgraph.protocol.context import Outcome, Take
+from taskgraph.protocol.context import ClaimOffer, Outcome
 from taskgraph.protocol.runs import Claim, Completed
 from taskgraph.storage.tables import Delete, Insert, Merge, Row
 from tests.scenarios.crew import Calls, Crew, Script, virtually
@@ -178,8 +178,8 @@ async def test_what_becomes_ready_is_claimed_in_the_same_commit_while_there_is_r
 
         def failed(self, *_: Any) -> None: ...
 
-        def offer(self, graph_id: str) -> Take:
-            return Take("w", memory.clock.now(), frozenset({"default"}), ["x", "y", "z"], lambda _: True)
+        def offer(self, graph_id: str) -> ClaimOffer:
+            return ClaimOffer("w", memory.clock.now(), frozenset({"default"}), ["x", "y", "z"], lambda _: True)
 
         def started(self, graph_id: str, started: Any, rows: Any) -> None:
             self.begun += [memory.label(each.task_id) for each in started]
@@ -188,10 +188,10 @@ async def test_what_becomes_ready_is_claimed_in_the_same_commit_while_there_is_r
             self.kept += [memory.label(task_id) for task_id, _ in tasks]
             return ()
 
-    taker = OneTaker()
-    await memory.handlers.handle(memory.graph_id, [memory.completed(held)], taker=taker)
-    assert (len(taker.begun), taker.kept) == (1, [])
-    assert await in_flight(memory) == taker.begun
+    local_worker = OneTaker()
+    await memory.handlers.handle(memory.graph_id, [memory.completed(held)], local_worker=local_worker)
+    assert (len(local_worker.begun), local_worker.kept) == (1, [])
+    assert await in_flight(memory) == local_worker.begun
 
 
 # --- changing one

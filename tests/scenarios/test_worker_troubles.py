@@ -9,7 +9,7 @@ from taskgraph.model.errors import Conflict, StorageUnavailable
 from taskgraph.protocol.runs import Completed
 from taskgraph.storage.queues import Delivery
 from taskgraph.worker.executors import Outcome, Work, WriteLog
-from taskgraph.worker.values import Claimed, Held
+from taskgraph.worker.values import ClaimedRun, WorkMessage
 from tests.scenarios.crew import Calls, Crew, Script, virtually
 
 LEFT = "left to leases and the sweep"
@@ -27,9 +27,11 @@ async def raising(error: Exception, *_: Any, **__: Any) -> None:
     raise error
 
 
-def one_run(worker: Any) -> Claimed:
+def one_run(worker: Any) -> ClaimedRun:
     work = Work("graph", "AAAAAAAAQAAAAAAAAAAAAA", 0, "a", "claim", {})
-    one = Claimed(work, worker.executors["script"], Held(Delivery("taskgraph-work-default", "1", "r", "{}", 1)))
+    one = ClaimedRun(
+        work, worker.executors["script"], WorkMessage(Delivery("taskgraph-work-default", "1", "r", "{}", 1))
+    )
     one.outcome = Outcome(failed=False)
     return one
 
@@ -55,8 +57,8 @@ def test_results_that_cannot_be_reported_leave_their_message_to_others(
         monkeypatch.setattr(worker._reporter, "_report", lambda *_: raising(error))
         worker._reporter.report(one)
         await asyncio.wait(worker._context.tasks)
-        assert one.held is not None
-        assert one.held.forsaken
+        assert one.source is not None
+        assert one.source.given_up
 
     virtually(act)
     assert "results" in caplog.text
@@ -70,10 +72,10 @@ def test_a_result_that_can_be_told_neither_here_nor_there_is_left_to_its_lease(
         one = one_run(worker)
         monkeypatch.setattr(worker._reporter, "_send", lambda *_: raising(StorageUnavailable("503")))
         item = Completed("AAAAAAAAQAAAAAAAAAAAAA", 0, "claim", "2026-01-01T00:00:00+00:00", {"failed": False})
-        worker._desk._in_commit["graph"] = {id(item): (item, one)}
-        worker._desk.failed("graph", ZeroDivisionError("a bug"))
+        worker._local_link._in_commit["graph"] = {id(item): (item, one)}
+        worker._local_link.failed("graph", ZeroDivisionError("a bug"))
         await asyncio.wait(worker._context.tasks)
-        assert one.held is not None
+        assert one.source is not None
 
     virtually(act)
     assert "a result is left to its lease" in caplog.text
@@ -87,7 +89,7 @@ def test_runs_that_cannot_be_handed_back_are_left_to_their_leases(
         one = one_run(worker)
         monkeypatch.setattr(type(worker._context.handlers), "transition", lambda *_: raising(StorageUnavailable("503")))
         await worker._reporter.hand_back("graph", [one], "stopped")
-        assert one.held is not None, "its message is kept until the lease of both ends"
+        assert one.source is not None, "its message is kept until the lease of both ends"
 
     virtually(act)
     assert "are left to their leases" in caplog.text

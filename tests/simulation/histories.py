@@ -26,7 +26,7 @@ PROFILES: Final = {
 }
 """Profile -> what its histories are like."""
 
-FORGETFUL: Final = {"READ_ALONE_MAX": 1, "READ_PAGE_WORTH": 1, "KEPT_ROWS_MAX": 4}
+FORGETFUL: Final = {"READ_ALONE_MAX": 1, "READ_PAGE_WORTH": 1, "CACHED_ROWS_MAX": 4}
 """Rows are read by pages even where there are few, and hardly kept."""
 
 OFTEN: Final = {"REDISPATCH_SECONDS": 30.0}

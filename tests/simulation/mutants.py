@@ -25,7 +25,7 @@ from taskgraph.engine.commit import Operation, Records
 from taskgraph.engine.consumer import Consumer, Waiting
 from taskgraph.engine.handlers import Handlers
 from taskgraph.engine.poison import Poison
-from taskgraph.engine.row_cache import Known
+from taskgraph.engine.row_cache import CachedGraph
 from taskgraph.engine.sweep import Swept
 from taskgraph.model import foreign_times, limits, timing
 from taskgraph.model.ids import GRAPH, row_key
@@ -599,19 +599,19 @@ MUTANTS: Final = (
     Mutant(
         "P2: an older read brings nothing back that was dropped since",
         "it is kept",
-        _reworded(Known, "drop", ("self.overtake(dropped)", "pass")),
+        _reworded(CachedGraph, "drop", ("self.overtake(dropped)", "pass")),
         overlapping,
     ),
     Mutant(
         "P2: an older read replaces nothing that was read since",
         "it is kept",
-        _reworded(Known, "keep", ("each.overtaken.add(key)", "pass")),
+        _reworded(CachedGraph, "keep", ("each.overtaken.add(key)", "pass")),
         overlapping,
     ),
     Mutant(
         "P2: of two reads at one time that differ neither is kept",
         "the one that ends later is",
-        _reworded(Known, "keep", ("if reading.others.get(key, version) != version:", "if False:")),
+        _reworded(CachedGraph, "keep", ("if reading.others.get(key, version) != version:", "if False:")),
         overlapping,
     ),
     Mutant(
@@ -1166,7 +1166,7 @@ MUTANTS: Final = (
         "the sweep does, a minute later each",
         _reworded(
             Handlers,
-            "emit",
+            "perform_effects",
             ("if limited:", "if any(each.task_id for each in limited):"),
         ),
         lives=("one at a time of five",),

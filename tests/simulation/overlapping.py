@@ -20,7 +20,7 @@ from taskgraph.engine.requests import answer_request
 from taskgraph.engine.submission import edit, submit
 from taskgraph.model.ids import GRAPH, limit_key, limit_scope, row_key, task_id_of
 from taskgraph.model.states import TaskState
-from taskgraph.protocol.context import Outcome, Take
+from taskgraph.protocol.context import ClaimOffer, Outcome
 from taskgraph.protocol.decide import Answer
 from taskgraph.protocol.runs import Claim, Completed
 from taskgraph.storage.tables import Change, Page, Range, Row
@@ -97,7 +97,7 @@ class NoTaker:
     def failed(self, graph_id: str, error: Exception) -> None:
         raise AssertionError("it has reported nothing")
 
-    def offer(self, graph_id: str) -> Take | None:
+    def offer(self, graph_id: str) -> ClaimOffer | None:
         return None
 
     def started(self, graph_id: str, started: Sequence[object], rows: Mapping[str, Row | None]) -> None:
@@ -112,10 +112,12 @@ class NoTaker:
 class Process:
     """One process, which holds against what it has written and known whatever it knows."""
 
-    def __init__(self, tables: LateTables, queues: MemoryQueues, clock: VirtualClock, taker: NoTaker | None) -> None:
+    def __init__(
+        self, tables: LateTables, queues: MemoryQueues, clock: VirtualClock, local_worker: NoTaker | None
+    ) -> None:
         self.handlers = Handlers(Records(tables, clock), queues, clock)
         self._tables = tables
-        self._taker = taker
+        self._taker = local_worker
 
     async def take(self, item: Claim | Completed, *, alone: bool) -> Answer:
         """Decide by rows of its own, if alone, and otherwise by what all calls of the process know."""
@@ -123,14 +125,14 @@ class Process:
         if alone:
             (answer,) = await handlers.transition(GRAPH_ID, [item])
         else:
-            (answer,) = await handlers.advance(GRAPH_ID, [item], taker=self._taker)
+            (answer,) = await handlers.advance(GRAPH_ID, [item], local_worker=self._taker)
         hold(answer.error is None, f"{item}: {answer.error!r}")
         return answer
 
     def look(self) -> None:
         """What is known now is no older than what was written or known before."""
         versions = self._tables.versions
-        for key, row in self.handlers.kept.of(GRAPH_ID).rows.items():
+        for key, row in self.handlers.row_cache.of(GRAPH_ID).rows.items():
             if row is not None:
                 before, now = versions.get(key, 0), _version(row.etag)
                 hold(now >= before, f"{key} was e{before}, and is known as e{now}")
@@ -156,7 +158,9 @@ class Overlapping:
         self.tables = MemoryTables()
         self._queues = MemoryQueues(self.clock)
         takers = [NoTaker() if rng.random() < 0.7 else None for _ in range(rng.choice((1, 2, 2)))]
-        self.processes = [Process(LateTables(self.tables, rng), self._queues, self.clock, taker) for taker in takers]
+        self.processes = [
+            Process(LateTables(self.tables, rng), self._queues, self.clock, local_worker) for local_worker in takers
+        ]
         self._alone = rng.choice((0.0, 0.0, 0.3))
         self._kept = [label for label in labels if rng.random() < 0.7] if rng.random() < 0.5 else None
 

@@ -22,7 +22,7 @@ from taskgraph.engine.commit import Records
 from taskgraph.engine.consumer import Consumer, Lease, Waiting, misplaced
 from taskgraph.engine.handlers import Handled, Handlers
 from taskgraph.engine.poison import Poison
-from taskgraph.engine.row_cache import Known
+from taskgraph.engine.row_cache import CachedGraph
 from taskgraph.engine.submission import edit, extend, submit
 from taskgraph.engine.sweep import sweep
 from taskgraph.model import limits
@@ -53,7 +53,7 @@ from taskgraph.storage.signals.wakeup import Wakeup
 from taskgraph.storage.tables import Change, Merge, Page, Range, Row
 from taskgraph.testing import MemoryQueues, MemoryTables, drive
 from taskgraph.worker.values import Early, edited_in, hold_for_room, hold_until_due
-from taskgraph.worker.values import Held as InHand
+from taskgraph.worker.values import WorkMessage as InHand
 from tests.simulation.edited import edits_made, granted
 from tests.simulation.grouped import limited_in, logical_tasks, members
 from tests.simulation.invariants import Invariants, Violation, hold, settled
@@ -209,7 +209,7 @@ class GatedQueues:
 
 
 @dataclass
-class Held:
+class WorkMessage:
     """A run that a worker has in hand, with the message that it came by. until: it sleeps so long (0: it does not)."""
 
     claim: Claim
@@ -294,7 +294,7 @@ def _answer(request: Row) -> str:
     return "deferred" if request.columns.get(WAITS_FOR) else str(request.columns["state"])
 
 
-def _same_but_apart(known: Mapping[str, Known]) -> dict[str, Known]:
+def _same_but_apart(known: Mapping[str, CachedGraph]) -> dict[str, CachedGraph]:
     return {
         graph_id: dataclasses.replace(each, rows=dict(each.rows), covered=dict(each.covered))
         for graph_id, each in known.items()
@@ -332,7 +332,7 @@ class Play:
                 self.known_tasks = granted(self.known_tasks, self.groups, act.edit)
         self.consumers = [self._consumer(), self._consumer()]
         self.client, self.worker, self.sweeper = self._handlers(), self._handlers(), self._handlers()
-        self.held: list[Held] = []
+        self.held: list[WorkMessage] = []
         self.executions: Counter[tuple[str, int]] = Counter()
         self.vanished: Counter[str] = Counter()
         self.handed_back: Counter[str] = Counter()
@@ -593,11 +593,11 @@ class Play:
         for answer in answers:
             if isinstance(answer.item, Claim) and answer.outcome is Outcome.STALE:
                 hold_for_room(early, rows[row_key(answer.item.task_id)], now)
-        done: list[Held] = []
+        done: list[WorkMessage] = []
         for answer in answers:
             if not isinstance(answer.item, Claim) or answer.outcome not in (Outcome.APPLIED, Outcome.REPEATED):
                 continue
-            one = Held(answer.item, self.labels[answer.item.task_id], delivery)
+            one = WorkMessage(answer.item, self.labels[answer.item.task_id], delivery)
             self.executions[one.claim.task_id, one.claim.run] += 1
             stands = self.rows[row_key(one.claim.task_id)].columns["task"]
             hold(meant[one.claim.task_id] == stands, f"{one.label} is executed as {meant}, and stands as {stands}")
@@ -629,7 +629,7 @@ class Play:
     def _is_told_to_stop(self, label: str) -> bool:
         return self.handed_back[label] < self.life.hand_back.get(label, 0)
 
-    async def _hand_back(self, one: Held) -> None:
+    async def _hand_back(self, one: WorkMessage) -> None:
         self.handed_back[one.label] += 1
         back = HandBack(one.claim.task_id, one.claim.run, one.claim.claim, "stopped")
         await self.worker.transition(GRAPH_ID, [back])
@@ -638,7 +638,7 @@ class Play:
         with contextlib.suppress(StaleDelivery):
             await handlers.queues.delete(delivery)
 
-    async def _report(self, handlers: Handlers, done: Sequence[Held]) -> None:
+    async def _report(self, handlers: Handlers, done: Sequence[WorkMessage]) -> None:
         bodies: list[str] = []
         for one in done:
             before = self.invariants.failed_runs[one.label] + self.invariants.temporary_runs.get(one.label, 0)
@@ -673,7 +673,7 @@ class Play:
             await self._acknowledge(self.worker, delivery)
         return True
 
-    def _awake(self) -> list[Held]:
+    def _awake(self) -> list[WorkMessage]:
         return [one for one in self.held if one.until <= self.clock.seconds]
 
     async def _beat(self) -> bool:
@@ -820,9 +820,9 @@ class Play:
         """The limited tasks that each process remembers."""
         return [handlers.dispatcher.limited.backlogs for handlers in self._actors()]
 
-    def kept(self) -> list[dict[str, Known]]:
+    def kept(self) -> list[dict[str, CachedGraph]]:
         """The rows that each process keeps."""
-        return [handlers.kept._graphs for handlers in self._actors()]
+        return [handlers.row_cache._graphs for handlers in self._actors()]
 
     def counts(self) -> tuple[Counter[Any], ...]:
         """What was counted on the way."""

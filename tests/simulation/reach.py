@@ -133,7 +133,7 @@ ELSEWHERE: Final = (
         ("tests/scenarios/test_permits.py",),
     ),
     Place(
-        ("taskgraph.engine.consumer Consumer._pump", "taskgraph.engine.dispatch Dispatcher.send_parcels"),
+        ("taskgraph.engine.consumer Consumer._dispatch_waiting", "taskgraph.engine.dispatch Dispatcher.send_batches"),
         "what is sent later: the graphs that are played here fit into one window",
         ("tests/scenarios/test_priorities.py", "tests/unit/test_windows.py"),
     ),

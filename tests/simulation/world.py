@@ -64,13 +64,13 @@ from taskgraph.model.names import QueueNames
 from taskgraph.model.priorities import LEVELS, level_of, rank
 from taskgraph.model.states import INACTIVE, PAUSED, TASK_UNRESOLVED, FailurePolicy, TaskState, by_group
 from taskgraph.model.timing import overdue, pause_seconds_in, retry_of, retry_text
-from taskgraph.protocol.context import Outcome, Started, Take
+from taskgraph.protocol.context import ClaimOffer, Outcome, Started
 from taskgraph.protocol.decide import Answer
 from taskgraph.protocol.runs import Claim, Completed, HandBack, Renew
 from taskgraph.storage.queues import Delivery
 from taskgraph.storage.tables import Change, Delete, Insert, Merge, Page, Range, Replace, Row
 from taskgraph.testing import MemoryQueues, MemoryTables
-from taskgraph.worker.values import Early, Held, edited_in, hold_for_room, hold_until_due
+from taskgraph.worker.values import Early, WorkMessage, edited_in, hold_for_room, hold_until_due
 from tests.simulation.bounds import bounded
 from tests.simulation.edited import Edits, named_by
 from tests.simulation.far import Far
@@ -338,7 +338,7 @@ class Process:
 
 
 class SimulatedTaker:
-    """A worker in the process of the handlers: see handlers.Taker."""
+    """A worker in the process of the handlers: see listeners.LocalWorker."""
 
     def __init__(self, world: "World", handlers: Handlers, name: str) -> None:
         self._world = world
@@ -376,13 +376,13 @@ class SimulatedTaker:
     def failed(self, graph_id: str, error: Exception) -> None:
         raise AssertionError("nobody calls this here")
 
-    def offer(self, graph_id: str) -> Take | None:
+    def offer(self, graph_id: str) -> ClaimOffer | None:
         count = self._world.choice((1, 1, 2, 0))
         if not count:
             return None
         until = self._handlers.clock.now() + timedelta(seconds=60)
         ids = [self._world.clock.new_id() for _ in range(count)]
-        return Take(self._name, until, frozenset({"default"}), ids, bool)
+        return ClaimOffer(self._name, until, frozenset({"default"}), ids, bool)
 
     def started(self, graph_id: str, started: Sequence[Started], rows: Mapping[str, Row | None]) -> None:
         for each in started:
@@ -832,8 +832,8 @@ class World:
             else:
                 await self._work_by_message(handlers, mine, etags)
             actor.stage = "reported"
-            early = Held(delivery)
-            seen = handlers.kept.of(self.graph_id).rows if direct else rows
+            early = WorkMessage(delivery)
+            seen = handlers.row_cache.of(self.graph_id).rows if direct else rows
             for task_id, _ in message.tasks:
                 row = seen.get(row_key(task_id))
                 now, moment = handlers.clock.now(), handlers.clock.monotonic()
@@ -867,11 +867,11 @@ class World:
 
     async def _work_directly(self, handlers: Handlers, name: str, claims: Sequence[Claim]) -> None:
         """Complete in commits of its own, and go on with what they make ready."""
-        taker = SimulatedTaker(self, handlers, name)
-        taker.running.extend(claims)
-        while taker.running or taker.wants(self.graph_id):
-            while taker.running:
-                item = taker.running.pop(0)
+        local_worker = SimulatedTaker(self, handlers, name)
+        local_worker.running.extend(claims)
+        while local_worker.running or local_worker.wants(self.graph_id):
+            while local_worker.running:
+                item = local_worker.running.pop(0)
                 if await self._stopped(handlers, item):
                     continue
                 result = self._execute(item)
@@ -879,13 +879,13 @@ class World:
                     message = TaskFailed(self.graph_id, (result,))
                     await handlers.queues.send(handlers.names.events, [to_text(message)])
                 else:
-                    taker.results.append(
+                    local_worker.results.append(
                         Completed(result.task, result.run, result.claim, result.ended, result.resolution)
                     )
                 if self.random() < 0.5:
                     break  # some report each by itself
-            await handlers.advance(self.graph_id, [], taker=taker)
-        for task_id, run in taker.stock:
+            await handlers.advance(self.graph_id, [], local_worker=local_worker)
+        for task_id, run in local_worker.stock:
             level = self._level_of(self.labels[task_id])
             await handlers.dispatcher.dispatch(self.graph_id, "default", [(task_id, run)], level=level)
 

@@ -409,7 +409,7 @@ async def test_what_one_consumer_has_put_by_outlives_the_end_of_another(client: 
         ready = [(f"{graph_id}{number}", 0) for number in range(5_000)]
         windows.offer(graph_id, ("default", "normal"), ready, app.clock.monotonic())
     minded: list[str] = []
-    stays.mind_unsent = lambda: minded.append("stays")  # type: ignore[method-assign]
+    stays.watch_unsent = lambda: minded.append("stays")  # type: ignore[method-assign]
     stop.set()
     await goes.run(stop)
     assert windows.graphs == ["mine"], "the other is left to another process, by a message"

@@ -22,7 +22,7 @@ from taskgraph.protocol.runs import Claim, Failed, LeaseLost, Renew
 from taskgraph.storage.queues import Delivery
 from taskgraph.storage.tables import Row
 from taskgraph.testing import ManualClock, MemoryQueues, MemoryTables
-from taskgraph.worker.values import Early, Held, hold_until_due
+from taskgraph.worker.values import Early, WorkMessage, hold_until_due
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 SLACK = limits.CLOCK_SLACK_SECONDS
@@ -215,7 +215,7 @@ async def test_a_worker_whose_clock_is_behind_waits_for_a_pause_by_its_steady_cl
     failed = Failed(stage.task_id, 0, "c0", NOW.isoformat(), {"failed": True}, temporary=True, retry_after=20.0)
     assert await stage.do(failed) is Outcome.APPLIED
     stage.clock.advance(off)
-    early, held = Early(), Held(Delivery("q", "m", "r", "", 1))
+    early, held = Early(), WorkMessage(Delivery("q", "m", "r", "", 1))
     row = stage.tables.partitions["g"][row_key(stage.task_id)]
     assert hold_until_due(held, row, early, stage.clock.now(), 100.0)
     assert held.busy_until == stage.clock.now() + timedelta(seconds=20), "its length, whatever its end says"

@@ -419,7 +419,7 @@ async def test_ready_tasks_go_to_their_targets_once_and_in_order(handlers: Handl
         Dispatch(x, 0, "default"),
         Dispatch(x, 1, "default"),
     ]
-    await handlers.emit("g", effects)
+    await handlers.perform_effects("g", effects)
     assert sent(queues) == [RunTasks("g", "default", ((task, run),)) for task, run in ((x, 0), (w, 0), (x, 1))]
     assert sent(queues, "taskgraph-work-gpu") == [RunTasks("g", "gpu", ((y, 1),))]
     assert handlers.counters.dispatched == 4
@@ -599,7 +599,7 @@ async def test_a_graph_that_ended_leaves_the_live_index_and_whoever_waits_hears_
     heard: list[str] = []
     handlers.listeners.ended += [heard.append, heard.append]
     tables.put(GRAPH, state="finished")
-    await handlers.emit("g", [GraphEnded(GraphState.FINISHED)])
+    await handlers.perform_effects("g", [GraphEnded(GraphState.FINISHED)])
     assert heard == ["g", "g"]
     assert tables.partitions[LIVE] == {}
 
@@ -610,7 +610,7 @@ async def test_a_graph_with_a_request_that_nobody_heard_of_stays_on_the_live_ind
     await begin(handlers)
     staged = await extend(handlers, "g", GraphDocument({"x": TaskNode("x", ("a",))}))
     assert await late_requests(handlers.records, "g") == [staged.request]
-    await handlers.emit("g", [GraphEnded(GraphState.FINISHED)])
+    await handlers.perform_effects("g", [GraphEnded(GraphState.FINISHED)])
     assert list(tables.partitions[LIVE]) == ["g"]
 
 
@@ -641,10 +641,10 @@ async def test_only_requests_that_were_never_taken_on_are_late(
 
 
 async def test_a_graph_that_runs_again_is_swept_again(handlers: Handlers, tables: Table, clock: Sleeper) -> None:
-    await handlers.emit("g", [GraphRevived()])
+    await handlers.perform_effects("g", [GraphRevived()])
     assert tables.columns("g", LIVE) == {"since": clock.now()}
     clock.advance(5)
-    await handlers.emit("g", [GraphRevived()])
+    await handlers.perform_effects("g", [GraphRevived()])
     assert tables.columns("g", LIVE) == {"since": clock.now()}, "it was there, and is written anew"
 
 

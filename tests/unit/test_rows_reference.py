@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from taskgraph.model import limits
 from taskgraph.model.errors import IntegrityError
 from taskgraph.protocol import decide as transitions
-from taskgraph.protocol.context import Take
+from taskgraph.protocol.context import ClaimOffer
 from taskgraph.protocol.decide import Decision, Item, Need, decide
 from taskgraph.protocol.extension import AcceptExtension, InsertRows, LinkTasks, RefuseRequest, request_key
 from taskgraph.protocol.layout import lay_out
@@ -121,13 +121,13 @@ def test_a_list_that_grows_shorter_is_written_as_always(references: Sequence[str
 # --- decisions ---------------------------------------------------------------------------------------------------
 
 
-def same(rows: Rows, items: Sequence[Item], sequence: int = 1, take: Take | None = None) -> Decision | Need:
+def same(rows: Rows, items: Sequence[Item], sequence: int = 1, take: ClaimOffer | None = None) -> Decision | Need:
     """The decision, which must be the one over plain working copies to the last letter, order included."""
-    decision = decide(rows, items, now=NOW, operation="op", sequence=sequence, take=take)
+    decision = decide(rows, items, now=NOW, operation="op", sequence=sequence, offer=take)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(transitions, "View", PlainView)
         patch.setattr(transitions, "_fits", plainly_fits)
-        plain = decide(rows, items, now=NOW, operation="op", sequence=sequence, take=take)
+        plain = decide(rows, items, now=NOW, operation="op", sequence=sequence, offer=take)
     assert repr(decision) == repr(plain)
     return decision
 
@@ -206,7 +206,7 @@ def test_any_items_over_any_rows_are_decided_alike(data: st.DataObject) -> None:
         left: Sequence[Item] = data.draw(st.lists(items_of(list(requires)), min_size=1, max_size=12))
         for name in data.draw(st.lists(st.sampled_from(list(rows)), max_size=1)):
             same({key: row for key, row in rows.items() if key != name}, left)
-        offer = Take("w", LATER, frozenset({"default"}), ("c", "d"), lambda definition: bool(definition))
+        offer = ClaimOffer("w", LATER, frozenset({"default"}), ("c", "d"), lambda definition: bool(definition))
         take = data.draw(st.sampled_from((None, offer)))
         for sequence in range(1, 40):
             decision = same(rows, left, sequence, take)

@@ -16,7 +16,7 @@ from taskgraph.model.errors import InvalidGraph
 from taskgraph.model.ids import GRAPH
 from taskgraph.model.messages import TaskFailed, TaskResult, parse, to_text
 from taskgraph.model.schemas import validator
-from taskgraph.protocol.context import Dispatch, Outcome, Started, Take
+from taskgraph.protocol.context import ClaimOffer, Dispatch, Outcome, Started
 from taskgraph.protocol.decide import Decision, decide
 from taskgraph.protocol.definitions import first_deadline
 from taskgraph.protocol.layout import lay_out
@@ -294,9 +294,9 @@ def test_a_message_for_later_than_a_queue_keeps_one_is_left_to_the_sweep() -> No
 @pytest.mark.parametrize(("held", "taken"), [({}, True), ({"notBefore": SOON}, False), ({"deadline": AGO}, False)])
 def test_what_becomes_ready_is_taken_only_if_it_may_begin(held: Mapping[str, Value], taken: bool) -> None:
     rows = changed(running(rows_of({"a": [], "b": ["a"]}), "a"), "b", **held)
-    take = Take("w", LATER, frozenset({"default"}), ["x"], lambda _: True)
+    take = ClaimOffer("w", LATER, frozenset({"default"}), ["x"], lambda _: True)
     item = Completed(A, 0, "c", NOW.isoformat(), {"failed": False})
-    decision = decide(rows, [item], now=NOW, operation="op", sequence=1, take=take)
+    decision = decide(rows, [item], now=NOW, operation="op", sequence=1, offer=take)
     assert isinstance(decision, Decision)
     assert written(decision, "b")["state"] == ("running" if taken else "pending")
     assert [type(each) for each in decision.effects] == [Started if taken else Dispatch]

@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 
 from taskgraph.model import limits
-from taskgraph.protocol.context import Dispatch, Effect, Outcome, Started, Take
+from taskgraph.protocol.context import ClaimOffer, Dispatch, Effect, Outcome, Started
 from taskgraph.protocol.decide import Decision, Item, decide
 from taskgraph.protocol.runs import Claim, Completed, HandBack, LeaseLost, ManualRerun
 from tests.unit.transition_rows import LATER, NOW, Rows, apply, changed, columns, events, rows_of, running, task_id
@@ -16,16 +16,16 @@ ALL = ("c0", "c1", "c2", "c3")
 
 def take(
     *claims: str, targets: Sequence[str] = ("default",), fits: Callable[[str], bool] = lambda definition: True
-) -> Take:
-    return Take("me", LATER, frozenset(targets), claims, fits)
+) -> ClaimOffer:
+    return ClaimOffer("me", LATER, frozenset(targets), claims, fits)
 
 
 def done(label: str, claim: str = "c") -> Completed:
     return Completed(task_id(label), 0, claim, "2026-01-01T12:00:00+00:00", {"failed": False})
 
 
-def decided(rows: Rows, *items: Item, offer: Take | None) -> Decision:
-    decision = decide(rows, items, now=NOW, operation="op", sequence=1, take=offer)
+def decided(rows: Rows, *items: Item, offer: ClaimOffer | None) -> Decision:
+    decision = decide(rows, items, now=NOW, operation="op", sequence=1, offer=offer)
     assert isinstance(decision, Decision), decision
     return decision
 
@@ -156,7 +156,7 @@ def test_a_task_behind_a_join_is_claimed_when_the_join_fires() -> None:
     items: list[Item] = [done(label) for label in labels]
     found: list[tuple[str, str]] = []
     for number in range(100):
-        decision = decide(rows, items, now=NOW, operation="op", sequence=number + 1, take=take("x"))
+        decision = decide(rows, items, now=NOW, operation="op", sequence=number + 1, offer=take("x"))
         assert isinstance(decision, Decision)
         found += started(decision.effects)
         rows = apply(rows, decision, mark=str(number))

@@ -6,7 +6,7 @@ from collections import Counter
 import pytest
 
 from taskgraph.model import limits
-from taskgraph.protocol.dispatch_windows import Parcel, Windows
+from taskgraph.protocol.dispatch_windows import ReadyBatch, Windows
 
 QUEUE = ("default", "normal")
 
@@ -20,9 +20,13 @@ def test_so_many_go_out_as_the_window_holds_and_the_rest_as_they_are_heard_of() 
     tasks = runs("a", 100)
     assert windows.offer("g", QUEUE, tasks, 0.0) == (tasks[:64], 36)
     assert (windows.waits, windows.unsent("g"), windows.graphs) == (True, 36, ["g"])
-    assert windows.landed("g", [task for task, _ in tasks[:20]], 1.0) == []  # not worth a message yet
-    assert windows.landed("g", [task for task, _ in tasks[20:32]], 1.0) == [Parcel("g", *QUEUE, tuple(tasks[64:96]))]
-    assert windows.landed("g", [task for task, _ in tasks[32:64]], 5.0) == [Parcel("g", *QUEUE, tuple(tasks[96:]))]
+    assert windows.on_results("g", [task for task, _ in tasks[:20]], 1.0) == []  # not worth a message yet
+    assert windows.on_results("g", [task for task, _ in tasks[20:32]], 1.0) == [
+        ReadyBatch("g", *QUEUE, tuple(tasks[64:96]))
+    ]
+    assert windows.on_results("g", [task for task, _ in tasks[32:64]], 5.0) == [
+        ReadyBatch("g", *QUEUE, tuple(tasks[96:]))
+    ]
     assert not windows.waits
 
 
@@ -36,9 +40,9 @@ def test_graphs_share_a_window_and_a_new_one_does_not_wait_for_another() -> None
     for _ in range(200):
         graph = max(flying, key=lambda each: len(flying[each]))
         heard, flying[graph] = flying[graph][:8], flying[graph][8:]
-        for parcel in windows.landed(graph, [task for task, _ in heard], now):
-            sent[parcel.graph] += len(parcel.tasks)
-            flying[parcel.graph] += parcel.tasks
+        for batch in windows.on_results(graph, [task for task, _ in heard], now):
+            sent[batch.graph] += len(batch.tasks)
+            flying[batch.graph] += batch.tasks
         assert {name: len(tasks) for name, tasks in flying.items() if len(tasks) > 128} == {}
         now += 1.0
     assert 0.4 <= sent["second"] / sent.total() <= 0.6
@@ -47,8 +51,8 @@ def test_graphs_share_a_window_and_a_new_one_does_not_wait_for_another() -> None
 def test_a_window_grows_when_it_comes_back_at_once_and_shrinks_when_workers_do_not_take_it() -> None:
     quick = Windows(start=64)
     flying, _ = quick.offer("g", QUEUE, runs("a", 1_000), 0.0)
-    for parcel in quick.landed("g", [task for task, _ in flying[:32]], 0.1):
-        assert len(parcel.tasks) == 256 - 32
+    for batch in quick.on_results("g", [task for task, _ in flying[:32]], 0.1):
+        assert len(batch.tasks) == 256 - 32
     slow = Windows(start=256)
     flying, _ = slow.offer("g", QUEUE, runs("a", 2_000), 0.0)
     now = 0.0
@@ -57,8 +61,8 @@ def test_a_window_grows_when_it_comes_back_at_once_and_shrinks_when_workers_do_n
         for sample in slow.to_look_at(now):
             assert slow.looked(sample, waits=True, now=now) == []
         half, flying = flying[: len(flying) // 2], flying[len(flying) // 2 :]
-        for parcel in slow.landed("g", [task for task, _ in half], now):
-            flying += parcel.tasks
+        for batch in slow.on_results("g", [task for task, _ in half], now):
+            flying += batch.tasks
     assert len(flying) <= limits.WINDOW_MIN
 
 
@@ -67,8 +71,8 @@ def test_workers_that_take_long_tasks_get_more_although_nothing_is_heard_of_them
     windows.offer("g", QUEUE, runs("a", 1_000), 0.0)
     assert windows.to_look_at(1.0) == []
     (sample,) = windows.to_look_at(2.0)
-    (parcel,) = windows.looked(sample, waits=False, now=2.0)
-    assert len(parcel.tasks) > 64
+    (batch,) = windows.looked(sample, waits=False, now=2.0)
+    assert len(batch.tasks) > 64
     assert windows.to_look_at(3.0) == []
     (sample,) = windows.to_look_at(4.0)
     assert windows.looked(sample, waits=True, now=4.0) == []
@@ -82,7 +86,7 @@ def test_a_look_at_what_was_heard_of_meanwhile_says_nothing_of_the_others() -> N
     windows = Windows(start=64)
     windows.offer("g", QUEUE, runs("a", 1_000), 0.0)
     (sample,) = windows.to_look_at(2.0)
-    windows.landed("g", [sample.task_id], 2.0)  # while the answer is under way
+    windows.on_results("g", [sample.task_id], 2.0)  # while the answer is under way
     still = [each for each in runs("a", 64) if windows.knows("g", *each) and each[0] != sample.task_id]
     assert len(still) == 63
     windows.looked(sample, waits=False, now=2.0)
@@ -109,9 +113,9 @@ def test_what_could_not_be_sent_goes_first_the_next_time() -> None:
     windows = Windows(start=64)
     tasks = runs("a", 100)
     windows.offer("g", QUEUE, tasks, 0.0)
-    (parcel,) = windows.landed("g", [task for task, _ in tasks[:40]], 5.0)
-    windows.returned(parcel)
-    assert windows.fill() == [parcel]
+    (batch,) = windows.on_results("g", [task for task, _ in tasks[:40]], 5.0)
+    windows.returned(batch)
+    assert windows.fill() == [batch]
 
 
 def test_what_is_more_than_can_be_remembered_is_looked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -125,7 +129,7 @@ def test_what_is_more_than_can_be_remembered_is_looked_for_again(monkeypatch: py
 
 @pytest.mark.parametrize("seed", range(40))
 def test_whatever_happens_everything_is_sent_and_nothing_is_left_over(seed: int) -> None:
-    """Some is never heard of, some comes twice, graphs end: looks and parcels bring out all that is left."""
+    """Some is never heard of, some comes twice, graphs end: looks and batches bring out all that is left."""
     chance = random.Random(seed)
     windows = Windows(start=chance.choice((32, 64, 256)))
     now, wanted, sent = 0.0, set(), set()
@@ -148,22 +152,22 @@ def test_whatever_happens_everything_is_sent_and_nothing_is_left_over(seed: int)
                 chance.shuffle(flying)
                 heard, flying[:] = flying[:60], flying[60:]
                 for each in ("g", "h", "i"):
-                    for parcel in windows.landed(each, [task for own, (task, _) in heard if own == each], now):
-                        out(parcel.graph, parcel.tasks)
+                    for batch in windows.on_results(each, [task for own, (task, _) in heard if own == each], now):
+                        out(batch.graph, batch.tasks)
             case 3:
                 del flying[: chance.randrange(10)]  # nobody ever hears of these
             case _:
                 for sample in windows.to_look_at(now):
-                    for parcel in windows.looked(sample, waits=chance.random() < 0.3, now=now):
-                        out(parcel.graph, parcel.tasks)
+                    for batch in windows.looked(sample, waits=chance.random() < 0.3, now=now):
+                        out(batch.graph, batch.tasks)
     for _ in range(10_000):
         if not windows.waits:
             break
         now += 20.0
         for sample in windows.to_look_at(now):
-            for parcel in windows.looked(sample, waits=False, now=now):
-                out(parcel.graph, parcel.tasks)
-        for parcel in windows.fill():
-            out(parcel.graph, parcel.tasks)
+            for batch in windows.looked(sample, waits=False, now=now):
+                out(batch.graph, batch.tasks)
+        for batch in windows.fill():
+            out(batch.graph, batch.tasks)
     assert not windows.waits, seed
     assert sent == wanted, seed

@@ -10,7 +10,7 @@ from taskgraph.model.errors import StaleDelivery, StorageUnavailable
 from taskgraph.storage.queues import Delivery
 from taskgraph.worker.executors import built_in
 from taskgraph.worker.messages import RENEWED_AT_ONCE
-from taskgraph.worker.values import Held
+from taskgraph.worker.values import WorkMessage
 
 
 class Renewals:
@@ -44,7 +44,7 @@ async def test_messages_are_renewed_side_by_side_and_a_failure_delays_no_other(t
         app.handlers.queues = queues
         many = 2 * RENEWED_AT_ONCE + 5
         for number in range(many):
-            worker._messages.keep(Held(Delivery("q", str(number), "{}", "receipt", 1)))
+            worker._messages.keep(WorkMessage(Delivery("q", str(number), "{}", "receipt", 1)))
         async with asyncio.timeout(10):
             await worker._lease.renew()
         assert sorted(map(int, queues.renewed)) == list(range(2, many))

@@ -1,7 +1,7 @@
-"""A worker beside the desk of its process (`run`, `serve --worker`).
+"""A worker beside handlers in its process (`run`, `serve --worker`).
 
-Results go straight into the desk's next commit, with claims out of the stock, and what that commit makes ready may be
-claimed for this worker: `DeskLink` is the worker as that desk's `Taker`. It commits nothing itself.
+Results go straight into their next commit, with claims out of the stock, and what that commit makes ready may be
+claimed for this worker. `LocalLink` is the worker as they see it, and commits nothing itself.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,8 +12,8 @@ from typing import Final
 from taskgraph.model.errors import StorageError
 from taskgraph.model.ids import row_key
 from taskgraph.model.priorities import level_of, rank
+from taskgraph.protocol.context import ClaimOffer, Started
 from taskgraph.protocol.context import Outcome as Decided
-from taskgraph.protocol.context import Started, Take
 from taskgraph.protocol.decide import Answer, Item
 from taskgraph.protocol.runs import Claim, Completed
 from taskgraph.storage.tables import Row
@@ -26,14 +26,14 @@ from taskgraph.worker.reports import Reporter
 from taskgraph.worker.slots import Slots
 from taskgraph.worker.stock import STOCK_MAX, Stock
 from taskgraph.worker.target_gate import TargetGate
-from taskgraph.worker.values import Claimed, Ready, edited_in, label_in, routing_in
+from taskgraph.worker.values import ClaimedRun, ReadyTask, edited_in, label_in, routing_in
 
 _BATCH_SECONDS: Final = 0.008  # a result waits for others as long as there is other work in hand
 
 
 @dataclass(eq=False)
-class DeskLink:
-    """What one worker reports to the desk of its process, and takes from it. See `transact.Taker`."""
+class LocalLink:
+    """What one worker reports to the handlers of its process, and takes from them. See `listeners.LocalWorker`."""
 
     _context: WorkerContext
     _messages: WorkMessages
@@ -44,28 +44,28 @@ class DeskLink:
     _claims: Claims
     _feeder: Feeder
     _reporter: Reporter
-    _results: dict[str, list[tuple[Completed, Claimed]]] = field(default_factory=dict)
-    _in_commit: dict[str, dict[int, tuple[Item, Claimed | Ready]]] = field(default_factory=dict)
+    _results: dict[str, list[tuple[Completed, ClaimedRun]]] = field(default_factory=dict)
+    _in_commit: dict[str, dict[int, tuple[Item, ClaimedRun | ReadyTask]]] = field(default_factory=dict)
     _batching: bool = False
     _ids: list[str] = field(default_factory=list)  # of claims, offered and not used yet
 
     @property
     def open_graphs(self) -> set[str]:
-        """Graphs of which something is in the desk's hands, or is to be."""
+        """Graphs of which the handlers have something, or are to have."""
         return {*self._results, *(graph_id for graph_id, items in self._in_commit.items() if items)}
 
     # --- results
 
-    def accept(self, one: Claimed) -> bool:
-        """Put a result by for the desk's next commit; False if it is none for the desk."""
-        graph_id, outcome, desk = one.work.graph_id, one.outcome, self._context.desk
-        if desk is None or not desk.takes(graph_id) or self._context.stopping:
+    def accept(self, one: ClaimedRun) -> bool:
+        """Put a result by for the handlers' next commit; False if it is none for them."""
+        graph_id, outcome, local_handlers = one.work.graph_id, one.outcome, self._context.local_handlers
+        if local_handlers is None or not local_handlers.takes(graph_id) or self._context.stopping:
             return False
         if outcome is None or outcome.failed or outcome.result is not None or one.lost:
             return False
         self._results.setdefault(graph_id, []).append((self._reporter.completed(one), one))
         if not self._slots.waiting or one.instant:
-            desk.look(graph_id)
+            local_handlers.look(graph_id)
         elif not self._batching:  # there is enough to do: others will end in a moment, and go along
             self._batching = True
             self._context.background(self._flush_later())
@@ -78,23 +78,21 @@ class DeskLink:
     async def _flush_later(self) -> None:
         await self._context.clock.sleep(_BATCH_SECONDS)
         self._batching = False
-        if self._context.desk is not None:
+        if self._context.local_handlers is not None:
             for graph_id in list(self._results):
-                self._context.desk.look(graph_id)
+                self._context.local_handlers.look(graph_id)
 
-    # --- the desk's taker
+    # --- as the handlers see it
 
     def wants(self, graph_id: str) -> bool:
-        """See Taker."""
-        if self._context.desk is None or self._waits_for_others():
+        if self._context.local_handlers is None or self._waits_for_others():
             return False
         if self._results.get(graph_id):
             return True
         return self._stock.can_begin(graph_id) and self._stock.share(graph_id) > 0 and self._turns.may_feed_itself()
 
     def items(self, graph_id: str) -> Sequence[Completed | Claim]:
-        """See Taker."""
-        if self._context.desk is None or self._waits_for_others():
+        if self._context.local_handlers is None or self._waits_for_others():
             return ()
         items: list[Completed | Claim] = []
         open_items = self._in_commit.setdefault(graph_id, {})
@@ -114,18 +112,17 @@ class DeskLink:
         return items
 
     def answered(self, graph_id: str, answers: Sequence[Answer], rows: Mapping[str, Row | None]) -> None:
-        """See Taker."""
         open_items = self._in_commit.get(graph_id, {})
-        done: list[Claimed] = []
+        done: list[ClaimedRun] = []
         for answer in answers:
             item, one = open_items.pop(id(answer.item), (None, None))
-            if isinstance(one, Ready):
+            if isinstance(one, ReadyTask):
                 self._slots.unreserve([one])
                 if isinstance(item, Claim) and answer.outcome in (Decided.APPLIED, Decided.REPEATED):
                     self._claims.begin(graph_id, one, item, rows)
-                elif one.held is not None:
-                    self._claims.refused(one.held, rows.get(row_key(one.task_id)))
-                    self._context.background(self._messages.release(one.held))
+                elif one.source is not None:
+                    self._claims.refused(one.source, rows.get(row_key(one.task_id)))
+                    self._context.background(self._messages.release(one.source))
             elif one is not None:
                 if answer.error is not None:
                     self._reporter.report_alone(one)
@@ -134,18 +131,17 @@ class DeskLink:
                 done.append(one)
         self._slots.fill()
         self._context.freed.set()
-        if held := [one for one in done if one.held is not None]:
-            self._context.background(self._let_go(held))
+        if source := [one for one in done if one.source is not None]:
+            self._context.background(self._let_go(source))
 
-    async def _let_go(self, ones: Sequence[Claimed]) -> None:
+    async def _let_go(self, ones: Sequence[ClaimedRun]) -> None:
         for one in ones:
             await self._messages.let_go(one)
 
     def failed(self, graph_id: str, error: Exception) -> None:
-        """See Taker."""
         again = isinstance(error, StorageError) and not self._context.stopping
         for item, one in self._in_commit.pop(graph_id, {}).values():
-            if isinstance(one, Ready):
+            if isinstance(one, ReadyTask):
                 self._slots.unreserve([one])
                 if again:
                     self._feeder.put_by(graph_id, [one])
@@ -155,8 +151,7 @@ class DeskLink:
                 self._reporter.report_alone(one)
         self._context.freed.set()
 
-    def offer(self, graph_id: str) -> Take | None:
-        """See Taker."""
+    def offer(self, graph_id: str) -> ClaimOffer | None:
         context = self._context
         room = self._stock.share(graph_id) if context.works_on(graph_id) else 0
         if not context.is_direct(graph_id):
@@ -165,7 +160,7 @@ class DeskLink:
             return None
         while len(self._ids) < room:
             self._ids.append(context.clock.new_id())
-        return Take(
+        return ClaimOffer(
             context.name,
             context.clock.now() + timedelta(seconds=context.lease_seconds),
             frozenset(context.targets).difference(self._gate.gates.closed, self._gate.permits.limits),
@@ -177,7 +172,6 @@ class DeskLink:
         )
 
     def started(self, graph_id: str, started: Sequence[Started], rows: Mapping[str, Row | None]) -> None:
-        """See Taker."""
         used = {each.claim for each in started}
         self._ids = [each for each in self._ids if each not in used]
         for each in started:
@@ -187,7 +181,6 @@ class DeskLink:
     def keep(
         self, graph_id: str, target: str, tasks: Sequence[tuple[str, int]], rows: Mapping[str, Row | None]
     ) -> Sequence[tuple[str, int]]:
-        """See Taker."""
         context, gate = self._context, self._gate
         if not context.active or target not in context.targets:
             return tasks
@@ -196,7 +189,7 @@ class DeskLink:
         if not gate.gates.recent or target in gate.gates.closed or target in gate.permits.limits:
             return tasks
         now, room = context.clock.monotonic(), STOCK_MAX - len(self._stock)
-        kept: list[Ready] = []
+        kept: list[ReadyTask] = []
         others: list[tuple[str, int]] = []
         for task_id, run in tasks:
             row = rows.get(row_key(task_id))
@@ -211,8 +204,8 @@ class DeskLink:
         return others
 
 
-def _ready(row: Row, task_id: str, run: int, target: str, definition: str, since: float) -> Ready:
-    return Ready(
+def _ready(row: Row, task_id: str, run: int, target: str, definition: str, since: float) -> ReadyTask:
+    return ReadyTask(
         task_id,
         run,
         target,

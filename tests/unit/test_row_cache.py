@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from taskgraph.engine.row_cache import KeptRows
+from taskgraph.engine.row_cache import RowCache
 from taskgraph.interfaces.app import open_app
 from taskgraph.interfaces.settings import read_connection, read_settings
 from taskgraph.model import limits
@@ -40,8 +40,8 @@ def tables() -> Watched:
 
 
 @pytest.fixture
-def kept(tables: Watched) -> KeptRows:
-    return KeptRows(tables)
+def kept(tables: Watched) -> RowCache:
+    return RowCache(tables)
 
 
 def task(number: int) -> str:
@@ -56,7 +56,7 @@ async def put(tables: Watched, keys: Sequence[str], state: str = "unscheduled", 
 # --- alone, or by pages ------------------------------------------------------------------------------------------
 
 
-async def test_a_few_rows_are_read_alone(kept: KeptRows, tables: Watched) -> None:
+async def test_a_few_rows_are_read_alone(kept: RowCache, tables: Watched) -> None:
     few = [task(number) for number in range(limits.READ_ALONE_MAX)]
     await put(tables, few)
     known = kept.of("g")
@@ -68,7 +68,7 @@ async def test_a_few_rows_are_read_alone(kept: KeptRows, tables: Watched) -> Non
 
 @pytest.mark.parametrize("kind", ["task:", "join:", "fork:"])
 async def test_many_rows_that_lie_together_are_read_as_a_page_with_what_lies_between(
-    kept: KeptRows, tables: Watched, kind: str
+    kept: RowCache, tables: Watched, kind: str
 ) -> None:
     keys = [f"{kind}{number:05}" for number in range(40)]
     await put(tables, keys)
@@ -79,7 +79,7 @@ async def test_many_rows_that_lie_together_are_read_as_a_page_with_what_lies_bet
     assert sorted(known.rows) == keys[10:29]
 
 
-async def test_what_has_completed_is_not_kept_unless_it_was_asked_for(kept: KeptRows, tables: Watched) -> None:
+async def test_what_has_completed_is_not_kept_unless_it_was_asked_for(kept: RowCache, tables: Watched) -> None:
     keys = [task(number) for number in range(20)]
     await put(tables, keys, "completed")
     known = kept.of("g")
@@ -87,7 +87,7 @@ async def test_what_has_completed_is_not_kept_unless_it_was_asked_for(kept: Kept
     assert sorted(known.rows) == keys[::2]
 
 
-async def test_rows_of_other_kinds_are_always_read_alone(kept: KeptRows, tables: Watched) -> None:
+async def test_rows_of_other_kinds_are_always_read_alone(kept: RowCache, tables: Watched) -> None:
     others = [f"request:{number}" for number in range(20)]
     await put(tables, [*others, "task-graph"])
     known = kept.of("g")
@@ -96,7 +96,7 @@ async def test_rows_of_other_kinds_are_always_read_alone(kept: KeptRows, tables:
     assert known.rows == tables.partitions["g"]
 
 
-async def test_each_kind_of_row_is_looked_at_by_itself(kept: KeptRows, tables: Watched) -> None:
+async def test_each_kind_of_row_is_looked_at_by_itself(kept: RowCache, tables: Watched) -> None:
     tasks, joins = [task(number) for number in range(10)], [f"join:{number}:0" for number in range(2)]
     await put(tables, [*tasks, *joins, "task-graph"])
     known = kept.of("g")
@@ -106,7 +106,7 @@ async def test_each_kind_of_row_is_looked_at_by_itself(kept: KeptRows, tables: W
     assert known.rows == tables.partitions["g"]
 
 
-async def test_pages_in_which_little_is_found_are_read_no_more(kept: KeptRows, tables: Watched) -> None:
+async def test_pages_in_which_little_is_found_are_read_no_more(kept: RowCache, tables: Watched) -> None:
     tables.page_rows = 50
     keys = [task(number) for number in range(3_000)]
     await put(tables, keys)
@@ -118,7 +118,7 @@ async def test_pages_in_which_little_is_found_are_read_no_more(kept: KeptRows, t
 
 
 async def test_rows_read_one_here_and_one_there_are_in_the_end_read_as_pages_of_all(
-    kept: KeptRows, tables: Watched
+    kept: RowCache, tables: Watched
 ) -> None:
     keys = [task(number) for number in range(500)]
     await put(tables, keys)
@@ -133,7 +133,7 @@ async def test_rows_read_one_here_and_one_there_are_in_the_end_read_as_pages_of_
     assert all(known.rows[key] == tables.partitions["g"][key] for key in order)
 
 
-async def test_what_was_covered_once_and_dropped_since_is_read_alone(kept: KeptRows, tables: Watched) -> None:
+async def test_what_was_covered_once_and_dropped_since_is_read_alone(kept: RowCache, tables: Watched) -> None:
     """It would come again with much else."""
     keys = [task(number) for number in range(500)]
     await put(tables, keys)
@@ -149,7 +149,7 @@ async def test_what_was_covered_once_and_dropped_since_is_read_alone(kept: KeptR
 
 
 async def test_a_page_does_not_put_an_old_row_over_one_that_was_written_meanwhile(
-    kept: KeptRows, tables: Watched
+    kept: RowCache, tables: Watched
 ) -> None:
     keys = [task(number) for number in range(20)]
     await put(tables, keys)
@@ -165,7 +165,7 @@ async def test_a_page_does_not_put_an_old_row_over_one_that_was_written_meanwhil
 @pytest.mark.parametrize("page_rows", [3, 10, 1_000])
 @pytest.mark.parametrize("seed", range(12))
 async def test_however_rows_are_read_they_are_what_stands_there(
-    kept: KeptRows, tables: Watched, seed: int, page_rows: int
+    kept: RowCache, tables: Watched, seed: int, page_rows: int
 ) -> None:
     rng = random.Random(seed)
     tables.page_rows = page_rows
@@ -219,7 +219,7 @@ class Overlapping:
 
     def __init__(self) -> None:
         self.tables = Late()
-        self.kept = KeptRows(self.tables)
+        self.kept = RowCache(self.tables)
         self.known = self.kept.of("g")
         self.keys = [task(number) for number in range(20)]
         self.key = self.keys[5]
@@ -331,7 +331,7 @@ async def test_a_read_that_breaks_is_under_way_no_longer(overlapping: Overlappin
 
 
 @pytest.mark.parametrize("count", [1, 20], ids=["alone", "page"])
-async def test_an_absence_is_forgotten_with_the_transition(kept: KeptRows, tables: Watched, count: int) -> None:
+async def test_an_absence_is_forgotten_with_the_transition(kept: RowCache, tables: Watched, count: int) -> None:
     keys = [task(number) for number in range(count)]
     await put(tables, keys[1::2])
     known = kept.of("g")
@@ -344,7 +344,7 @@ async def test_an_absence_is_forgotten_with_the_transition(kept: KeptRows, table
     assert known.rows == tables.partitions["g"]
 
 
-async def test_a_page_that_is_cut_short_says_nothing_of_what_lies_behind_it(kept: KeptRows, tables: Watched) -> None:
+async def test_a_page_that_is_cut_short_says_nothing_of_what_lies_behind_it(kept: RowCache, tables: Watched) -> None:
     tables.page_rows = 5
     keys = [task(number) for number in range(30)]
     await put(tables, keys)
@@ -356,7 +356,7 @@ async def test_a_page_that_is_cut_short_says_nothing_of_what_lies_behind_it(kept
 # --- how much, for how long --------------------------------------------------------------------------------------
 
 
-async def test_rows_are_kept_by_graph(kept: KeptRows, tables: Watched) -> None:
+async def test_rows_are_kept_by_graph(kept: RowCache, tables: Watched) -> None:
     for graph in "gh":
         await put(tables, [task(1)], graph=graph)
         await kept.load(graph, kept.of(graph), [task(1)])
@@ -368,7 +368,7 @@ async def test_rows_are_kept_by_graph(kept: KeptRows, tables: Watched) -> None:
     assert kept.of("h").rows == tables.partitions["h"]
 
 
-async def test_what_others_of_the_process_wrote_is_not_kept(kept: KeptRows, tables: Watched) -> None:
+async def test_what_others_of_the_process_wrote_is_not_kept(kept: RowCache, tables: Watched) -> None:
     await put(tables, [task(1), task(2)])
     await kept.load("g", kept.of("g"), [task(1), task(2)])
     kept.written("g", [task(1), "event:1"])
@@ -377,9 +377,9 @@ async def test_what_others_of_the_process_wrote_is_not_kept(kept: KeptRows, tabl
 
 
 async def test_of_too_many_rows_those_of_the_graphs_used_longest_ago_go_first(
-    kept: KeptRows, tables: Watched, monkeypatch: pytest.MonkeyPatch
+    kept: RowCache, tables: Watched, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(limits, "KEPT_ROWS_MAX", 25)
+    monkeypatch.setattr(limits, "CACHED_ROWS_MAX", 25)
     for graph in ("a", "b", "c"):
         keys = [task(number) for number in range(10)]
         await put(tables, keys, graph=graph)
@@ -393,9 +393,9 @@ async def test_of_too_many_rows_those_of_the_graphs_used_longest_ago_go_first(
 
 
 async def test_a_graph_that_alone_is_too_large_is_not_read_in_whole_again(
-    kept: KeptRows, tables: Watched, monkeypatch: pytest.MonkeyPatch
+    kept: RowCache, tables: Watched, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(limits, "KEPT_ROWS_MAX", 25)
+    monkeypatch.setattr(limits, "CACHED_ROWS_MAX", 25)
     keys = [task(number) for number in range(100)]
     await put(tables, keys)
     for key in keys[:: limits.READ_PAGE_WORTH // 2]:
@@ -414,9 +414,9 @@ async def test_a_graph_that_alone_is_too_large_is_not_read_in_whole_again(
 @pytest.mark.parametrize(("text", "rows"), [("", None), ("64", 32_000), ("1", 500), ("2.5", 1_250)])
 async def test_the_memory_for_known_rows_is_a_setting(text: str, rows: int | None, tmp_path: Path) -> None:
     settings = read_settings(f"sqlite:///{tmp_path}/s.db", {"TASKGRAPH_ROW_CACHE_MB": text}, cwd=tmp_path)
-    assert settings.kept_rows_max == rows
+    assert settings.cached_rows_max == rows
     async with open_app(settings) as app:
-        assert app.handlers.kept._rows_max == rows
+        assert app.handlers.row_cache._rows_max == rows
 
 
 @pytest.mark.parametrize("text", ["0", "0.5", "-1", "many", "100001", "1e3"])
@@ -427,13 +427,13 @@ def test_what_is_no_size_of_the_row_cache_is_refused(text: str, tmp_path: Path) 
 
 def test_the_function_app_keeps_fewer_rows(tmp_path: Path) -> None:
     account = {"AzureWebJobsStorage": "AccountName=acc;AccountKey=c2VjcmV0"}
-    assert read_connection(account, cwd=tmp_path).kept_rows_max == 32_000
-    assert read_connection({**account, "TASKGRAPH_ROW_CACHE_MB": "8"}, cwd=tmp_path).kept_rows_max == 4_000
-    assert read_settings(None, account, cwd=tmp_path).kept_rows_max is None, "the rest as elsewhere"
+    assert read_connection(account, cwd=tmp_path).cached_rows_max == 32_000
+    assert read_connection({**account, "TASKGRAPH_ROW_CACHE_MB": "8"}, cwd=tmp_path).cached_rows_max == 4_000
+    assert read_settings(None, account, cwd=tmp_path).cached_rows_max is None, "the rest as elsewhere"
 
 
 async def test_no_more_rows_are_kept_than_are_set(tables: Watched) -> None:
-    kept = KeptRows(tables, 25)
+    kept = RowCache(tables, 25)
     for graph in ("a", "b", "c"):
         keys = [task(number) for number in range(10)]
         await put(tables, keys, graph=graph)
