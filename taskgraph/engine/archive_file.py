@@ -306,7 +306,7 @@ def _row(line: Mapping[str, Any], where: str) -> Insert:
         checks.check_key(key)
         row = Insert(key, {name: _read(value) for name, value in columns.items()})
         checks.check_columns(key, row.columns)
-    except (ValueError, OverflowError, TooLarge) as error:
+    except (ValueError, OverflowError, TooLarge) as error:  # reach: deletion
         raise InvalidInput(f"{where}: {error}") from error
     return row
 

@@ -46,7 +46,7 @@ async def note(tables: Tables, now: datetime) -> bool:
     change: Change = Insert(_KEY, columns) if row is None else Merge(_KEY, row.etag, columns)
     try:
         await tables.commit(CLOCKS, [change])
-    except (Conflict, Unclear):
+    except (Conflict, Unclear):  # reach: deletion
         return False  # another process does this, too, perhaps by another clock: the next round looks again
     return _is_settled(since, now)
 

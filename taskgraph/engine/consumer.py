@@ -140,7 +140,7 @@ class Consumer:
             try:
                 await self._hand_over_unsent()
                 await self._lead.give_up()
-            except StorageError as error:
+            except StorageError as error:  # reach: lead
                 log.info("the lead over %s ends by itself: %s", self.handlers.names.events, error)
 
     async def _receive(self, queue: str, stop: asyncio.Event) -> None:
@@ -209,9 +209,9 @@ class Consumer:
                     await self._hand_over_unsent()  # another leads by now
                 else:
                     await dispatcher.dispatch_waiting(local_worker=self.local_worker)
-            except StorageError as error:
+            except StorageError as error:  # reach: windows
                 log.warning("what is ready could not be sent: %s", error)
-            except Exception as error:
+            except Exception as error:  # reach: windows
                 log.error("what is ready could not be sent: %s", trail(error))
 
     def takes(self, graph_id: str) -> bool:

@@ -121,7 +121,7 @@ async def finish_deletion(
             continue  # another copy has come further
         try:
             removed += await _elsewhere(handlers, logs, graph_id, graph.columns)
-        except Conflict:
+        except Conflict:  # reach: deletion
             continue
         tables = handlers.records.tables
         await insert_once(tables, TOMBSTONES, tombstone_key(graph_id, until), {"graph": graph_id, "until": until})
@@ -129,7 +129,7 @@ async def finish_deletion(
         deleted: Columns = {"state": str(GraphState.DELETED), "deleted": handlers.clock.now(), "until": until}
         try:
             await tables.commit(graph_id, [Replace(GRAPH, graph.etag, {"schema": SCHEMA, **deleted, **kept})])
-        except (Conflict, Unclear):
+        except (Conflict, Unclear):  # reach: deletion
             continue  # the row shows whether it was this very call
         await leave_live(handlers.records, graph_id)
         return Deleted(graph_id, rows, removed, until=until)
@@ -152,7 +152,7 @@ async def _empty(handlers: Handlers, graph_id: str, graph: Row, progress: Progre
                 changes += [Delete(each.key, each.etag) for each in part]
                 try:
                     etags = await tables.commit(graph_id, changes)
-                except (Conflict, Unclear):
+                except (Conflict, Unclear):  # reach: deletion
                     await back_off(handlers.clock, 1)
                     return gone, None
                 if etags[0] is None:
@@ -212,7 +212,7 @@ async def remove_once(handlers: Handlers, partition: str, key: str, *, gone: str
         await _must_be_gone(handlers, gone)
     try:
         await handlers.records.tables.commit(partition, [Delete(key, row.etag)])
-    except (Conflict, Unclear) as error:
+    except (Conflict, Unclear) as error:  # reach: deletion
         (row,) = await handlers.records.tables.get(partition, [key])
         if row is not None:
             raise Conflict(f"row {key} of {partition} could not be deleted") from error

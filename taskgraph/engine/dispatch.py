@@ -321,7 +321,7 @@ class Dispatcher:
                     local_worker=local_worker,
                     windowed=False,
                 )
-            except StorageError:
+            except StorageError:  # reach: windows
                 if self.windows is not None:
                     for left in batches[n:]:
                         self.windows.returned(left)

@@ -61,7 +61,7 @@ async def _end_tombstones(handlers: Handlers, logs: StoredLogs, kept: Kept) -> N
             await _end_tombstone(handlers, logs, graph_id, now)
             await remove_once(handlers, TOMBSTONES, row.key)
             kept.tombstones += 1
-        except Conflict as conflict:  # others delete it, too
+        except Conflict as conflict:  # others delete it, too  # reach: deletion
             kept.failed.append(f"{graph_id}: {conflict}")
     kept.more = kept.more or page.continuation is not None
 
@@ -75,7 +75,7 @@ async def _end_tombstone(handlers: Handlers, logs: StoredLogs, graph_id: str, no
     await leave_live(handlers.records, graph_id)
     try:
         await handlers.records.tables.commit(graph_id, [Delete(GRAPH, row.etag)])
-    except Unclear as unclear:
+    except Unclear as unclear:  # reach: deletion
         if await graph_row(handlers, graph_id) is not None:
             raise Conflict("the commit was lost on its way") from unclear
 
@@ -99,7 +99,7 @@ async def _end_graphs(handlers: Handlers, logs: StoredLogs, days: float, kept: K
             kept.deleted.append(graph_id)
         except (NotFound, Refused):
             continue  # others did, or it was rerun meanwhile
-        except Conflict as conflict:
+        except Conflict as conflict:  # reach: deletion
             kept.failed.append(f"{graph_id}: {conflict}")
     after = f"{page.rows[-1].key}!" if page.rows and page.continuation is not None else ""
     kept.more = kept.more or bool(after and kept.deleted)

@@ -73,7 +73,7 @@ class Lead:
         self._row = None
         try:
             (etag,) = await self._tables.commit(LEADS, [change])
-        except (Conflict, Unclear):
+        except (Conflict, Unclear):  # reach: lead
             self._until = -1.0
             return self._clock.jitter() * _AGAIN_SECONDS
         self._until = began + LEAD_SECONDS

@@ -100,7 +100,7 @@ async def register(tables: Tables, graph_id: str, registered: Mapping[str, Regis
         changes: list[Change] = [*fresh, *widened]
         if not changes:
             return
-        with contextlib.suppress(Conflict, Unclear):  # the next read finds what is there now
+        with contextlib.suppress(Conflict, Unclear):  # the next read finds what is there now  # reach: notices
             await tables.commit(graph_id, changes)
     raise Conflict(f"graph {graph_id}: its channels could not be written; try again")
 
@@ -156,7 +156,7 @@ class Notifier:
                 continue
             try:
                 own = await self._channel(graph_id, row, ended=ended)
-            except (Conflict, Unclear):
+            except (Conflict, Unclear):  # reach: notices
                 own = Deliveries(waiting=1)  # another notifier delivers, or the next round does
             deliveries.add(own)
             left += own.waiting
@@ -196,7 +196,7 @@ class Notifier:
     async def _leave(self, graph_id: str, listed: Row | None) -> None:
         if listed is not None:
             # A conflict: a channel was added, or another process was quicker. The next round looks again.
-            with contextlib.suppress(Conflict, Unclear):
+            with contextlib.suppress(Conflict, Unclear):  # reach: notices
                 await self.tables.commit(INDEX, [Delete(graph_id, listed.etag)])
 
 

@@ -166,9 +166,9 @@ class Outlets:
     async def _to_queue(self, queue: str, notice: Notice) -> None:
         try:
             await self._queues.send(queue, [notice.body])
-        except TooLarge as error:
+        except TooLarge as error:  # reach: notices
             raise NotDelivered(str(error)) from error
-        except StorageError as error:
+        except StorageError as error:  # reach: notices
             raise NotDelivered(f"queue {queue}: {error}") from error
 
     async def _to_webhook(self, channel: Channel, notice: Notice) -> None:

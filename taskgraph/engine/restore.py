@@ -128,7 +128,7 @@ async def restore(
     for attempt in range(_ATTEMPTS_MAX):
         try:
             return await _restore(handlers, logs, file, source, plan, progress)
-        except Conflict as conflict:
+        except Conflict as conflict:  # reach: deletion
             # Another call restores the same file, or an answer was lost: the graph row says how many rows are in.
             if attempt + 1 == _ATTEMPTS_MAX:
                 raise
@@ -215,7 +215,7 @@ async def _begin(handlers: Handlers, contents: Archived, source: str) -> Row | N
         change: Change = Insert(GRAPH, fence) if row is None else Replace(GRAPH, row.etag, fence)
         try:
             await handlers.records.tables.commit(graph_id, [change])
-        except (Conflict, Unclear):
+        except (Conflict, Unclear):  # reach: deletion
             await back_off(handlers.clock, 1)
     raise Conflict(f"graph {graph_id}: others kept writing its row; restore again to go on")
 
@@ -230,7 +230,7 @@ async def _commit(handlers: Handlers, graph_id: str, changes: list[Change]) -> s
     """Commit behind the fence; returns the etag of the graph row. Raises Conflict, also for Unclear."""
     try:
         etags = await handlers.records.tables.commit(graph_id, changes)
-    except (Conflict, Unclear) as error:
+    except (Conflict, Unclear) as error:  # reach: deletion
         words = f"graph {graph_id}: another call writes it too, or the answer was lost; restore again to go on"
         raise Conflict(words) from error
     return str(etags[0])
@@ -261,5 +261,5 @@ async def _list(handlers: Handlers, graph_id: str, columns: Columns) -> None:
     change: Change = row if known is None else Merge(row.key, known.etag, row.columns)
     try:
         await handlers.records.tables.commit(ALL, [change])
-    except (Conflict, Unclear):
+    except (Conflict, Unclear):  # reach: deletion
         raise Conflict(f"graph {graph_id} could not be listed; restore again to go on") from None

@@ -161,11 +161,11 @@ class Door:
             return
         try:
             handled = await consumer.hand_in(message, delivery, alone=not self._together)
-        except (Conflict, StorageUnavailable, Unclear) as error:
+        except (Conflict, StorageUnavailable, Unclear) as error:  # reach: door
             log.warning("message %s of %s: %s; it is put off", message_id, queue, error)
             await self._put_off(app, delivery, _BUSY_SECONDS if isinstance(error, Conflict) else _TROUBLE_SECONDS)
             return
-        except Exception as error:
+        except Exception as error:  # reach: door
             await self._failed(app, delivery, error)
             if isinstance(error, TaskgraphError):
                 raise
@@ -246,7 +246,7 @@ class Door:
             log.warning("message %s of %s: %s", delivery.id, delivery.queue, error)
         try:
             await app.poison.note(delivery, f"{type(error).__name__}: {error}")
-        except StorageError as trouble:
+        except StorageError as trouble:  # reach: door
             log.warning("message %s of %s: why it failed is not written down: %s", delivery.id, delivery.queue, trouble)
         await self._pause(app, delivery)
 
@@ -254,7 +254,7 @@ class Door:
         """Do what must be done before the message is acknowledged. If it fails, raise after a pause."""
         try:
             await step
-        except StorageError:
+        except StorageError:  # reach: door
             await self._pause(app, delivery)
             raise
 

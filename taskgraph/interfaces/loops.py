@@ -93,7 +93,7 @@ async def bury_forever(app: App, stop: asyncio.Event) -> None:
     while app.locks is not None and not stop.is_set():
         try:
             await bury(app, app.locks)
-        except StorageError as error:
+        except StorageError as error:  # reach: loops
             log.warning("runs of workers that are gone could not be given up: %s", error)
         await wait_any((stop,), _DEAD_SECONDS)
 
@@ -147,7 +147,7 @@ async def end_what_is_over(app: App, stop: asyncio.Event, *, period_seconds: flo
             for graph_id in alarms.take(app.clock.now()):
                 try:
                     await sweep_graph(app.handlers, graph_id, Swept())
-                except (StorageError, Conflict) as error:
+                except (StorageError, Conflict) as error:  # reach: loops
                     log.warning("what is over in graph %s could not be ended: %s", graph_id, error)
                     alarms.note(graph_id, app.clock.now() + timedelta(seconds=_AGAIN_SECONDS))
             await wait_any((stop, alarms.earlier), alarms.seconds_left(app.clock.now(), period_seconds))
@@ -167,7 +167,7 @@ async def keep_house_forever(
                 pause = _MORE_SECONDS
             if kept.did_something:
                 log.info("kept house: %s", kept)
-        except StorageError as error:
+        except StorageError as error:  # reach: deletion
             log.warning("the house could not be kept: %s", error)
         await wait_any((stop,), _jittered(app, pause))
 
@@ -199,7 +199,7 @@ async def notify_forever(
                 try:
                     if await _notify_once(notifier, looks, changed):
                         pause = min(pause, looks.seconds_left())
-                except StorageError as error:
+                except StorageError as error:  # reach: notices
                     log.warning("notices could not be delivered: %s", error)
                 if not changed:
                     news.clear()
@@ -297,7 +297,7 @@ async def keep_schedules(
                 log.info("schedules: %s", looked)
             for failure in looked.failed:
                 log.warning("%s", failure)
-        except StorageError as error:
+        except StorageError as error:  # reach: schedules
             log.warning("the schedules could not be looked at: %s", error)
         await ticket.wait(stop, max(min(pause, ticket.seconds_max), _SPREAD_SECONDS))
 

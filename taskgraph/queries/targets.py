@@ -99,7 +99,7 @@ async def _delete(tables: Tables, key: str) -> bool:
             return False
         try:
             await tables.commit(GATES, [Delete(row.key, row.etag)])
-        except (Conflict, Unclear):
+        except (Conflict, Unclear):  # reach: gates
             continue  # read what is there now
         return True
     raise Conflict(f"others kept writing row {key} of {GATES}")
@@ -217,7 +217,7 @@ async def limit_target(tables: Tables, target: str, most: int, now: datetime, re
             return row.columns.get("since") == now
         try:
             await tables.commit(GATES, [Insert(key, columns) if row is None else Replace(key, row.etag, columns)])
-        except (Conflict, Unclear):
+        except (Conflict, Unclear):  # reach: gates
             continue  # read what is there now
         return True
     raise Conflict(f"target {target}: others kept writing its limit")

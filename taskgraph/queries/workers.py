@@ -75,7 +75,7 @@ async def ask(tables: Tables, name: str, *, draining: str, exits: bool) -> Worke
             raise NotFound(f"there is no worker {name}", difflib.get_close_matches(name, names, 3, 0.5))
         try:
             await tables.commit(WORKERS, [Merge(key, row.etag, {"draining": draining, "exit": exits})])
-        except (Conflict, Unclear):
+        except (Conflict, Unclear):  # reach: registry
             continue  # it has just written its row, or the answer was lost: the same again is harmless
         return _status(row, time_of(row.columns, "seen") or datetime.min)
     return None
@@ -94,7 +94,7 @@ async def clean(tables: Tables, now: datetime) -> int:
         change = Merge(row.key, row.etag, {"seen": now}) if ahead else Delete(row.key, row.etag)
         try:
             await tables.commit(WORKERS, [change])
-        except (Conflict, Unclear):
+        except (Conflict, Unclear):  # reach: registry
             continue  # it lives after all, or another sweep was here
         gone += not ahead
     return gone

@@ -169,7 +169,7 @@ def _check_columns_closely(key: str, columns: Columns) -> int:
         total += len(name)
         try:
             units = _units(value) if isinstance(value, str) else _units_of_value(value)
-        except ValueError as error:
+        except ValueError as error:  # reach: file
             raise ValueError(f"row {_shown(key)}, column {name}: {error}") from error
         if units > _CHARS_MAX:
             raise TooLarge(f"row {_shown(key)}, column {name} has {units} characters; the limit is {_CHARS_MAX}")

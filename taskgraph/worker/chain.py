@@ -59,7 +59,7 @@ class LoneChain:
                 known.suppose(as_claimed(one))
             item = Completed(task_id, result.run, result.claim, result.ended, result.resolution)
             (answer,) = await handlers.advance(graph_id, [item], local_worker=self._taker)
-        except StorageError as error:
+        except StorageError as error:  # reach: stock
             log.info("graph %s: a result goes to the handlers: %s", graph_id, error)
             self._crowded.add(graph_id)
             return False

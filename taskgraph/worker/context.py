@@ -100,9 +100,9 @@ class WorkerContext:
         """What goes wrong in the background is logged, and does not cost the worker."""
         try:
             await work
-        except StorageError as error:
+        except StorageError as error:  # reach: stock
             log.warning("left to leases and the sweep: %s", error)
-        except Exception as error:
+        except Exception as error:  # reach: stock
             log.error("left to leases and the sweep: %s", trail(error))
 
     async def keep_trying(

@@ -71,7 +71,7 @@ class Feeder:
                 ready = self._stock.pop(graph_id, min(room, self._stock.share(graph_id)))
                 try:
                     await self._claims.commit(graph_id, ready)
-                except TaskgraphError as error:
+                except TaskgraphError as error:  # reach: stock
                     log.warning("graph %s: %d ready tasks are left to others: %s", graph_id, len(ready), error)
                     await self._messages.release_soon(one.source for one in ready)
         finally:
@@ -153,7 +153,7 @@ class Feeder:
                 await self._context.handlers.dispatcher.dispatch(
                     graph_id, target, tasks, level=level, rows=rows, size=size, shared=not self._context.active
                 )
-            except StorageError as error:
+            except StorageError as error:  # reach: stock
                 log.warning("graph %s: %d ready tasks are left to the sweep: %s", graph_id, len(tasks), error)
                 await self._messages.release_soon(one.source for one in ready)
                 return

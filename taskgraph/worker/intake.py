@@ -116,7 +116,7 @@ class Intake:
         """Claim of a graph as much as there is room for. parts: graphs that share the room, and this one."""
         try:
             ones = await self._admitted(graph_id, found)
-        except StorageError as error:
+        except StorageError as error:  # reach: permits
             self._gate.let_in(found)
             log.warning("graph %s: permits could not be taken: %s", graph_id, error)
             await self._messages.release_soon(one.source for one in found)

@@ -92,7 +92,7 @@ class Registration:
         while not stop.is_set():
             try:
                 await self.beat()
-            except StorageError as error:
+            except StorageError as error:  # reach: registry
                 log.warning("worker %s could not say that it lives: %s", self._worker.name, error)
             until = self._clock.monotonic() + self._details.every_seconds * (0.9 + 0.2 * self._clock.jitter())
             while not stop.is_set() and (left := until - self._clock.monotonic()) > 0:
@@ -113,9 +113,9 @@ class Registration:
             self._written = True
             try:
                 (etag,) = await self._tables.commit(WORKERS, [change])
-            except Conflict:
+            except Conflict:  # reach: registry
                 await self._read()
-            except Unclear:
+            except Unclear:  # reach: registry
                 self._etag = ""
                 return  # the next write finds out
             else:
@@ -135,7 +135,7 @@ class Registration:
                 await self._read()
                 if not self._etag:
                     return
-        except StorageError as error:
+        except StorageError as error:  # reach: registry
             log.info("the row of worker %s is left to the sweep: %s", self._worker.name, error)
 
     async def _read(self) -> None:

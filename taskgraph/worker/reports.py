@@ -55,10 +55,10 @@ class Reporter:
                 try:
                     with being(ended[0].watched.at if ended[0].watched is not None else None):
                         await self._report(graph_id, ended)
-                except (Conflict, StorageError) as error:
+                except (Conflict, StorageError) as error:  # reach: stock
                     log.warning("graph %s: results are left to their leases: %s", graph_id, error)
                     await self._messages.release_soon(one.source for one in ended)
-                except Exception as error:
+                except Exception as error:  # reach: stock
                     log.error("graph %s: results could not be reported: %s", graph_id, trail(error))
                     await self._messages.release_soon(one.source for one in ended)
         finally:
@@ -172,7 +172,7 @@ class Reporter:
         graph_id = one.work.graph_id
         try:
             await self._send(graph_id, [result], [])
-        except StorageError as error:
+        except StorageError as error:  # reach: stock
             log.warning("graph %s: a result is left to its lease: %s", graph_id, error)
         else:
             await self._messages.let_go(one)
@@ -182,7 +182,7 @@ class Reporter:
         self._context.counters.handed_back += len(ones)
         try:
             await self._context.handlers.transition(graph_id, [_hand_back(one, reason) for one in ones])
-        except StorageError as error:
+        except StorageError as error:  # reach: stock
             log.warning("graph %s: %d runs are left to their leases: %s", graph_id, len(ones), error)
             return
         for one in ones:

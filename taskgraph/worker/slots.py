@@ -170,11 +170,11 @@ class Slots:
             error: Exception | None = None
             try:
                 outcome = await self._runner.execute(one)
-            except asyncio.CancelledError:  # its lease was lost, it is cancelled, or this worker stops
+            except asyncio.CancelledError:  # its lease was lost, it is cancelled, or this worker stops  # reach: stock
                 del self._running[task]
                 self._on_ended(one, None, None)
                 break
-            except Exception as raised:
+            except Exception as raised:  # reach: stock
                 error = raised
             following = self.waiting[0] if self.waiting and not self._context.stopping else None
             if following is not None and not following.instant:

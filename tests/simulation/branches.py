@@ -3,7 +3,10 @@
 They are found by reading the source (`branches`), so a new one appears by itself. They are counted by compiling the
 modules of taskgraph with a counter as the first statement of each such branch (`install`): the path without errors
 stays what it was, and nothing of it is written to the disk. This module never imports taskgraph, since the counters
-have to be in place before anybody does.
+have to be in place before that.
+
+A comment `# reach: NAME` at the end of the line of such an `except` or `with` names the place of `reach.ELSEWHERE`
+whose tests take the branch: it moves with the branch, whatever becomes of the function around it.
 """
 
 import ast
@@ -11,6 +14,7 @@ import contextlib
 import importlib.abc
 import importlib.machinery
 import importlib.util
+import re
 import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -37,6 +41,8 @@ ANY: Final = "any"
 _ADAPTERS: Final = ("taskgraph.storage.azure.", "taskgraph.storage.sqlite.", "taskgraph.storage.checks")
 """Modules in which whatever is caught is an error of a storage call."""
 
+MARK: Final = re.compile(r"# reach: (\S+)$")
+
 _COUNT: Final = "__branch_taken__"
 _SUPPRESS: Final = "__counting_suppress__"
 
@@ -46,7 +52,7 @@ class Branch:
     """One `except` or `contextlib.suppress`.
 
     place: file and function. catches: the names after `except`, with number, if the function has several like it.
-    required: those of the names that must be seen, each on its own.
+    required: those of the names that must be seen, each on its own. mark: what its comment says, if it has one.
     """
 
     module: str
@@ -54,10 +60,11 @@ class Branch:
     catches: str
     line: int
     required: tuple[str, ...]
+    mark: str = ""
 
     @property
     def id(self) -> str:
-        """Stable as long as nobody renames the function."""
+        """Within one run: another when the function is renamed."""
         return f"{self.module} {self.place}: {self.catches}"
 
 
@@ -102,8 +109,9 @@ def _required(names: Sequence[str], body: Sequence[ast.stmt], *, adapter: bool) 
 class _Marker(ast.NodeTransformer):
     """Finds the branches of one module, and puts the counters in."""
 
-    def __init__(self, module: str) -> None:
+    def __init__(self, module: str, source: bytes) -> None:
         self.module = module
+        self._lines = source.decode("utf-8").splitlines()
         self.found: list[Branch] = []
         self._adapter = module.startswith(_ADAPTERS)
         self._where: list[str] = []
@@ -122,9 +130,18 @@ class _Marker(ast.NodeTransformer):
         catches = f"{word} {', '.join(names)}"
         self._seen[f"{place} {catches}"] += 1
         number = self._seen[f"{place} {catches}"]
-        branch = Branch(self.module, place, catches if number == 1 else f"{catches} ({number})", line, required)
-        self.found.append(branch)
-        return branch.id
+        mark = MARK.search(self._lines[line - 1])
+        self.found.append(
+            Branch(
+                self.module,
+                place,
+                catches if number == 1 else f"{catches} ({number})",
+                line,
+                required,
+                mark[1] if mark else "",
+            )
+        )
+        return self.found[-1].id
 
     def _try(self, node: Any) -> Any:
         for handler in node.handlers:
@@ -154,9 +171,19 @@ class _Marker(ast.NodeTransformer):
 
 
 def _mark(source: bytes, module: str) -> tuple[ast.Module, list[Branch]]:
-    marker = _Marker(module)
+    marker = _Marker(module, source)
     tree = marker.visit(ast.parse(source))
     return tree, marker.found
+
+
+def marks(package: Path = PACKAGE) -> list[str]:
+    """The comments that name a place, as "file:line: NAME", wherever they stand."""
+    return [
+        f"{path.relative_to(package.parent)}:{number}: {mark[1]}"
+        for path in sorted(package.rglob("*.py"))
+        for number, line in enumerate(path.read_text("utf-8").splitlines(), 1)
+        if (mark := MARK.search(line))
+    ]
 
 
 def branches(package: Path = PACKAGE) -> list[Branch]:

@@ -212,7 +212,7 @@ class OpenTelemetry(Telemetry):
         try:
             with being(at), trace.use_span(span, record_exception=False, set_status_on_exception=False):
                 yield at
-        except BaseException as error:
+        except BaseException as error:  # reach: telemetry
             span.set_attribute("error.type", type(error).__name__)
             if isinstance(error, Exception):
                 span.set_status(Status(StatusCode.ERROR))
@@ -279,7 +279,7 @@ class OpenTelemetry(Telemetry):
         try:
             await commit
             outcome = "committed"
-        except Conflict:
+        except Conflict:  # reach: telemetry
             outcome = "conflict"
             raise
         finally:
@@ -443,7 +443,7 @@ class _Port:
             if empty and not found:
                 kind = empty
             return found
-        except BaseException as error:
+        except BaseException as error:  # reach: telemetry
             outcome = _outcome_of(error)
             raise
         finally:

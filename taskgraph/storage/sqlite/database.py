@@ -181,7 +181,7 @@ def _switch_to_wal(connection: sqlite3.Connection, path: Path) -> None:
     for last in (False,) * _SWITCH_TRIES + (True,):
         try:
             (mode,) = connection.execute("PRAGMA journal_mode=WAL").fetchone()
-        except sqlite3.OperationalError as error:
+        except sqlite3.OperationalError as error:  # reach: two-processes
             if last or error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY:
                 raise
             pause.wait(_SWITCH_PAUSE_SECONDS)
