@@ -198,15 +198,17 @@ def _edit(label: str, state: str, answer: str = "done", **wish: Any) -> Act:
 
 
 def _pause(moment: str, state: str, **more: Any) -> tuple[Act, Act]:
-    """Held back at that moment, and let go as soon as that is so. label, group: of what; without, the graph."""
-    return Act("hold", When(moment, state), **more), Act("release", When(moment, state), **more)
+    """Held back at that moment, and released as soon as that is so. label, group: of what; without, the graph.
+
+    The release asks for no state of the task: a run that is lost while its graph is paused stands pending until then.
+    """
+    return Act("hold", When(moment, state), **more), Act("release", When(moment), **more)
 
 
 def _paused_and_extended(label: str, *added: Requires, answer: str = "deferred") -> list[Act]:
-    """Held back while this task runs, extended by these, and let go."""
-    running = When(label, "running")
-    extended = [Act("extend", running, each, answer=answer) for each in added]
-    return [Act("hold", running), *extended, Act("release", running)]
+    """Held back while this task runs, extended by these, and released; in whatever state the task is by then."""
+    extended = [Act("extend", When(label), each, answer=answer) for each in added]
+    return [Act("hold", When(label, "running")), *extended, Act("release", When(label))]
 
 
 def _level(asked: str) -> str:
@@ -358,7 +360,7 @@ LIVES: Final = (
         policy="continue",
         vanish={"c0": ALWAYS},
         when={"c1": "any-failed"},
-        bounds={"RETRIES_DEFAULT": 1},
+        bounds={"RETRIES_DEFAULT": 2},
     ),
     Life(
         "extended below a failed task",
@@ -498,7 +500,7 @@ LIVES: Final = (
         chain(2),
         "cancelled",
         held=["c0"],
-        acts=[*_paused_and_extended("c0", {"x": ["c0"]}, answer="open")[:-1], _cancel("c0", "running")],
+        acts=[*_paused_and_extended("c0", {"x": ["c0"]}, answer="open")[:-1], _cancel("c0", "")],
     ),
     Life(
         "extended while it is paused and blocked, then rerun",
@@ -895,8 +897,8 @@ LIVES: Final = (
         held=["c0"],
         acts=[
             Act("hold", When("c0", "running")),
-            _edit("c0", "running", update={"c1": NEW}),
-            Act("release", When("c0", "running")),
+            _edit("c0", "", update={"c1": NEW}),
+            Act("release", When("c0")),
         ],
     ),
     # messages

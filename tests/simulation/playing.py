@@ -496,7 +496,7 @@ class Play:
         if act.kind == "limit" and self.rows[limit_key(limit_scope(GRAPH_ID, act.group))].columns["max"] == act.most:
             self._next_act()
             return self._look_at_act()
-        if act.kind == "cancel" and self._is_heard(act):
+        if act.kind == "cancel" and self._is_taken_up(act):
             self._next_act()
             return self._look_at_act()
         if act.kind == "edit" or (act.kind == "extend" and waiting):  # an edit may change what its moment is known by
@@ -527,7 +527,7 @@ class Play:
         held = (by_group(act.group) if act.group else PAUSED) in _listed(graph, "held")
         return held != (graph.columns.get("settling") is True)  # not before all of it has taken that over
 
-    def _is_heard(self, act: Act) -> bool:
+    def _is_taken_up(self, act: Act) -> bool:
         """Whether a cancel has been taken up."""
         if not act.label:
             return self.invariants.graph_state in (("cancelled",) if act.terminate else ("cancelling", "cancelled"))
@@ -608,7 +608,7 @@ class Play:
             if self.vanished[one.label] < self.life.vanish.get(one.label, 0):
                 self.vanished[one.label] += 1
                 raise Gone
-            if self._is_told_to_stop(one.label) and one.label not in self.life.sleeps:
+            if self._is_to_stop(one.label) and one.label not in self.life.sleeps:
                 await self._hand_back(one)
             elif one.label in self.life.held and self.driver.acts_done < len(self.life.acts):
                 self.held.append(one)
@@ -626,7 +626,7 @@ class Play:
         elif not any(one.delivery.id == delivery.id for one in self.held):
             await self._acknowledge(handlers, delivery)
 
-    def _is_told_to_stop(self, label: str) -> bool:
+    def _is_to_stop(self, label: str) -> bool:
         return self.handed_back[label] < self.life.hand_back.get(label, 0)
 
     async def _hand_back(self, one: WorkMessage) -> None:
@@ -665,7 +665,7 @@ class Play:
     async def _let_go(self) -> bool:
         """The acts are over: what was held ends, but for what sleeps."""
         held, self.held = self._awake(), [one for one in self.held if one.until > self.clock.seconds]
-        stopped = [one for one in held if self._is_told_to_stop(one.label)]
+        stopped = [one for one in held if self._is_to_stop(one.label)]
         for one in stopped:
             await self._hand_back(one)
         await self._report(self.worker, [one for one in held if one not in stopped])
@@ -679,7 +679,7 @@ class Play:
     async def _beat(self) -> bool:
         until = self.clock.now() + timedelta(seconds=limits.LEASE_SECONDS)
         for one in self._awake():
-            if self._is_told_to_stop(one.label):
+            if self._is_to_stop(one.label):
                 continue  # it renews nothing any more
             renew = Renew(one.claim.task_id, one.claim.run, one.claim.claim, until)
             (answer,) = await self.worker.transition(GRAPH_ID, [renew])
@@ -826,7 +826,7 @@ class Play:
 
     def counts(self) -> tuple[Counter[Any], ...]:
         """What was counted on the way."""
-        return self.executions, self.vanished, self.handed_back, self.slept, self.put
+        return self.executions, self.vanished, self.handed_back, self.slept, self.put, self.made
 
     def snapshot(self) -> Snapshot:
         """The whole world, between two steps."""
