@@ -20,11 +20,11 @@ from tests.simulation.bounds import bounded
 from tests.simulation.forking import FORK, forking
 from tests.simulation.invariants import Violation, hold
 from tests.simulation.lives import LIVES, Life
-from tests.simulation.pairs import Pairs, explore_pairs
+from tests.simulation.pairs import Pairs, Pruned, explore_pairs, hold_sampled
 from tests.simulation.playing import End, Play
 from tests.simulation.tally import Tally, kinds_at, table
 
-T = TypeVar("T", bound=Tally)
+T = TypeVar("T")
 
 EXIT_BROKEN: Final = 1
 EXIT_USAGE: Final = 2
@@ -111,9 +111,17 @@ def _singles(task: tuple[int, int | None]) -> Tally:
     return play_singles(LIVES[index], turn=turn)
 
 
-def _pairs(task: tuple[int, float, int]) -> Pairs:
-    index, share, seed = task
-    return explore_pairs(LIVES[index], share=share, seed=seed)
+def _pairs(task: tuple[int, float, int | None, int]) -> Pairs:
+    index, share, whole, seed = task
+    return explore_pairs(LIVES[index], share=share, whole=whole, seed=seed)
+
+
+def _sampled(task: tuple[int, Sequence[Pruned]]) -> int:
+    index, pruned = task
+    rng = random.Random(index)
+    for each in pruned:
+        hold_sampled(LIVES[index], each, rng)
+    return len(pruned)
 
 
 def _drawn(task: tuple[int, float, int]) -> Tally:
@@ -129,9 +137,21 @@ def play_all_singles(
     return list(_spread(_singles, work, processes))
 
 
-def play_all_pairs(processes: int = 1, *, share: float = 1.0, seed: int = 0) -> list[Pairs]:
-    """All pairs of all lives of up to six tasks, or those whose first fault is drawn."""
-    return list(_spread(_pairs, [(index, share, seed) for index in SMALL], processes))
+def play_all_pairs(processes: int = 1, *, share: float = 1.0, whole: int | None = None, seed: int = 0) -> list[Pairs]:
+    """All pairs of all lives of up to six tasks, or those whose first fault is drawn (see `explore_pairs`)."""
+    return list(_spread(_pairs, [(index, share, whole, seed) for index in SMALL], processes))
+
+
+def hold_all_sampled(tallies: Sequence[Pairs], each: int, processes: int = 1) -> int:
+    """Play in full some of the pairs that were not played, `each` and a half of a life; gives how many."""
+    rng = random.Random(0)
+    indexes = {life.name: index for index, life in enumerate(LIVES)}
+    work = []
+    for tally in tallies:
+        further = [pruned for pruned in tally.sampled if pruned.seen is not None]
+        drawn = rng.sample(tally.sampled, min(each, len(tally.sampled)))
+        work.append((indexes[tally.name], [*drawn, *further[: each // 2]]))
+    return sum(_spread(_sampled, work, processes))
 
 
 def draw_all_pairs(processes: int = 1, *, share: float, seed: int = 0) -> list[Tally]:
@@ -140,10 +160,11 @@ def draw_all_pairs(processes: int = 1, *, share: float, seed: int = 0) -> list[T
 
 
 def _spread(function: Callable[[Any], T], work: Sequence[Any], processes: int) -> Iterator[T]:
+    """A process for each life, so that what one life has taken of memory is free again for the next."""
     if processes == 1:
         yield from map(function, work)
         return
-    with forking(), FORK.Pool(processes) as pool:
+    with forking(), FORK.Pool(processes, maxtasksperchild=1) as pool:
         yield from pool.imap(function, work, chunksize=1)
 
 
@@ -178,10 +199,12 @@ def report(processes: int, *, pairs: float | None = None, seed: int = 0, lives: 
     code = 0
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        _tell("life, faults", _singles, [(index, None) for index in indexes], processes, tallies)
+        _play_and_print("life, faults", _singles, [(index, None) for index in indexes], processes, tallies)
         if pairs and small:
             print()
-            _tell("life, pairs of faults", _pairs, [(index, pairs, seed) for index in small], processes, tallies)
+            _play_and_print(
+                "life, pairs of faults", _pairs, [(index, pairs, None, seed) for index in small], processes, tallies
+            )
     except KeyboardInterrupt:
         code = EXIT_CUT_SHORT
     finally:
@@ -192,7 +215,7 @@ def report(processes: int, *, pairs: float | None = None, seed: int = 0, lives: 
     return EXIT_BROKEN if any(tally.violations for tally in tallies) else code
 
 
-def _tell(
+def _play_and_print(
     title: str, function: Callable[[Any], Tally], work: Sequence[tuple[Any, ...]], processes: int, tallies: list[Tally]
 ) -> None:
     began = time.monotonic()

@@ -25,7 +25,17 @@ from tests.simulation.states import State, States
 from tests.simulation.tally import Tally, kinds_at
 
 STEPS_MAX: Final = ROUNDS_MAX * 4
-SAMPLES_MAX: Final = 400
+SAMPLES_MAX: Final = 150
+
+STATES_MAX: Final = 200_000
+"""States that are remembered, of some 3 kB each. When there are more, all are forgotten before the next first fault:
+what comes of them is then played again."""
+
+VIOLATIONS_MAX: Final = 200
+"""After so many, no more of a life is played: each that has no end takes thousands of steps."""
+
+THINNER: Final = 2.5
+"""The share of a life that has twice the places is less by this power of two."""
 
 Faults = Mapping[int, str]
 
@@ -70,10 +80,12 @@ class Pruned:
 class Pairs(Tally):
     """What was covered of one life. cases: pairs. runs: faults that were played, each on to where its end was known.
 
-    singles: first faults. steps: that were played in all. states: that were met. sampled: of the pairs that were not
-    played, and of the first faults after which none was.
+    share: of the first faults that was to be drawn; singles: first faults that were. steps: that were played in all.
+    states: that were met, again if they had been forgotten. sampled: of the pairs that were not played, and of the
+    first faults after which none was.
     """
 
+    share: float = 1.0
     singles: int = 0
     steps: int = 0
     states: int = 0
@@ -83,17 +95,21 @@ class Pairs(Tally):
 class Explorer:
     """Explores one life. Call `explore` inside `bounded(life.bounds)`."""
 
-    def __init__(self, life: Life, *, share: float = 1.0, seed: int = 0) -> None:
+    def __init__(self, life: Life, *, share: float = 1.0, whole: int | None = None, seed: int = 0) -> None:
         self.life = life
-        self.tally = Pairs(life.name, life.tasks)
-        self._share = share
+        self.tally = Pairs(life.name, life.tasks, share=share)
+        self._whole = whole
         self._rng = random.Random(f"{seed} {life.name}")
+        self._rng_of_samples = random.Random(f"{seed} {life.name}")
         self._play = Play(life)
+        self._pruned = 0
+        self._forget()
+
+    def _forget(self) -> None:
+        """Remember no state, as at the beginning. Never while a state is in hand: numbers are given anew."""
         self._states = States()
         self._futures: dict[State, Future] = {}
         self._tried: dict[State, tuple[Seen, float]] = {}  # and the slowest that came of it, in seconds from there
-        self._ends: dict[End, End] = {}
-        self._pruned = 0
 
     # --- on without faults
 
@@ -154,18 +170,23 @@ class Explorer:
             raise AssertionError(f"{self.life.name!r} without faults: {calm.broken}")
         self._calm = calm
         tally.calls = calm.calls
+        if self._whole is not None:
+            tally.share = min(tally.share, (self._whole / calm.places) ** THINNER)
         play.restore(start)
-        while True:
+        while len(tally.violations) < VIOLATIONS_MAX:
             step = play.snapshot()
             if not self._advance():
                 break
             calls, after = play.gate.calls, play.snapshot()
             for number, call in enumerate(calls, step[-1][-1] + 1):
                 for kind in kinds_at(call):
-                    if self._share == 1.0 or self._rng.random() < self._share:
+                    if tally.share == 1.0 or self._rng.random() < tally.share:
+                        if len(self._futures) > STATES_MAX:
+                            tally.states += len(self._futures)
+                            self._forget()
                         self._first(step, number, kind)
             play.restore(after)
-        tally.states = len(self._futures)
+        tally.states += len(self._futures)
         tally.seconds = time.process_time() - began
         return tally
 
@@ -261,14 +282,17 @@ class Explorer:
         self._pruned += 1
         if len(sampled) < SAMPLES_MAX:
             sampled.append(pruned)
-        elif (place := self._rng.randrange(self._pruned)) < SAMPLES_MAX:
+        elif (place := self._rng_of_samples.randrange(self._pruned)) < SAMPLES_MAX:
             sampled[place] = pruned
 
 
-def explore_pairs(life: Life, *, share: float = 1.0, seed: int = 0) -> Pairs:
-    """All pairs of faults of a life, or those whose first fault is drawn (a share of them, by the seed)."""
+def explore_pairs(life: Life, *, share: float = 1.0, whole: int | None = None, seed: int = 0) -> Pairs:
+    """All pairs of faults of a life, or those whose first fault is drawn (a share of them, by the seed).
+
+    whole: of lives with more places for a fault than these, a smaller share is drawn, the smaller the more there are.
+    """
     with bounded(life.bounds):
-        return Explorer(life, share=share, seed=seed).explore()
+        return Explorer(life, share=share, whole=whole, seed=seed).explore()
 
 
 def hold_sampled(life: Life, pruned: Pruned, rng: random.Random) -> None:

@@ -14,13 +14,14 @@ import pytest
 
 from taskgraph.model import limits
 from taskgraph.storage.tables import Row
-from tests.simulation import playing
+from tests.simulation import pairs, playing
 from tests.simulation.bounds import bounded
 from tests.simulation.campaign import first_of_the_day
 from tests.simulation.exhaustive import (
     SMALL,
     chosen,
     draw_all_pairs,
+    hold_all_sampled,
     play_all_pairs,
     play_all_singles,
     play_singles,
@@ -29,7 +30,7 @@ from tests.simulation.exhaustive import (
 from tests.simulation.invariants import Invariants
 from tests.simulation.lives import GRAPH_ID, LIVES, Life, chain
 from tests.simulation.mutants import no_sweep
-from tests.simulation.pairs import Explorer, Pairs, explore_pairs, hold_sampled
+from tests.simulation.pairs import Explorer, Pairs, explore_pairs
 from tests.simulation.playing import Play
 from tests.simulation.states import States
 from tests.simulation.tally import KINDS, Tally, kinds_at, table
@@ -40,7 +41,7 @@ RECOVERY_SECONDS_MAX = limits.HANDLER_LEASE_SECONDS + limits.LEASE_SECONDS + 2 *
 
 @pytest.fixture(autouse=True)
 def quiet() -> Iterable[None]:
-    logging.disable(logging.CRITICAL)  # thousands of warnings about storage that fails, as it is told to
+    logging.disable(logging.CRITICAL)  # thousands of warnings about faults that are wanted
     yield
     logging.disable(logging.NOTSET)
 
@@ -109,19 +110,6 @@ def pairs_in_full(life: Life) -> Tally:
     return tally
 
 
-def hold_all_sampled(tallies: Sequence[Pairs], each: int) -> int:
-    """Play some of what was not played; gives how many."""
-    rng = random.Random(0)
-    lives = {life.name: life for life in LIVES}
-    held = 0
-    for tally in tallies:
-        further = [pruned for pruned in tally.sampled if pruned.seen is not None]
-        for pruned in (*rng.sample(tally.sampled, min(each, len(tally.sampled))), *further[: each // 2]):
-            hold_sampled(lives[tally.name], pruned, rng)
-            held += 1
-    return held
-
-
 @pytest.mark.campaign
 def test_pairs_that_are_not_played_go_on_as_those_that_stand_for_them() -> None:
     tally = explore_pairs(LIVES[0])
@@ -138,8 +126,23 @@ def test_all_pairs_are_covered_and_counted() -> None:
     assert explored.slowest_seconds == played.slowest_seconds
 
 
-def test_a_world_that_is_restored_goes_on_as_it_did() -> None:
-    life = next(life for life in LIVES if life.name == "extended in chunks")
+def test_what_is_forgotten_on_the_way_is_played_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    remembered = explore_pairs(LIVES[0], share=0.3)
+    monkeypatch.setattr(pairs, "STATES_MAX", 10)
+    forgotten = explore_pairs(LIVES[0], share=0.3)
+    assert (forgotten.cases, forgotten.slowest_seconds) == (remembered.cases, remembered.slowest_seconds)
+    assert forgotten.violations == remembered.violations == []
+    assert forgotten.steps > remembered.steps
+
+
+def test_of_a_life_with_more_places_a_smaller_share_is_drawn() -> None:
+    whole, thinner = explore_pairs(LIVES[0], share=0.1, whole=104), explore_pairs(LIVES[0], share=0.1, whole=26)
+    assert (whole.share, thinner.share) == (0.1, 0.25**2.5)
+
+
+@pytest.mark.parametrize("name", ["extended in chunks", "edited twice"])
+def test_a_world_that_is_restored_goes_on_as_it_did(name: str) -> None:
+    life = next(life for life in LIVES if life.name == name)
     states = States()
     with bounded(life.bounds):
         play = Play(life)
@@ -262,10 +265,10 @@ def test_a_run_that_is_interrupted_says_how_far_it_got(
 
     monkeypatch.setattr(Explorer, "explore", interrupted)
     assert report(1, pairs=0.02, lives="1-2") == 130
-    told = capsys.readouterr()
-    assert "go on with --lives 2-2" in told.err
-    assert told.out.count("| **2 lives**") == 1
-    assert told.out.count("| **1 lives**") == 1
+    output = capsys.readouterr()
+    assert "go on with --lives 2-2" in output.err
+    assert output.out.count("| **2 lives**") == 1
+    assert output.out.count("| **1 lives**") == 1
 
 
 # --- slow
@@ -280,11 +283,16 @@ def test_every_kind_of_fault_at_every_storage_call() -> None:
 
 @pytest.mark.slow
 def test_many_pairs_of_faults() -> None:
-    """Every second fault after a third of the first ones; `scripts/simulate --exhaustive --pairs 1` plays them all."""
-    tallies = play_all_pairs(2, share=0.3)
+    """Every second fault after some first faults of every life: after all of a small one, after 2 % of the largest.
+
+    `scripts/simulate --exhaustive --pairs 1` plays them all.
+    """
+    tallies = play_all_pairs(2, whole=110)
     check(tallies, "life, pairs of faults")
     assert sum(tally.cases for tally in tallies) > 500_000
-    assert hold_all_sampled(tallies, 20) > 1_000
+    assert [tally.name for tally in tallies if not tally.cases] == []
+    assert sum(tally.share == 1.0 for tally in tallies) >= 4
+    assert hold_all_sampled(tallies, 20, 2) > 1_000
     assert max(tally.slowest_seconds for tally in tallies) <= 2 * RECOVERY_SECONDS_MAX
 
 
