@@ -78,7 +78,7 @@ install() {
     [[ -e $done_stamp && -x $venv/bin/python ]] && return
     python=$(find_python)
     lock "$python"
-    if [[ ! -e $done_stamp || ! -x $venv/bin/python ]]; then # nobody else has done it meanwhile
+    if [[ ! -e $done_stamp || ! -x $venv/bin/python ]]; then # no other run has done it meanwhile
         say "installing $what into $venv (once; a minute or two; interrupted, it goes on the next time)"
         # Interrupted while it was made, an environment has an interpreter, and no pip that starts.
         if ! recent_enough "$venv/bin/python" || ! "$venv/bin/python" -m pip --version >/dev/null 2>&1; then
@@ -150,7 +150,7 @@ install_azure_cli() {
 }
 
 # Microsoft's library of the Functions worker, under which the tests run the function app. What is in it, and when it is
-# as it should be, is known to the package itself: whoever runs `taskgraph functions start` has no scripts.
+# as it should be, is known to the package itself: a user of `taskgraph functions start` has no scripts.
 install_functions_worker() {
     "$venv/bin/python" -m taskgraph_functions_host.environment "$root/.venv-functions" 9<&- ||
         die "the function app cannot be run here, for the reason above"

@@ -31,7 +31,7 @@ EXIT_CUT_SHORT = 130
 
 def main(arguments: list[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
-    logging.disable(logging.CRITICAL)  # warnings about storage that fails, as it is told to
+    logging.disable(logging.CRITICAL)  # warnings about faults that are wanted
     if options.mutants:
         return mutants.report()
     profiles = [profile for profile in PROFILES if getattr(options, profile)]
@@ -87,14 +87,14 @@ def play_many(options: argparse.Namespace, profiles: list[str]) -> int:
                 break
             histories = options.histories or (None if options.seconds else counts[profile])
             played = campaign.EVERYDAY_TINY if options.day and profile == "tiny" else 0
-            with _progress(profile, histories) as tell:
+            with _progress(profile, histories) as show:
                 report = campaign.campaign(
                     first + played,
                     histories=histories,
                     seconds=options.seconds,
                     processes=options.processes,
                     profile=profile,
-                    progress=tell,
+                    progress=show,
                     stopped=stopped,
                 )
             reports.append(report)
@@ -120,7 +120,7 @@ def play_many(options: argparse.Namespace, profiles: list[str]) -> int:
             print(f"\nseed {seed} does not fail by itself: something was carried over from another history")
         else:
             print(f"\nthe shortest history found that fails like seed {seed}:")
-            _tell_shrunk(shrunk, campaign.again(broken[0].profile, seed))
+            _print_shrunk(shrunk, campaign.again(broken[0].profile, seed))
     if broken or missed:
         return EXIT_BROKEN
     return EXIT_CUT_SHORT if cut_short else 0
@@ -182,15 +182,15 @@ def play_one(seed: int, profile: str, *, shrunk: bool) -> int:
     world = fresh(world_of(seed, profile=profile), trace=[])
     end, broken = campaign.judged(world)
     if not (shrunk and broken):
-        tell(world)
+        print_history(world)
     print(f"history {fingerprint(world)}: {world.calls} storage calls, {world.commits} commits")
     print(f"violations: {int(bool(broken))}" + (f": {broken}" if broken else f", ended {end}"))
     if broken and shrunk:
-        _tell_shrunk(shrink(world_of(seed, profile=profile)), campaign.again(profile, seed))
+        _print_shrunk(shrink(world_of(seed, profile=profile)), campaign.again(profile, seed))
     return EXIT_BROKEN if broken else 0
 
 
-def tell(world: World) -> None:
+def print_history(world: World) -> None:
     """What is played, and what happened."""
     for title, document in [
         ("tasks", world.document),
@@ -214,9 +214,9 @@ def fingerprint(world: World) -> str:
     return hashlib.sha256("\n".join(world.trace or ()).encode()).hexdigest()[:12]
 
 
-def _tell_shrunk(shrunk: Shrunk, command: str) -> None:
-    world = shrunk.retold()
-    tell(world)
+def _print_shrunk(shrunk: Shrunk, command: str) -> None:
+    world = shrunk.replayed()
+    print_history(world)
     faults = sum(world.fault_counts.values())
     print(
         f"\n{len(world.tasks)} tasks, {shrunk.calls} storage calls, {faults} faults (found in {shrunk.plays} histories)"

@@ -702,8 +702,8 @@ class RepairTooLarge(Forgotten):
         hold(any("does not fit" in each for each in refusals), refusals)
 
 
-class Unheard(Doctor):
-    """An extension that nobody has heard of."""
+class Unsent(Doctor):
+    """An extension whose message is lost."""
 
     async def damage(self) -> None:
         await extend(self.handlers, GRAPH_ID, GraphDocument({"x": TaskNode("x", ("a",))}))

@@ -76,7 +76,7 @@ def _references(text: str) -> tuple[str, ...]:
 
 
 @functools.lru_cache(maxsize=20_000)
-def _told(text: str) -> tuple[tuple[str, str], ...]:
+def _facts_in(text: str) -> tuple[tuple[str, str], ...]:
     """(kind, label) of the facts of an event row."""
     return tuple((fact["event"], fact.get("label", "")) for fact in json.loads(text))
 
@@ -174,7 +174,7 @@ class Invariants:
                 if row.columns["sequence"] != self.sequence + 1:
                     raise Violation(f"{key} follows event {self.sequence}")
                 self.sequence += 1
-                self._told_of_pauses(row)
+                self._note_pauses(row)
                 told = int(str(row.columns["completed"]))
                 told_skipped = int(str(row.columns.get("skipped", 0)))
             elif key.startswith(("join:", "fork:")):
@@ -268,7 +268,7 @@ class Invariants:
             raise Violation(f"{label} is {after} and waits for {left}")
         self._bounded(row, limits.REQUIRES_MAX)
 
-    def _told_of_pauses(self, row: Row) -> None:
+    def _note_pauses(self, row: Row) -> None:
         kinds = str(row.columns["kinds"])
         if "graph-paused" in kinds or "graph-resumed" in kinds:
             for fact in json.loads(str(row.columns["events"])):
@@ -397,7 +397,7 @@ def settled(rows: Mapping[str, Row], graph_id: str, tasks: Mapping[str, TaskNode
         left = {labels[each] for each in _behind(rows, row, "requiresLeft", "join:")}
         if left != needs - done and not (goes_on and label in done and not left):
             raise Violation(f"{label} waits for {left}")
-        edges |= {(labels[each], label) for each in _told_by(rows, row) if each != GRAPH}
+        edges |= {(labels[each], label) for each in _downstream_of(rows, row) if each != GRAPH}
     if edges != {(label, each) for label, node in tasks.items() for each in node.requires}:
         raise Violation(f"dependents: {edges}")
     _journal(rows, found)
@@ -424,7 +424,7 @@ def _cancelled(rows: Mapping[str, Row], tasks: Mapping[str, TaskNode]) -> None:
 def _journal(rows: Mapping[str, Row], found: Mapping[str, Row]) -> None:
     """The facts tell what the rows say."""
     facts = [
-        fact for key, row in rows.items() if key.startswith("event:") for fact in _told(str(row.columns["events"]))
+        fact for key, row in rows.items() if key.startswith("event:") for fact in _facts_in(str(row.columns["events"]))
     ]
     told = Counter(kind for kind, _ in facts)
     state = rows[GRAPH].columns["state"]
@@ -454,7 +454,7 @@ def _journal(rows: Mapping[str, Row], found: Mapping[str, Row]) -> None:
             raise Violation(f"{label} is in run {row.columns['run']}, and {reruns[label]} were told")
 
 
-def _told_by(rows: Mapping[str, Row], row: Row) -> set[str]:
+def _downstream_of(rows: Mapping[str, Row], row: Row) -> set[str]:
     """The tasks behind a dependents list, and the graph: through forks and joins of groups; other joins name theirs."""
     found: set[str] = set()
     passed: set[str] = set()

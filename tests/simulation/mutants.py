@@ -212,7 +212,7 @@ async def read_one_page(tables: Tables, partition: str, rows: Range) -> list[Row
     return list((await tables.query(partition, rows)).rows)
 
 
-async def nobody_past_deadline(*_: object) -> tuple[list[Any], None]:
+async def none_past_deadline(*_: object) -> tuple[list[Any], None]:
     return [], None
 
 
@@ -1223,7 +1223,7 @@ MUTANTS: Final = (
     Mutant(
         "P16: the sweep ends what waits past its deadline",
         "it looks past them",
-        _set(sweep_module, "_waiting_past_deadline", nobody_past_deadline),
+        _set(sweep_module, "_waiting_past_deadline", none_past_deadline),
         times,
     ),
     Mutant(

@@ -260,7 +260,7 @@ def play() -> Reached:
     reached = Reached(taken=branches.TAKEN)
     listen(reached.slips)
     logging.getLogger("taskgraph").addHandler(logging.NullHandler())
-    logging.disable(logging.CRITICAL)  # warnings about storage that fails, as it is told to
+    logging.disable(logging.CRITICAL)  # warnings about faults that are wanted
     for number in range(HISTORIES + RARE_HISTORIES):
         seed = WORLD_SEED + number
         world = histories.world_of(seed) if number < HISTORIES else rare_world(seed)

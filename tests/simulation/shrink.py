@@ -39,7 +39,7 @@ class Shrunk:
     draws: int  # that are not dull
     plays: int
 
-    def retold(self) -> World:
+    def replayed(self) -> World:
         """The history once more, with its trace."""
         world = fresh(self.world, trace=[])
         judged(world, steps_max=steps_max(world))

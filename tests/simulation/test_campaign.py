@@ -24,28 +24,28 @@ def leave_out(rule: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_one_history_is_told_step_by_step(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--tiny", "--seed", "8"]) == 0
-    told = capsys.readouterr().out
-    assert "commit g: +task-graph submitting" in told
-    assert "state=running" in told
-    assert "violations: 0, ended finished" in told
+    output = capsys.readouterr().out
+    assert "commit g: +task-graph submitting" in output
+    assert "state=running" in output
+    assert "violations: 0, ended finished" in output
     assert main(["--tiny", "--seed", "8"]) == 0
-    assert capsys.readouterr().out == told
+    assert capsys.readouterr().out == output
 
 
 def test_the_faults_of_a_history_are_told(capsys: pytest.CaptureFixture[str]) -> None:
     for seed in range(1, 120):
         assert main(["--tiny", "--seed", str(seed)]) == 0
-    told = capsys.readouterr().out
+    output = capsys.readouterr().out
     for what in ("crash before it", "crash after it", "unavailable", "unclear", "false_conflict", "cancelled", "lose"):
-        assert f"FAULT {what}" in told
+        assert f"FAULT {what}" in output
 
 
 def test_profiles_stand_in_one_report(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--tiny", "--small", "--histories", "30", "--processes", "1", "--first", "500"]) == 0
-    told = capsys.readouterr().out
-    assert "tiny: seeds 500 to 529: 30 histories" in told
-    assert "small: seeds 500 to 529: 30 histories" in told
-    assert told.count("violations: 0") == 2
+    output = capsys.readouterr().out
+    assert "tiny: seeds 500 to 529: 30 histories" in output
+    assert "small: seeds 500 to 529: 30 histories" in output
+    assert output.count("violations: 0") == 2
 
 
 def test_the_report_for_machines(capsys: pytest.CaptureFixture[str]) -> None:
@@ -62,11 +62,11 @@ def test_the_report_for_machines(capsys: pytest.CaptureFixture[str]) -> None:
 def test_what_fails_is_shrunk_and_told(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     leave_out("every new run has a number of its own", monkeypatch)
     assert main(["--tiny", "--histories", "40", "--processes", "1"]) == 1
-    told = capsys.readouterr().out
-    assert "VIOLATION" in told
-    assert "the shortest history found that fails like seed" in told
-    assert "t0: same run" in told
-    again = next(line for line in told.splitlines() if "shrink it again: " in line).partition("scripts/simulate ")[2]
+    output = capsys.readouterr().out
+    assert "VIOLATION" in output
+    assert "the shortest history found that fails like seed" in output
+    assert "t0: same run" in output
+    again = next(line for line in output.splitlines() if "shrink it again: " in line).partition("scripts/simulate ")[2]
     assert main(again.split()) == 1
     assert "t0: same run" in capsys.readouterr().out
 

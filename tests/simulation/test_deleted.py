@@ -145,7 +145,7 @@ class Afterlife:
             {request: {row_key(task_id_of(world.graph_id, label)) for label in of} for request, of in brings.items()},
         )
         world.invariants = self.after  # type: ignore[assignment]
-        world.watch = _Nobody()  # type: ignore[assignment]
+        world.watch = _NoWatch()  # type: ignore[assignment]
         self.logs: Any = NoLogs()
 
     # --- who is at work
@@ -267,7 +267,7 @@ class Afterlife:
         hold(not left, f"left for ever: {left}")
 
 
-class _Nobody:
+class _NoWatch:
     """Races are counted in histories that live."""
 
     def __init__(self) -> None:

@@ -64,7 +64,7 @@ def play_all(seeds: Iterable[int]) -> Counter[str]:
 
 @pytest.fixture(autouse=True)
 def quiet() -> Iterable[None]:
-    logging.disable(logging.CRITICAL)  # thousands of warnings about storage that fails, as it is told to
+    logging.disable(logging.CRITICAL)  # thousands of warnings about faults that are wanted
     yield
     logging.disable(logging.NOTSET)
 

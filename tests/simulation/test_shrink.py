@@ -41,7 +41,7 @@ def test_a_shrunk_history_fails_still_and_is_no_longer(rule: str, monkeypatch: p
     assert again.calls == shrunk.calls <= played.calls
     assert len(again.tasks) <= min(tasks_max, len(played.tasks))
     assert sum(again.fault_counts.values()) <= faults_max
-    told = shrunk.retold()
+    told = shrunk.replayed()
     assert told.trace
     assert told.calls == shrunk.calls
     monkeypatch.undo()
@@ -53,7 +53,7 @@ def test_the_same_history_is_shrunk_to_the_same(monkeypatch: pytest.MonkeyPatch)
     mutant_of("only a pending run can be claimed").patch(monkeypatch)
     played, _ = first_that_fails("tiny")
     one, two = (shrink(world_of(played.seed, profile="tiny")) for _ in range(2))
-    assert one.retold().trace == two.retold().trace
+    assert one.replayed().trace == two.replayed().trace
 
 
 def test_what_does_not_fail_cannot_be_shrunk() -> None:

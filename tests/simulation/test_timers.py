@@ -46,7 +46,7 @@ def test_each_time_fires_once_whoever_looks_and_dies() -> None:
     met = play_all(range(HISTORIES))
     assert met["R28 not submitted"] > 5  # a fire had begun, and nothing of its graph was there
     assert met["R28 submitting"] > 5  # its graph was half written
-    assert met["R28 running"] + met["R28 finished"] > 0  # its graph was there, and nobody had said so
+    assert met["R28 running"] + met["R28 finished"] > 0  # its graph was there, and no row said so
     assert met["two in one fire"] > 100
     assert met["fired"] > 200
     assert met["left out"] > 100
@@ -125,10 +125,10 @@ def test_a_graph_that_was_replaced_in_mid_fire_cannot_be_gone_on_with(monkeypatc
 
 
 def test_overlap_must_be_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def nobody(self: Fires, schedule: schedule_rules.Schedule, ended: set[str]) -> None:
+    async def none_over(self: Fires, schedule: schedule_rules.Schedule, ended: set[str]) -> None:
         return None
 
-    monkeypatch.setattr(Fires, "not_over", nobody)
+    monkeypatch.setattr(Fires, "not_over", none_over)
     assert "went on" in broken()
 
 

@@ -144,7 +144,7 @@ def test_a_dull_tape_ends(profile: str) -> None:
 # --- the same seed is the same history: else a seed would replay nothing
 
 
-def told(seed: int, profile: str) -> str:
+def printed(seed: int, profile: str) -> str:
     world = fresh(world_of(seed, profile=profile), trace=[])
     play(world)
     return fingerprint(world)
@@ -155,16 +155,16 @@ def test_the_same_seed_is_the_same_history() -> None:
     assert play(first) == play(second)
     assert (first.calls, first.crashes, first.history) == (second.calls, second.crashes, second.history)
     assert first.tables.partitions == second.tables.partitions
-    fingerprints = {(profile, seed): told(seed, profile) for profile in PROFILES for seed in range(20)}
-    assert fingerprints == {(profile, seed): told(seed, profile) for profile in PROFILES for seed in range(20)}
+    fingerprints = {(profile, seed): printed(seed, profile) for profile in PROFILES for seed in range(20)}
+    assert fingerprints == {(profile, seed): printed(seed, profile) for profile in PROFILES for seed in range(20)}
     assert len(set(fingerprints.values())) == len(fingerprints)
 
 
 def test_the_same_seed_is_the_same_history_in_another_process() -> None:
     """Whatever order sets have there."""
     script = (
-        "from tests.simulation.test_world import told\n"
-        "print(*(told(seed, profile) for profile in ('tiny', 'small', 'mixed') for seed in range(100, 115)))"
+        "from tests.simulation.test_world import printed\n"
+        "print(*(printed(seed, profile) for profile in ('tiny', 'small', 'mixed') for seed in range(100, 115)))"
     )
     answers = {
         subprocess.run(
@@ -178,7 +178,9 @@ def test_the_same_seed_is_the_same_history_in_another_process() -> None:
         for hash_seed in ("1", "2")
     }
     (answer,) = answers
-    assert answer.split() == [told(seed, profile) for profile in ("tiny", "small", "mixed") for seed in range(100, 115)]
+    assert answer.split() == [
+        printed(seed, profile) for profile in ("tiny", "small", "mixed") for seed in range(100, 115)
+    ]
 
 
 def test_a_history_is_the_same_with_and_without_its_trace_and_on_its_own_tape() -> None:

@@ -95,7 +95,7 @@ _NO_ROWS: Final[dict[str, Row]] = {}
 _task_id_of = functools.lru_cache(maxsize=10_000)(task_id_of)  # the same few labels in all histories
 
 
-_TOLD: Final = (
+_SHOWN: Final = (
     "state",
     "run",
     "claim",
@@ -133,12 +133,12 @@ class VirtualClock:
         self.seconds = 0.0
         self._draw = draw
         self._ids = itertools.count(1)
-        self._told = -1.0
+        self._now_at = -1.0
         self._now = EPOCH
 
     def now(self) -> datetime:
-        if self._told != self.seconds:
-            self._told = self.seconds
+        if self._now_at != self.seconds:
+            self._now_at = self.seconds
             self._now = EPOCH + timedelta(seconds=self.seconds)
         return self._now
 
@@ -232,7 +232,7 @@ class FaultyTables:
         except Conflict as conflict:
             world.watch.conflict(world.actor, partition, changes, conflict)
             if world.trace is not None:
-                world.tell(f"conflict: {conflict}")
+                world.note(f"conflict: {conflict}")
             raise
         world.commits += 1
         world.committed(partition, changes)
@@ -284,7 +284,7 @@ class FaultyQueues:
         if found:
             world.watch.received(world.actor, found)
             if world.trace is not None:
-                world.tell("got " + ", ".join(f"{world.short(each.body)} #{each.dequeue_count}" for each in found))
+                world.note("got " + ", ".join(f"{world.short(each.body)} #{each.dequeue_count}" for each in found))
         return found
 
     async def renew(self, delivery: Delivery, *, lease_seconds: float) -> Delivery:
@@ -301,7 +301,7 @@ class FaultyQueues:
         except StaleDelivery:
             world.watch.taken_over(world.actor, delivery)
             if world.trace is not None:
-                world.tell("too late: somebody else has it")
+                world.note("too late: somebody else has it")
             raise
         if world.active:
             world.after()
@@ -562,13 +562,13 @@ class World:
         if kind == "double":
             self.watch.met["R12"] += 1
         if self.trace is not None:
-            self.tell(f"FAULT {kind}")
+            self.note(f"FAULT {kind}")
 
     def called(self, kind: str, where: str, what: Sequence[Any] = ()) -> None:
         """A storage call begins: it may never reach the store."""
         self.calls += 1
         if self.trace is not None:
-            self.tell(f"{kind} {where}" + ("" if not what else ": " + ", ".join(map(self.short, what))))
+            self.note(f"{kind} {where}" + ("" if not what else ": " + ", ".join(map(self.short, what))))
         if self.active:
             faults = self.faults
             if faults.crash and self.random() < faults.crash:
@@ -597,12 +597,12 @@ class World:
         self.crashes += 1
         self.fault_counts["crash"] += 1
         if self.trace is not None:
-            self.tell(f"FAULT crash {when}")
+            self.note(f"FAULT crash {when}")
         raise Crash
 
     # --- what people read
 
-    def tell(self, what: str) -> None:
+    def note(self, what: str) -> None:
         """A line of the trace."""
         assert self.trace is not None
         who = f"{self.actor.name} {self.actor.number}" if self.actor.number else ""
@@ -614,7 +614,7 @@ class World:
             state = what.columns.get("state")
             text = f"+{what.key}" + (f" {state}" if state else "") + self._facts(what.columns)
         elif isinstance(what, Merge):
-            told = [f"{name}={what.columns[name]}" for name in _TOLD if name in what.columns]
+            told = [f"{name}={what.columns[name]}" for name in _SHOWN if name in what.columns]
             text = f"~{what.key} {' '.join(told)}".rstrip()
         elif isinstance(what, Replace):
             text = f"={what.key} {what.columns.get('state', '')}".rstrip()
@@ -679,7 +679,7 @@ class World:
             assert isinstance(clock, SkewedClock)
             clock.jump(self.far.off(self.random))
         if self.trace is not None:
-            self.tell("a clock jumps")
+            self.note("a clock jumps")
 
     def _clocks_right(self, processes: list[Process]) -> None:
         """Every process is started again, with a right clock."""
@@ -890,7 +890,7 @@ class World:
             await handlers.dispatcher.dispatch(self.graph_id, "default", [(task_id, run)], level=level)
 
     async def _stopped(self, handlers: Handlers, item: Claim) -> bool:
-        if await self._told(handlers, item):
+        if await self._stops(handlers, item):
             return True
         if self.active and self.random() < 0.03:
             self.fault_counts["handed back"] += 1
@@ -955,7 +955,7 @@ class World:
         message = Cancel(self.graph_id, tasks, "x", terminate=self.cancel == "terminate")
         await handlers.queues.send(handlers.names.events, [to_text(message)])
 
-    def _cancel_is_heard(self) -> bool:
+    def _cancel_is_taken_up(self) -> bool:
         if self.cancel_of is None:
             return self.state() in ("cancelling", "cancelled", "finished")
         row = self.rows.get(row_key(self.cancel_of[0]))
@@ -965,8 +965,8 @@ class World:
         over = columns["state"] in ("completed", "failed", "exception", "skipped")
         return bool(over or columns.get("cancel") or int(columns.get("manualReruns", 0)) > self.cancel_of[1])
 
-    async def _told(self, handlers: Handlers, item: Claim) -> bool:
-        """Whether a worker hears, as it renews its lease, that it is to stop a run: then it does."""
+    async def _stops(self, handlers: Handlers, item: Claim) -> bool:
+        """Whether a worker learns from the renewal of its lease that it is to stop a run: then it does."""
         if not self.cancel or self.random() < 0.5:
             return False
         until = handlers.clock.now() + timedelta(seconds=60)
@@ -978,7 +978,7 @@ class World:
 
     # --- holding back
 
-    def _unheard(self) -> list[str]:
+    def _unanswered(self) -> list[str]:
         """Holders of which the rows do not say yet what somebody has asked for last."""
         graph = self.rows.get(GRAPH)
         if graph is None or graph.columns["state"] not in ("running", "blocked"):
@@ -1006,7 +1006,7 @@ class World:
                 return self._wished(what, on=True)
         if on and (not self.active or self.random() < 0.03):
             return self._wished(on[0], on=False)
-        unheard = self._unheard() if now - self.wished_at > 20.0 else []
+        unheard = self._unanswered() if now - self.wished_at > 20.0 else []
         if not unheard:
             return None
         # Lost, or of two that were under way at once the other counts, by a clock that is ahead: it is asked for anew.
@@ -1189,7 +1189,7 @@ class World:
             self.watch.crashed(actor)
         except (StorageUnavailable, Conflict, Unclear) as error:
             if self.trace is not None:
-                self.tell(f"gives up: {error!r}")
+                self.note(f"gives up: {error!r}")
         except TaskgraphError as error:
             raise Violation(f"{actor.name}: {error!r}") from error
         del actors[index]
@@ -1308,10 +1308,10 @@ class World:
     def _pass_time(self) -> None:
         """Nobody has anything to do: on to the next moment at which somebody may."""
         if self.has_limits and not self.active:
-            self._hold_that_nobody_is_late()
+            self._hold_that_none_is_late()
         self.clock.seconds = max(self.clock.seconds, min(*self._due_seconds(), self.next_sweep)) + 0.01
 
-    def _hold_that_nobody_is_late(self) -> None:
+    def _hold_that_none_is_late(self) -> None:
         """With no faults, what is too late is ended in time: by a clock that is behind, too, and if it came in late."""
         patience = 2.0 * self.sweep_seconds - min(SKEWS_SECONDS) + 1.0
         now = self.clock.seconds
@@ -1349,7 +1349,7 @@ class World:
             return False
         if self.state() in ("finished", "cancelled"):
             return True
-        if self.pauses and (self._unheard() or self.rows[GRAPH].columns.get("settling") is True):
+        if self.pauses and (self._unanswered() or self.rows[GRAPH].columns.get("settling") is True):
             return False
         return self.state() == "blocked" and (not self.reruns or self._beyond_help()) and self._at_rest()
 
@@ -1388,7 +1388,7 @@ class World:
         if submitted:
             state = self.invariants.graph_state
             waiting = [n for n, done in enumerate(self.extended) if not done] if self.extended else []
-            wants = self.cancel and self.steps >= self.cancel_step and not self._cancel_is_heard()
+            wants = self.cancel and self.steps >= self.cancel_step and not self._cancel_is_taken_up()
             if wants and (now - self.cancel_at > 20.0 or draw() < 0.02):
                 choices.append("cancel")
             if waiting and state not in ("finished", "cancelled") and self._extends_now():
