@@ -52,7 +52,12 @@ ELSEWHERE: Final = (
     Place(
         "azure",
         "the cloud's adapters: errors of the SDK, which no simulated store raises",
-        ("tests/unit/test_storage_azure.py", "tests/unit/test_storage_azure_thin.py", "tests/contract"),
+        (
+            "tests/unit/test_storage_azure.py",
+            "tests/unit/test_storage_azure_thin.py",
+            "tests/unit/test_storage_azure_time.py",
+            "tests/contract",
+        ),
         "taskgraph.storage.azure.",
     ),
     Place(
@@ -123,7 +128,11 @@ ELSEWHERE: Final = (
     Place(
         "windows",
         "what is sent later: the graphs that are played here fit into one window",
-        ("tests/scenarios/test_priorities.py", "tests/unit/test_windows.py"),
+        (
+            "tests/scenarios/test_priorities.py",
+            "tests/unit/test_windows.py",
+            "tests/simulation/test_reach_elsewhere.py",
+        ),
     ),
     Place(
         "door",

@@ -15,6 +15,8 @@ import pytest
 
 from taskgraph.documents.nodes import GraphDocument, TaskNode
 from taskgraph.engine.commit import Records
+from taskgraph.engine.consumer import Consumer
+from taskgraph.engine.dispatch import Dispatcher
 from taskgraph.engine.handlers import Handlers
 from taskgraph.engine.poison import Poison
 from taskgraph.engine.submission import submit
@@ -30,14 +32,15 @@ from taskgraph.interfaces.cli.top import _top
 from taskgraph.interfaces.loops import bury_forever, end_what_is_over
 from taskgraph.interfaces.settings import StoreSettings
 from taskgraph.model.clock import SystemClock
-from taskgraph.model.errors import StorageUnavailable, Unclear
+from taskgraph.model.errors import Conflict, StorageError, StorageUnavailable, Unclear
 from taskgraph.model.ids import GRAPH
 from taskgraph.model.secrecy import Handed
+from taskgraph.protocol.dispatch_windows import Windows
 from taskgraph.queries.graphs import Queries
 from taskgraph.storage.signals.wakeup import Wakeup
 from taskgraph.storage.sqlite.store import EmbeddedStore
 from taskgraph.storage.tables import Insert
-from taskgraph.testing import MemoryQueues, MemoryTables
+from taskgraph.testing import HurriedClock, MemoryQueues, MemoryTables
 from taskgraph.worker.executors import Executors
 from taskgraph.worker.executors.idle import NoopExecutor
 
@@ -48,6 +51,7 @@ class Leaving(MemoryTables):
     """Tables that go away once a graph runs; for so many calls, if that is said."""
 
     away = 0
+    error: StorageError = StorageUnavailable("503", "memory")
     gone = False  # for queries
 
     async def query(self, *args, **more):
@@ -59,7 +63,7 @@ class Leaving(MemoryTables):
         row = self.partitions.get("g", {}).get(GRAPH)
         if self.away and row is not None and row.columns["state"] == "running":
             self.away -= 1
-            raise StorageUnavailable("503", "memory")
+            raise self.error
         return await super().get(partition, keys)
 
 
@@ -200,8 +204,12 @@ def test_an_answer_to_a_loop_that_is_closed_disturbs_nobody(tmp_path: Path) -> N
     asyncio.run(next_one())
 
 
-async def test_what_is_over_is_ended_once_a_store_that_went_away_is_back(caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("error", [StorageUnavailable("503", "memory"), Conflict("rows that never stand still")])
+async def test_what_is_over_is_ended_once_a_store_that_went_away_is_back(
+    caplog: pytest.LogCaptureFixture, error: StorageError
+) -> None:
     tables = Leaving()
+    tables.error = error
     app = app_over(tables)
     await submit(app.handlers, "g", DOCUMENT)
     stop = asyncio.Event()
@@ -216,6 +224,30 @@ async def test_what_is_over_is_ended_once_a_store_that_went_away_is_back(caplog:
         await asyncio.sleep(0.01)
     stop.set()
     await ending
+
+
+async def test_what_waits_for_room_is_sent_once_it_can_be(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A store that goes away, and a bug, end one look each, and not those that come after it."""
+    app = app_over(MemoryTables())
+    dispatcher = app.handlers.dispatcher
+    dispatcher.clock = HurriedClock()
+    monkeypatch.setattr(Windows, "waits", True)
+    dispatcher.windows = Windows()
+    errors: list[Exception] = [StorageUnavailable("503", "memory"), ZeroDivisionError("a bug")]
+
+    async def pump(self: Dispatcher, **_: object) -> None:
+        if errors:
+            raise errors.pop(0)
+        monkeypatch.setattr(Windows, "waits", False)
+
+    monkeypatch.setattr(Dispatcher, "pump", pump)
+    await Consumer(app.handlers, app.poison, app.wakeup)._pump()
+    assert [record.levelname for record in caplog.records if "could not be sent" in record.getMessage()] == [
+        "WARNING",
+        "ERROR",
+    ]
 
 
 async def test_the_dead_are_looked_for_once_a_store_that_went_away_is_back(caplog: pytest.LogCaptureFixture) -> None:

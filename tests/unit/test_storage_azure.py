@@ -406,6 +406,15 @@ async def test_the_commit_after_making_the_table_is_a_first_try_too(service: Ser
         await insert(service)
 
 
+async def test_an_account_without_a_container_for_logs_has_no_files(service: Service) -> None:
+    service.says(xml_refusal(404, "ContainerNotFound"))
+    page = await service.store.logs().files("g")
+    assert (list(page.files), page.continuation) == ([], None)
+    service.says(xml_refusal(403, "AuthorizationFailure"))
+    with pytest.raises(StorageError):
+        await service.store.logs().files("g")
+
+
 async def test_what_is_being_deleted_is_unavailable(service: Service) -> None:
     for call, answers in (
         (insert, [refusal(409, "TableBeingDeleted")]),

@@ -115,6 +115,15 @@ async def test_rows_can_be_read_with_any_tool(tmp_path: Path) -> None:
     assert found == ("pending",)
 
 
+async def test_a_folder_of_no_run_is_not_listed(tmp_path: Path) -> None:
+    async with opened(tmp_path / "store.db") as store:
+        await store.logs().append("graph", "task", 2, b"x")
+        other = tmp_path / "logs" / "graph" / "task" / "no run"
+        other.mkdir()
+        (other / "run.log").touch()
+        assert [(file.task_id, file.run) for file in (await store.logs().files("graph")).files] == [("task", 2)]
+
+
 async def test_logs_lie_beside_the_file(tmp_path: Path) -> None:
     async with opened(tmp_path / "with space" / "store.db") as store:
         await store.logs().append("graph", "task", 2, b"x")
