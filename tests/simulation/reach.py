@@ -90,7 +90,11 @@ ELSEWHERE: Final = (
     Place(
         "registry",
         "the registry of workers, on which nothing rests: those who are played here are not listed",
-        ("tests/scenarios/test_workers.py", "tests/contract/test_registry.py"),
+        (
+            "tests/scenarios/test_workers.py",
+            "tests/contract/test_registry.py",
+            "tests/simulation/test_reach_elsewhere.py",
+        ),
     ),
     Place(
         "deletion",
@@ -116,7 +120,7 @@ ELSEWHERE: Final = (
     Place(
         "store-times",
         "times of the store's own rows, which no clock writes here",
-        ("tests/scenarios/test_clocks.py",),
+        ("tests/scenarios/test_clocks.py", "tests/simulation/test_reach_elsewhere.py"),
     ),
     Place(
         "notices",

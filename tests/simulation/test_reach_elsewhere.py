@@ -9,6 +9,7 @@ import signal
 import sqlite3
 import threading
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,7 @@ from taskgraph.engine.consumer import Consumer
 from taskgraph.engine.dispatch import Dispatcher
 from taskgraph.engine.handlers import Handlers
 from taskgraph.engine.poison import Poison
+from taskgraph.engine.store_times import repair_store
 from taskgraph.engine.submission import submit
 from taskgraph.interfaces.app import App
 from taskgraph.interfaces.cli import failures
@@ -31,11 +33,13 @@ from taskgraph.interfaces.cli.signals import minding_signals
 from taskgraph.interfaces.cli.top import _top
 from taskgraph.interfaces.loops import bury_forever, end_what_is_over
 from taskgraph.interfaces.settings import StoreSettings
+from taskgraph.model import limits
 from taskgraph.model.clock import SystemClock
 from taskgraph.model.errors import Conflict, StorageError, StorageUnavailable, Unclear
 from taskgraph.model.ids import GRAPH
 from taskgraph.model.secrecy import Handed
-from taskgraph.protocol.dispatch_windows import Windows
+from taskgraph.protocol.dispatch_windows import Parcel, Windows
+from taskgraph.queries import workers
 from taskgraph.queries.graphs import Queries
 from taskgraph.storage.signals.wakeup import Wakeup
 from taskgraph.storage.sqlite.store import EmbeddedStore
@@ -64,6 +68,25 @@ class Leaving(MemoryTables):
         if self.away and row is not None and row.columns["state"] == "running":
             self.away -= 1
             raise self.error
+        return await super().get(partition, keys)
+
+
+class Failing(MemoryTables):
+    """Tables whose next calls fail with these errors: commits, without being made, and reads of single rows."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.of_commits: list[StorageError] = []
+        self.of_gets: list[StorageError] = []
+
+    async def commit(self, partition, changes):
+        if self.of_commits:
+            raise self.of_commits.pop(0)
+        return await super().commit(partition, changes)
+
+    async def get(self, partition, keys):
+        if self.of_gets:
+            raise self.of_gets.pop(0)
         return await super().get(partition, keys)
 
 
@@ -248,6 +271,56 @@ async def test_what_waits_for_room_is_sent_once_it_can_be(
         "WARNING",
         "ERROR",
     ]
+
+
+async def test_what_waits_for_room_waits_on_where_it_could_not_be_sent() -> None:
+    tables = Failing()
+    dispatcher = app_over(tables).handlers.dispatcher
+    dispatcher.windows = windows = Windows()
+    assert windows.offer("g", ("default", "normal"), [("a", 0), ("b", 0)], 0.0) == ([("a", 0), ("b", 0)], 0)
+    tables.of_gets = [StorageUnavailable("503", "memory")]
+    with pytest.raises(StorageUnavailable):
+        await dispatcher.send_parcels([Parcel("g", "default", "normal", (("a", 0),))], None)
+    assert windows.unsent("g") == 1
+
+
+# --- rows that belong to no graph: their owners write them meanwhile
+
+
+CHANGED_OR_LOST = [Conflict("its owner has just written it"), Unclear("the answer was lost")]
+
+
+async def test_a_worker_whose_row_has_just_changed_is_asked_again() -> None:
+    tables = Failing()
+    await tables.commit(workers.WORKERS, [Insert(workers.key_of("w"), {"name": "w"})])
+    tables.of_commits = list(CHANGED_OR_LOST)
+    asked = await workers.ask(tables, "w", draining=workers.FINISH, exits=False)
+    assert asked is not None
+    (row,) = await tables.get(workers.WORKERS, [workers.key_of("w")])
+    assert row is not None
+    assert row.columns["draining"] == workers.FINISH
+
+
+@pytest.mark.parametrize("error", CHANGED_OR_LOST)
+async def test_a_row_of_a_worker_that_changes_while_it_is_taken_away_stays(error: StorageError) -> None:
+    tables, now = Failing(), SystemClock().now()
+    long_ago = now - timedelta(seconds=2 * limits.WORKER_FORGOTTEN_SECONDS)
+    await tables.commit(workers.WORKERS, [Insert(workers.key_of("w"), {"name": "w", "seen": long_ago})])
+    tables.of_commits = [error]
+    assert await workers.clean(tables, now) == 0
+    assert await workers.clean(tables, now) == 1
+
+
+@pytest.mark.parametrize("error", CHANGED_OR_LOST)
+async def test_a_time_that_changes_while_it_is_set_right_is_looked_at_again(error: StorageError) -> None:
+    tables, clock = Failing(), SystemClock()
+    far = clock.now() + timedelta(days=365)
+    await tables.commit(workers.WORKERS, [Insert(workers.key_of("w"), {"name": "w", "seen": far})])
+    tables.of_commits = [error]
+    first = await repair_store(tables, None, clock)
+    assert (len(first.findings), first.repaired) == (1, ())
+    second = await repair_store(tables, None, clock)
+    assert (second.findings, len(second.repaired)) == ((), 1)
 
 
 async def test_the_dead_are_looked_for_once_a_store_that_went_away_is_back(caplog: pytest.LogCaptureFixture) -> None:
