@@ -25,6 +25,7 @@ from taskgraph.engine.submission import submit
 from taskgraph.interfaces.app import App
 from taskgraph.interfaces.cli import failures
 from taskgraph.interfaces.cli.common import Session
+from taskgraph.interfaces.cli.delete import _delete
 from taskgraph.interfaces.cli.output import Output
 from taskgraph.interfaces.cli.progress import Board, Follower, display_for
 from taskgraph.interfaces.cli.run import _Order, _run
@@ -34,7 +35,7 @@ from taskgraph.interfaces.cli.top import _top
 from taskgraph.interfaces.loops import bury_forever, end_what_is_over
 from taskgraph.interfaces.settings import StoreSettings
 from taskgraph.model import limits
-from taskgraph.model.clock import SystemClock
+from taskgraph.model.clock import Clock, SystemClock
 from taskgraph.model.errors import Conflict, StorageError, StorageUnavailable, Unclear
 from taskgraph.model.ids import GRAPH
 from taskgraph.model.secrecy import Handed
@@ -43,7 +44,7 @@ from taskgraph.queries import workers
 from taskgraph.queries.graphs import Queries
 from taskgraph.storage.signals.wakeup import Wakeup
 from taskgraph.storage.sqlite.store import EmbeddedStore
-from taskgraph.storage.tables import Insert
+from taskgraph.storage.tables import Insert, Merge
 from taskgraph.testing import HurriedClock, MemoryQueues, MemoryTables
 from taskgraph.worker.executors import Executors
 from taskgraph.worker.executors.idle import NoopExecutor
@@ -90,8 +91,8 @@ class Failing(MemoryTables):
         return await super().get(partition, keys)
 
 
-def app_over(tables: MemoryTables) -> App:
-    clock = SystemClock()
+def app_over(tables: MemoryTables, clock: Clock | None = None) -> App:
+    clock = clock or SystemClock()
     queues = MemoryQueues(clock)
     handlers = Handlers(Records(tables, clock), queues, clock)
     return App(
@@ -155,6 +156,20 @@ async def test_a_run_whose_store_goes_away_says_how_to_go_on(capsys: pytest.Capt
     with pytest.raises(StorageUnavailable):
         await _run(app, Session(), order)
     assert "when the store is back, go on with: taskgraph run --id g" in capsys.readouterr().err
+
+
+async def test_of_graphs_that_are_deleted_one_that_keeps_changing_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    tables = Failing()
+    app = app_over(tables, HurriedClock())
+    await submit(app.handlers, "g", DOCUMENT)
+    (row,) = await tables.get("g", [GRAPH])
+    assert row is not None
+    await tables.commit("g", [Merge(GRAPH, row.etag, {"state": "finished"})])
+    tables.of_commits = [Conflict("rows that never stand still")] * 1_000
+    assert await _delete(app, Session(), ["g", "other"], force=True) != 0
+    said = capsys.readouterr().err
+    assert "graph g" in said
+    assert "there is no graph other" in said
 
 
 async def test_a_second_signal_ends_what_waits_for_storage() -> None:

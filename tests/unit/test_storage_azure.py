@@ -26,8 +26,9 @@ from taskgraph.model.errors import (
     TooLarge,
     Unclear,
 )
-from taskgraph.storage.azure import table_requests
+from taskgraph.storage.azure import pool, table_requests, wire
 from taskgraph.storage.azure.account import AzureStore
+from taskgraph.storage.azure.calls import code_of
 from taskgraph.storage.azure.pool import Answer as RawAnswer
 from taskgraph.storage.azure.pool import Pool
 from taskgraph.storage.queues import Delivery
@@ -610,6 +611,23 @@ async def test_a_host_that_is_silent_is_named_within_fifteen_seconds(call: Call,
             with pytest.raises(StorageUnavailable, match="no connection within 4 seconds"):
                 await call(service)
             assert time.monotonic() - begun < 15
+
+
+async def test_a_name_that_is_not_resolved_in_time_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    def slow(*_: object, **__: object) -> None:
+        time.sleep(0.2)
+        raise socket.gaierror(socket.EAI_AGAIN, "too late")
+
+    monkeypatch.setattr(socket, "getaddrinfo", slow)
+    monkeypatch.setattr(pool, "CONNECT_SECONDS", 0.01)
+    with pytest.raises(OSError, match="its name was not resolved in time"):
+        await pool._Resolver().resolve("example.invalid")
+
+
+@pytest.mark.parametrize("body", [b"{half of it", b'{"odata.error": 1}', b'{"other": {}}'])
+def test_a_refusal_that_cannot_be_read_is_known_by_its_header(body: bytes) -> None:
+    refused = wire.refusal(409, {"x-ms-error-code": "EntityAlreadyExists"}, body)
+    assert code_of(refused) == "EntityAlreadyExists"
 
 
 @pytest.mark.slow

@@ -124,6 +124,23 @@ async def test_a_folder_of_no_run_is_not_listed(tmp_path: Path) -> None:
         assert [(file.task_id, file.run) for file in (await store.logs().files("graph")).files] == [("task", 2)]
 
 
+async def test_logs_that_grow_while_they_are_removed_are_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rmdir, late = Path.rmdir, ["late.log"]
+
+    def grows(folder: Path) -> None:
+        if late:
+            (folder / late.pop()).touch()
+        rmdir(folder)
+
+    async with opened(tmp_path / "store.db") as store:
+        await store.logs().append("graph", "task", 2, b"x")
+        monkeypatch.setattr(Path, "rmdir", grows)
+        assert await store.logs().remove("graph") == 2
+        assert not (tmp_path / "logs" / "graph").exists()
+
+
 async def test_logs_lie_beside_the_file(tmp_path: Path) -> None:
     async with opened(tmp_path / "with space" / "store.db") as store:
         await store.logs().append("graph", "task", 2, b"x")

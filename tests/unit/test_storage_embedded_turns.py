@@ -282,6 +282,7 @@ async def test_a_checkpoint_that_fails_harms_nobody(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(database, "WAL_PAGES", 10)
     path = tmp_path / "store.db"
     async with opened(path) as store:
+        await rewrite(store.tables("graphs"), 1)  # the file is made, and its connection is the one that stays
 
         def allow(action: int, what: str | None, *_: str | None) -> int:
             return sqlite3.SQLITE_DENY if what == "wal_checkpoint" else sqlite3.SQLITE_OK
@@ -291,6 +292,27 @@ async def test_a_checkpoint_that_fails_harms_nobody(tmp_path: Path, monkeypatch:
             await rewrite(store.tables("graphs"), 20)
             await checkpoints_over(store)
         assert len(await query_all(store.tables("graphs"), "p", Range())) == 1
+
+
+@pytest.mark.parametrize("ends", [False, True])
+async def test_a_log_that_cannot_be_copied_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ends: bool) -> None:
+    """The copying thread cannot open the file, or has ended."""
+    monkeypatch.setattr(database, "WAL_PAGES", 10)
+    async with opened(tmp_path / "store.db") as store:
+        if ends:
+            store._file._checkpoints.close()
+        else:
+            store._file._checkpoints._path = tmp_path  # a folder
+        for _ in range(3):
+            await rewrite(store.tables("graphs"), 20)
+            await checkpoints_over(store)
+        assert len(await query_all(store.tables("graphs"), "p", Range())) == 1
+
+
+def test_a_file_that_cannot_be_looked_at_is_not_missing(tmp_path: Path) -> None:
+    path = tmp_path / ("x" * 300)  # longer than any name
+    assert not database.is_missing(path)
+    assert database.identity(path) is None
 
 
 WRITE = """
