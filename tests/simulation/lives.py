@@ -705,9 +705,9 @@ LIVES: Final = (
     Life(
         "a limit is raised",
         {"a": [], "b": [], "c": []},
-        held=["a", "b", "c"],
+        held=["c"],  # which is the first, or comes when the others are done
         limits={"": 1},
-        acts=[Act("limit", When("c", "running"), most=3)],  # which is the first
+        acts=[Act("limit", When("c", "running"), most=3)],
     ),
     Life("one at a time, one of which waits", chain(2), limits={"": 1}, timing={"c1": {"notBefore": moment(5)}}),
     # edited
