@@ -9,6 +9,7 @@ Single faults are played one by one, from the beginning to the end; all pairs ar
 are drawn here and played in full.
 """
 
+import functools
 import random
 import signal
 import sys
@@ -165,7 +166,15 @@ def _spread(function: Callable[[Any], T], work: Sequence[Any], processes: int) -
         yield from map(function, work)
         return
     with forking(), FORK.Pool(processes, maxtasksperchild=1) as pool:
-        yield from pool.imap(function, work, chunksize=1)
+        yield from pool.imap(functools.partial(_guarded, function), work, chunksize=1)
+
+
+def _guarded(function: Callable[[Any], T], task: Any) -> T:
+    """Violation is a BaseException: it would end a process of the pool, which then waits for its answer for ever."""
+    try:
+        return function(task)
+    except Violation as violation:
+        raise AssertionError(str(violation)) from None
 
 
 # --- the report ------------------------------------------------------------------------------------------------
