@@ -80,7 +80,7 @@ class WorkerProcess:
         self._child = child
         self._writer = writer
         self._waiting: dict[str, asyncio.Future[Answer]] = {}
-        self._hearing: asyncio.Task[None] | None = None
+        self._reading: asyncio.Task[None] | None = None
 
     @classmethod
     async def start(
@@ -124,7 +124,7 @@ class WorkerProcess:
             await child.wait()
             raise
         worker = cls(child, writer, ready)
-        worker._hearing = asyncio.create_task(worker._hear(reader, log))
+        worker._reading = asyncio.create_task(worker._read(reader, log))
         return worker
 
     async def invoke(
@@ -164,7 +164,7 @@ class WorkerProcess:
         """How the process has ended."""
         return _end_in_words(self._child.returncode)
 
-    async def _hear(self, reader: asyncio.StreamReader, log: Callable[[LogLine], None]) -> None:
+    async def _read(self, reader: asyncio.StreamReader, log: Callable[[LogLine], None]) -> None:
         try:
             while line := await _line(reader):
                 said = json.loads(line)

@@ -166,7 +166,7 @@ def parts(file: BinaryIO, source: str, contents: Archived) -> Iterator[Insert | 
     """Every row and piece of a file that was examined, once more. Raises InvalidInput if it has changed since."""
     same: Archived | None = None
     bounds = Bounds(contents.rows, contents.size, ratio=0)
-    with contextlib.suppress(TooLarge):
+    with contextlib.suppress(TooLarge):  # reach: deletion
         for found in _parts(file, source, bounds):
             if isinstance(found, Archived):
                 same = found

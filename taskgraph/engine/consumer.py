@@ -71,7 +71,7 @@ class Lease:
             try:
                 self.deliveries[key] = await self._queues.renew(delivery, lease_seconds=self._lease_seconds)
             except StaleDelivery:
-                log.info("message %s was taken over by somebody else; going on is harmless", key)
+                log.info("message %s was taken over by another process; going on is harmless", key)
 
     async def acknowledge(self, key: str) -> None:
         """Delete a message: its effect is durable. One that another process has by now is left to it."""

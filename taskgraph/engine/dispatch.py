@@ -270,15 +270,15 @@ class Dispatcher:
         if len(self.workers) > _COUNTED_MAX:
             self.workers.clear()
         since = self.clock.monotonic() - _WORKER_SECONDS
-        return max(_SHARES_MIN, sum(heard >= since for heard in self.workers.values()))
+        return max(_SHARES_MIN, sum(last >= since for last in self.workers.values()))
 
     def on_results(self, graph_id: str, answers: Sequence[Answer]) -> list[ReadyBatch]:
         """Note results, and give what there is room to send now."""
         self.limited.on_results(graph_id, answers)
         flying = self.in_flight.get(graph_id)
         if flying:
-            heard = sum(isinstance(answer.item, Completed | Failed) for answer in answers)
-            self.in_flight[graph_id] = max(0, flying - heard)
+            ended = sum(isinstance(answer.item, Completed | Failed) for answer in answers)
+            self.in_flight[graph_id] = max(0, flying - ended)
         if self.windows is None:
             return []
         task_ids = [task_id for answer in answers if not answer.error and (task_id := task_of(answer.item))]

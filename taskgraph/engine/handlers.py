@@ -184,8 +184,8 @@ class Handlers(Transactor):
         if limited:
             await self.dispatcher.limited.refill(graph_id, limited, rows, local_worker=local_worker)
         if stops:
-            for tell_worker in self.listeners.stop:
-                tell_worker(graph_id, stops)
+            for stop_runs in self.listeners.stop:
+                stop_runs(graph_id, stops)
         if cancelling:
             await control.go_on_cancelling(self, graph_id, keep_alive=keep_alive)
 

@@ -106,7 +106,7 @@ async def _end_graphs(handlers: Handlers, logs: StoredLogs, days: float, kept: K
     if place is None and after:
         await insert_once(tables, KEEPING, _KEY_OF_PLACE, {"after": after})
     elif place is not None and place.columns.get("after") != after:
-        with contextlib.suppress(Conflict, Unclear):  # another process goes through the list, too
+        with contextlib.suppress(Conflict, Unclear):  # another process goes through the list, too  # reach: deletion
             await tables.commit(KEEPING, [Merge(place.key, place.etag, {"after": after})])
 
 

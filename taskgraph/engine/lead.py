@@ -106,5 +106,5 @@ class Lead:
             held, self._until = self.held, -1.0
             if held and self._row is not None:
                 row, self._row = self._row, None
-                with contextlib.suppress(Conflict, Unclear):  # the lead ends by itself
+                with contextlib.suppress(Conflict, Unclear):  # the lead ends by itself  # reach: lead
                     await self._tables.commit(LEADS, [Merge(self._key, row.etag, {"until": LONG_AGO})])

@@ -27,9 +27,9 @@ async def insert_once(tables: Tables, partition: str, key: str, columns: Columns
     """Insert a row that may be there already."""
     try:
         await tables.commit(partition, [Insert(key, columns)])
-    except Conflict:
+    except Conflict:  # reach: deletion
         return  # it is there
-    except Unclear:
+    except Unclear:  # reach: deletion
         (row,) = await tables.get(partition, [key])
         if row is None:
             raise
@@ -81,6 +81,6 @@ async def drop_orphan(tables: Tables, index: str, entry: Row | None, now: dateti
         return False
     try:
         await tables.commit(index, [Delete(entry.key, entry.etag)])
-    except (Conflict, Unclear):
+    except (Conflict, Unclear):  # reach: notices
         return False  # the next round looks again
     return True

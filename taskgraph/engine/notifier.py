@@ -113,7 +113,7 @@ async def retry(tables: Tables, graph_id: str, now: datetime) -> int:
     for row in undone:
         if row.columns.get("state") == notices.GIVEN_UP or row.columns.get("failures"):
             columns: Columns = {"state": notices.OPEN, "failures": 0, "nextTry": now}
-            with contextlib.suppress(Conflict, Unclear):  # another notifier works on it
+            with contextlib.suppress(Conflict, Unclear):  # another notifier works on it  # reach: notices
                 await tables.commit(graph_id, [Merge(row.key, row.etag, columns)])
                 count += 1
     if undone:  # an earlier retry may have died between the rows and the index

@@ -175,7 +175,8 @@ class Poison:
                 continue
             if message.state == PoisonState.POISON:
                 await self._drain(self._names.poison(message.queue), message.body)
-            with contextlib.suppress(Conflict, Unclear):  # it is gone, or the message has just failed again
+            # It is gone, or the message has just failed again.
+            with contextlib.suppress(Conflict, Unclear):  # reach: deletion
                 await self._tables.commit(POISON, [Delete(row.key, row.etag)])
                 count += 1
         return count

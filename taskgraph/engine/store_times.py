@@ -99,7 +99,8 @@ async def repair_store(tables: Tables, hidden: HiddenMessages | None, clock: Clo
         if not right.partition and hidden is not None:
             await hidden.set_right(right.key)
             continue
-        with contextlib.suppress(Conflict, Unclear):  # its owner or this call has just written it: the next look shows
+        # Its owner or this call may have just written it: the next look shows.
+        with contextlib.suppress(Conflict, Unclear):  # reach: store-times
             await tables.commit(right.partition, [Merge(right.key, right.etag, right.columns)])
     left = (await examine_store(tables, hidden, clock.now())).findings
     there = {each.key for each in left}

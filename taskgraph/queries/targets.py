@@ -70,9 +70,9 @@ async def _write(tables: Tables, change: Insert | Merge) -> bool:
     """Whether this was written, and not by another process just before."""
     try:
         await tables.commit(GATES, [change])
-    except Conflict:
+    except Conflict:  # reach: gates
         return False
-    except Unclear:
+    except Unclear:  # reach: gates
         (row,) = await tables.get(GATES, [change.key])
         if row is None:
             raise

@@ -1,6 +1,7 @@
 """Claim ready tasks, and have those run that are this worker's then.
 
-A run begins only after its claim is committed (P5), by a commit made here, or by handlers of this process (see `local_link`).
+A run begins only after its claim is committed (P5), by a commit made here, or by handlers of this process (see
+`local_link`).
 """
 
 import functools

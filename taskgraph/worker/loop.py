@@ -5,7 +5,7 @@ unfinished runs go back at once.
 
 Each part of a worker owns its state, and knows only those before it in this order: `context` (shared by all),
 `messages` (in hand), `runs` (one run), `slots`, `target_gate`, `stock`, `queue_turns`, `claims`, `reports`, `feeding`
-(out of the stock), `local_link` (to the handlers of this process, where there are), `chain` (where there are none), `intake`, `lease`.
+(out of the stock), `local_link` (to handlers in this process), `chain` (without such), `intake`, `lease`.
 """
 
 import asyncio
@@ -48,7 +48,7 @@ log = logging.getLogger("taskgraph.worker")
 
 
 class Worker:
-    """One worker: some targets, some slots. With handlers in its process (`attach`), its results go straight to them."""
+    """One worker: some targets, some slots. Its results go straight to handlers in its process, if it is `attach`ed."""
 
     def __init__(
         self,

@@ -141,7 +141,7 @@ class Permits:
             if not gone:
                 return
             changes = [Delete(_key(target, number), mine.pop(number).etag) for number in gone]
-            with contextlib.suppress(Conflict, Unclear):  # what was not given back ends by itself
+            with contextlib.suppress(Conflict, Unclear):  # what was not given back ends by itself  # reach: permits
                 await self._tables.commit(GATES, changes)
 
     def lost(self) -> dict[str, int]:
@@ -177,7 +177,7 @@ class Permits:
         """Gives whether the permits of these numbers are held now; if not, or perhaps, their rows have to be read."""
         try:
             etags = await self._tables.commit(GATES, changes)
-        except (Conflict, Unclear):
+        except (Conflict, Unclear):  # reach: permits
             return False
         good_until = before + self._lease_seconds * (1 - MARGIN)
         for number, etag in zip(numbers, etags, strict=True):

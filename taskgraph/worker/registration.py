@@ -129,7 +129,7 @@ class Registration:
         try:
             for _ in range(_TRIES):
                 if self._etag:
-                    with contextlib.suppress(Conflict, Unclear):
+                    with contextlib.suppress(Conflict, Unclear):  # reach: registry
                         await self._tables.commit(WORKERS, [Delete(self._key, self._etag)])
                         return
                 await self._read()

@@ -66,7 +66,7 @@ def remembering() -> Iterator[None]:
     content_hash = _content_hash(canonical.content_hash)
     cached = functools.lru_cache(maxsize=_KEPT_MAX)
     changed: list[tuple[Any, str, Any]] = [
-        *((module, "node_digest", node_digest) for module in (read, layout, extension_plan)),
+        *((module, "node_digest", node_digest) for module in (canonical, layout, extension_plan)),
         *((module, "content_hash", content_hash) for module in (submission, world, races)),
         *((module, "task_id_of", cached(task_id_of)) for module in (layout, extension_plan, plans)),
         (plans, "read_document", cached(read.read_document)),

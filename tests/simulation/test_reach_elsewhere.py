@@ -39,7 +39,7 @@ from taskgraph.model.clock import Clock, SystemClock
 from taskgraph.model.errors import Conflict, StorageError, StorageUnavailable, Unclear
 from taskgraph.model.ids import GRAPH
 from taskgraph.model.secrecy import Handed
-from taskgraph.protocol.dispatch_windows import Parcel, Windows
+from taskgraph.protocol.dispatch_windows import ReadyBatch, Windows
 from taskgraph.queries import workers
 from taskgraph.queries.graphs import Queries
 from taskgraph.storage.signals.wakeup import Wakeup
@@ -275,13 +275,13 @@ async def test_what_waits_for_room_is_sent_once_it_can_be(
     dispatcher.windows = Windows()
     errors: list[Exception] = [StorageUnavailable("503", "memory"), ZeroDivisionError("a bug")]
 
-    async def pump(self: Dispatcher, **_: object) -> None:
+    async def dispatch_waiting(self: Dispatcher, **_: object) -> None:
         if errors:
             raise errors.pop(0)
         monkeypatch.setattr(Windows, "waits", False)
 
-    monkeypatch.setattr(Dispatcher, "pump", pump)
-    await Consumer(app.handlers, app.poison, app.wakeup)._pump()
+    monkeypatch.setattr(Dispatcher, "dispatch_waiting", dispatch_waiting)
+    await Consumer(app.handlers, app.poison, app.wakeup)._dispatch_waiting()
     assert [record.levelname for record in caplog.records if "could not be sent" in record.getMessage()] == [
         "WARNING",
         "ERROR",
@@ -295,7 +295,7 @@ async def test_what_waits_for_room_waits_on_where_it_could_not_be_sent() -> None
     assert windows.offer("g", ("default", "normal"), [("a", 0), ("b", 0)], 0.0) == ([("a", 0), ("b", 0)], 0)
     tables.of_gets = [StorageUnavailable("503", "memory")]
     with pytest.raises(StorageUnavailable):
-        await dispatcher.send_parcels([Parcel("g", "default", "normal", (("a", 0),))], None)
+        await dispatcher.send_batches([ReadyBatch("g", "default", "normal", (("a", 0),))], None)
     assert windows.unsent("g") == 1
 
 
