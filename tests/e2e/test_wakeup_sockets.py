@@ -50,11 +50,11 @@ def place(request: pytest.FixtureRequest) -> Iterator[Place]:
 
 @contextlib.contextmanager
 def patient(*words: str, place: Place, cwd: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """A process of the command line that hardly ever polls, once it listens."""
+    """A process of the command line that hardly ever polls, once it listens: `serve` for events and for schedules."""
     store, more, bells = place
-    before = len(list(bells.glob("*")))
+    wanted = len(list(bells.glob("*"))) + (2 if words[0] == "serve" else 1)
     with started(*words, store=store, cwd=cwd, code=PATIENT, **more) as process:
-        until(lambda: len(list(bells.glob("*"))) > before, what=f"{words[0]} listens")
+        until(lambda: len(list(bells.glob("*"))) >= wanted, what=f"{words[0]} listens")
         yield process
 
 

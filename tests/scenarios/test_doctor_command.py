@@ -91,7 +91,7 @@ def test_what_is_not_repaired_ends_with_one(desk: Desk) -> None:
     desk("submit", str(desk.file), "--id", "g")
     desk.spoil("g", GRAPH, edges=9)
     found = desk("doctor", "g", "--repair", exit_code=1)
-    assert "not repaired: nothing tells which requirement is gone" in found.stdout
+    assert "not repaired: no row says which requirement is gone" in found.stdout
 
 
 def test_an_unknown_graph_ends_with_three(desk: Desk) -> None:
