@@ -212,12 +212,15 @@ class RowCache:
             before = len(left)
             left, _ = await self._page(graph_id, known, left, Range(left[0], f"{left[-1]}!"), read)
             worth = before - len(left) >= limits.READ_PAGE_WORTH
+        # Another call may have read on meanwhile: of what lies behind it the next page says nothing.
+        start = known.covered.get(kind, kind)
+        behind = bisect_right(left, start)
+        left, behind_it = left[behind:], left[:behind]
         if left and self._credit(known, left):
             # One here and one there, time and again: read on through all of them.
-            start = known.covered.get(kind, kind)
             left, upto = await self._page(graph_id, known, left, Range(f"{start}!", f"{kind[:-1]};"), read)
             known.covered[kind] = upto or start
-        return left
+        return [*behind_it, *left]
 
     async def _page(
         self, graph_id: str, known: CachedGraph, keys: Sequence[str], wanted: Range, read: dict[str, Row | None]

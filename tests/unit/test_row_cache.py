@@ -4,6 +4,7 @@ import asyncio
 import random
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -241,6 +242,31 @@ async def overlapping() -> Overlapping:
     made = Overlapping()
     await put(made.tables, made.keys)
     return made
+
+
+@pytest.mark.parametrize("place", [6, 19], ids=["into the keys", "beyond them"])
+async def test_another_call_reads_on_while_a_page_is_under_way(
+    overlapping: Overlapping, monkeypatch: pytest.MonkeyPatch, place: int
+) -> None:
+    """What it has read on past is read alone: a page behind that place would say that it does not exist."""
+    monkeypatch.setattr(limits, "READ_ALONE_MAX", 1)
+    tables, known, keys = overlapping.tables, overlapping.known, overlapping.keys[5:9]
+    known.alone = 10 * limits.READ_PAGE_WORTH
+    query = tables.query
+
+    async def short(partition: str, rows: Range, **options: Any) -> Page:
+        monkeypatch.setattr(tables, "query", query)
+        await query(partition, rows, **options)
+        return Page((), "more")
+
+    monkeypatch.setattr(tables, "query", short)
+    reading = await overlapping.read(keys)
+    known.covered["task:"] = overlapping.keys[place] if place < 19 else "\U0010ffff"
+    while not reading.done():
+        for answer in tables.answers:
+            answer.set()
+        await asyncio.sleep(0)
+    assert await reading == {key: tables.partitions["g"][key] for key in keys}
 
 
 @pytest.mark.parametrize("several", [False, True], ids=["alone", "page"])
