@@ -20,6 +20,7 @@ from typing import Any, Final
 from taskgraph.documents.canonical import content_hash
 from taskgraph.engine.commit import Records
 from taskgraph.engine.consumer import Consumer, Lease, Waiting, misplaced
+from taskgraph.engine.dispatch import Dispatcher
 from taskgraph.engine.handlers import Handled, Handlers
 from taskgraph.engine.poison import Poison
 from taskgraph.engine.row_cache import CachedGraph
@@ -45,6 +46,7 @@ from taskgraph.model.states import INACTIVE, PAUSED, FailurePolicy, by_group
 from taskgraph.protocol.context import Outcome
 from taskgraph.protocol.decide import Item
 from taskgraph.protocol.definitions import gathered
+from taskgraph.protocol.dispatch_windows import Windows
 from taskgraph.protocol.extension import WAITS_FOR
 from taskgraph.protocol.limited_backlog import Backlog
 from taskgraph.protocol.runs import Claim, HandBack, LeaseLost, Renew
@@ -299,6 +301,24 @@ def _same_but_apart(known: Mapping[str, CachedGraph]) -> dict[str, CachedGraph]:
         graph_id: dataclasses.replace(each, rows=dict(each.rows), covered=dict(each.covered))
         for graph_id, each in known.items()
     }
+
+
+def _windows_apart(windows: Windows | None) -> Windows | None:
+    if windows is None:
+        return None
+    found = copy.copy(windows)
+    found.more = set(windows.more)
+    found._windows = {
+        queue: dataclasses.replace(
+            window,
+            lanes={
+                graph_id: dataclasses.replace(lane, sent=dict(lane.sent), unsent=dict(lane.unsent))
+                for graph_id, lane in window.lanes.items()
+            },
+        )
+        for queue, window in windows._windows.items()
+    }
+    return found
 
 
 class Play:
@@ -816,6 +836,37 @@ class Play:
             assert not handlers.dispatcher.workers, "no message of a life names its worker"
         return found
 
+    def dispatchers(self) -> list[Dispatcher]:
+        """What each process knows of what it has sent."""
+        return [handlers.dispatcher for handlers in self._actors()]
+
+    def _of_processes(self) -> list[Snapshot]:
+        """What else each process keeps."""
+        return [
+            (
+                _windows_apart(handlers.dispatcher.windows),
+                dict(handlers.dispatcher._levels),
+                dict(handlers.dispatcher._hinted),
+                handlers.dispatcher._used,
+                handlers.dispatcher._used_at,
+                handlers.row_cache._calls,
+                handlers.records._until,
+                handlers.clocks_doubted,
+            )
+            for handlers in self._actors()
+        ]
+
+    def _put_back(self, kept: Sequence[Snapshot]) -> None:
+        for handlers, (windows, levels, hinted, used, used_at, calls, until, doubted) in zip(
+            self._actors(), kept, strict=True
+        ):
+            dispatcher = handlers.dispatcher
+            dispatcher.windows = _windows_apart(windows)
+            dispatcher._levels, dispatcher._hinted = dict(levels), dict(hinted)
+            dispatcher._used, dispatcher._used_at = used, used_at
+            handlers.row_cache._calls, handlers.records._until = calls, until
+            handlers.clocks_doubted = doubted
+
     def backlogs(self) -> list[dict[str, Backlog]]:
         """The limited tasks that each process remembers."""
         return [handlers.dispatcher.limited.backlogs for handlers in self._actors()]
@@ -840,12 +891,13 @@ class Play:
             [Counter(count) for count in self.counts()],
             [_same_but_apart(kept) for kept in self.kept()],
             copy.deepcopy(self.backlogs()),
+            self._of_processes(),
             (self.clock.seconds, self.clock.ids, self.gate.number),
         )
 
     def restore(self, snapshot: Snapshot, faults: Mapping[int, str] | None = None) -> None:
         """Go on from there, with these faults."""
-        tables, queues, invariants, driver, memories, held, counts, known, backlogs, numbers = snapshot
+        tables, queues, invariants, driver, memories, held, counts, known, backlogs, processes, numbers = snapshot
         vars(self.tables).update(_copied(tables))
         vars(self.queues).update(_copied(queues))
         vars(self.invariants).update(_copied(invariants))
@@ -859,6 +911,7 @@ class Play:
         for own, backlog in zip(self.backlogs(), copy.deepcopy(backlogs), strict=True):
             own.clear()
             own.update(backlog)
+        self._put_back(processes)
         self.held = [copy.copy(one) for one in held]
         for count, kept in zip(self.counts(), counts, strict=True):
             count.clear()

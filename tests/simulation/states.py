@@ -15,7 +15,8 @@ left out or renamed, because nothing that happens later can depend on them:
 - **the past**: claims of runs that are over (no run ever comes back: checked at every commit), which states the graph
   went through, and how many calls it took.
 
-`test_pairs` plays what was left out for equal states in full, and sees that it goes on and ends alike.
+`test_exhaustive` names what a process keeps, part by part. What was left out for equal states it plays in full, and
+sees that it goes on and ends alike.
 """
 
 import re
@@ -23,6 +24,9 @@ from collections.abc import Hashable, Mapping
 from datetime import datetime
 from typing import Final
 
+from taskgraph.engine.commit import _SEQUENCES_KEPT_SECONDS
+from taskgraph.engine.dispatch import _HINT_SECONDS, Dispatcher
+from taskgraph.model import limits
 from taskgraph.model.ids import GRAPH
 from taskgraph.model.names import ALL, LIVE, POISON, listing_key
 from taskgraph.model.timing import NEVER
@@ -110,6 +114,7 @@ class States:
     def of(self, play: Play) -> State:
         """The state of a playing."""
         now, seconds, driver = play.clock.now(), play.clock.seconds, play.driver
+        assert seconds <= _SEQUENCES_KEPT_SECONDS, "a process may forget the ends of journals, which no state foresees"
         names: dict[str, int] = {}
         partitions, queues = play.tables.partitions, play.queues.messages
         rows: list[Hashable] = []
@@ -162,7 +167,10 @@ class States:
             self._number(
                 tuple(
                     (
-                        frozenset(backlog.waiting),
+                        tuple(  # those that rank alike go in this order
+                            (*key, one.target, one.scopes, one.rank, one.since and one.since - now)
+                            for key, one in backlog.waiting.items()
+                        ),
                         frozenset((key, seconds - at) for key, (at, _) in backlog.sent.items()),
                         backlog.whole_until > 0,
                     )
@@ -171,6 +179,7 @@ class States:
                 )
             )
         )
+        parts.append(self._number(tuple(_sent(dispatcher, seconds) for dispatcher in play.dispatchers())))
         parts.append(self._number(self._kept(play, names, now)))
         for one in play.held:
             waiting = queues.get(one.delivery.queue, {})
@@ -247,3 +256,26 @@ class States:
                 if partition == LIVE and graph is None and isinstance(since, datetime):
                     found.append(since - now)  # else nobody asks for how long it has been there
         return tuple(sorted(found, key=repr) if partitions.get(POISON) else found)
+
+
+def _sent(dispatcher: Dispatcher, seconds: float) -> Hashable:
+    """What a process knows of what it has sent, and of levels that are used. Of times, only what may still count."""
+    used_at, windows = dispatcher._used_at, dispatcher.windows
+    fresh = used_at is not None and seconds - used_at < limits.GATE_SECONDS
+    found: list[Hashable] = [
+        frozenset((key, min(seconds - at, limits.LEVEL_SECONDS / 2)) for key, at in dispatcher._levels.items()),
+        frozenset((key, min(seconds - at, _HINT_SECONDS)) for key, at in dispatcher._hinted.items()),
+        bool(dispatcher._used),
+        (seconds - used_at, repr(sorted(dispatcher._used.items()))) if fresh else None,
+    ]
+    if windows is not None:
+        found.append(frozenset(windows.more))
+        for queue, window in windows._windows.items():
+            lanes = [(graph_id, lane) for graph_id, lane in window.lanes.items() if lane.sent or lane.unsent]
+            found += (queue, window.size, window.fed, max(0.0, window.steady - seconds))
+            if window.waits:
+                found += (window.results, seconds - window.since, window.look - seconds, window.pause)
+                found += ((graph_id, *lane.sent.items(), None, *lane.unsent.items()) for graph_id, lane in lanes)
+            else:
+                found += ((graph_id, frozenset(lane.sent.items())) for graph_id, lane in lanes)
+    return tuple(found)

@@ -5,14 +5,24 @@ only read every fifth; some pairs of faults are drawn, and all pairs of the smal
 quarter of the lives is played so, each day another. The slow tests play every kind at every call, and many pairs.
 """
 
+import dataclasses
 import logging
 import random
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final
 
 import pytest
 
+from taskgraph.engine.commit import Records
+from taskgraph.engine.consumer import Consumer
+from taskgraph.engine.dispatch import Dispatcher, LimitedTasks
+from taskgraph.engine.handlers import Handlers
+from taskgraph.engine.row_cache import CachedGraph, RowCache
 from taskgraph.model import limits
+from taskgraph.protocol.dispatch_windows import Windows, _Lane, _Window
+from taskgraph.protocol.limited_backlog import Backlog
+from taskgraph.protocol.limited_backlog import Waiting as WaitingForRoom
 from taskgraph.storage.tables import Row
 from tests.simulation import pairs, playing
 from tests.simulation.bounds import bounded
@@ -140,6 +150,91 @@ def test_of_a_life_with_more_places_a_smaller_share_is_drawn() -> None:
     assert (whole.share, thinner.share) == (0.1, 0.25**2.5)
 
 
+# Class -> what of it is in the state, and what is not: never changes while a life is played, only counts, only saves a
+# loop that is not played here, follows from the rest, or (the two of a cache) holds nothing between two steps.
+REMEMBERED: Final[Mapping[type, tuple[set[str], set[str]]]] = {
+    Handlers: (
+        {"records", "row_cache", "dispatcher"},
+        {"queues", "clock", "names", "listeners", "telemetry", "cached_rows_max", "stalled_seconds"}
+        | {"counters", "clocks_doubted"},
+    ),
+    Records: ({"_ends"}, {"tables", "clock", "_until"}),  # `States.of` sees that no life lasts until then
+    RowCache: ({"_graphs"}, {"_tables", "_rows_max", "_calls"}),  # to make room, which no life is short of
+    CachedGraph: ({"rows", "covered", "alone", "pages", "hits", "absent"}, {"gone", "reading"}),
+    Dispatcher: (
+        {"windows", "in_flight", "limited", "_levels", "_hinted", "_used", "_used_at"},
+        {"records", "queues", "clock", "names", "row_cache", "counters", "telemetry", "listeners", "receivers"}
+        | {"own", "workers", "_numbers"},
+    ),
+    LimitedTasks: ({"backlogs"}, {"dispatcher"}),
+    Backlog: ({"waiting", "sent", "whole_until"}, set()),
+    WaitingForRoom: ({"target", "scopes", "since", "rank"}, set()),
+    Windows: ({"_windows", "more"}, {"_start", "_most", "_unsent"}),
+    _Window: ({"size", "lanes", "results", "since", "look", "pause", "steady", "fed"}, set()),
+    _Lane: ({"sent", "unsent"}, {"touched"}),  # to make room for other graphs
+    Consumer: (
+        set(),
+        {"handlers", "poison", "_wakeup", "_lease_seconds", "_idle_seconds_max", "_waiting", "_tasks", "local_worker"}
+        | {"own", "received", "_found_empty", "_lead", "_receiving", "_pumping"},
+    ),
+    playing.Driver: (
+        {"place", "moved", "consumer", "submitted", "acts_done", "act_tried_at", "rerun_of", "next_sweep"},
+        {"rounds"},
+    ),
+    playing.WorkMessage: ({"claim", "label", "delivery", "until"}, set()),
+    playing.LifeClock: ({"seconds"}, {"ids"}),
+    Play: (
+        {"clock", "tables", "queues", "invariants", "consumers", "client", "worker", "sweeper", "held", "driver"}
+        | {"executions", "vanished", "handed_back", "slept", "put", "made"},
+        {"life", "gate", "junk", "document", "all_tasks", "open", "known_tasks", "labels", "goes_on", "wishes"}
+        | {"groups"},
+    ),
+}
+
+
+def names_in(thing: Any) -> set[str]:
+    if dataclasses.is_dataclass(thing):
+        return {each.name for each in dataclasses.fields(thing)}
+    return set(vars(thing))
+
+
+def test_whatever_a_process_remembers_is_in_the_state_or_said_to_be_left_out() -> None:
+    """Who adds to what a process or a playing keeps must say which, and keep it in snapshots."""
+    play = Play(LIVES[0])
+    things = play, play.clock, play.consumers[0], play.worker.records, play.worker.row_cache, Windows()
+    for each, (kept, left_out) in REMEMBERED.items():
+        thing = each if dataclasses.is_dataclass(each) else next(thing for thing in things if isinstance(thing, each))
+        assert not kept & left_out, each
+        assert names_in(thing) == kept | left_out, each
+
+
+def remembered_by_processes(play: Play) -> dict[str, Any]:
+    """Everything that the processes of a playing remember, whether its state holds it or not: path -> value."""
+    passed_by = {"tables", "_tables", "queues", "clock", "counters", "listeners", "receivers", "telemetry"}
+
+    def parts(path: str, thing: Any) -> Iterator[tuple[str, Any]]:
+        if type(thing) in REMEMBERED:
+            names = names_in(thing) - passed_by
+            if isinstance(thing, Dispatcher):
+                names -= {"records", "row_cache", "_numbers"}
+            if isinstance(thing, LimitedTasks):
+                names -= {"dispatcher"}
+            for name in sorted(names):
+                yield from parts(f"{path}.{name}", getattr(thing, name))
+        elif isinstance(thing, dict):
+            yield path, list(thing)
+            for key, each in thing.items():
+                yield from parts(f"{path}[{key}]", each)
+        elif isinstance(thing, list | set):
+            yield path, list(thing)
+        else:
+            yield path, thing
+
+    return {
+        path: value for number, handlers in enumerate(play._actors()) for path, value in parts(str(number), handlers)
+    }
+
+
 @pytest.mark.parametrize("name", ["extended in chunks", "edited twice"])
 def test_a_world_that_is_restored_goes_on_as_it_did(name: str) -> None:
     life = next(life for life in LIVES if life.name == name)
@@ -149,14 +244,18 @@ def test_a_world_that_is_restored_goes_on_as_it_did(name: str) -> None:
         kept = []
         more = True
         while more:
-            kept.append((play.snapshot(), states.of(play), play.gate.number))
+            kept.append((play.snapshot(), states.of(play), play.gate.number, remembered_by_processes(play)))
             more = play.advance()
         end, calls = play.verdict(), play.gate.number
-        assert len({state for _, state, _ in kept}) > 10
-        for snapshot, state, number in random.Random(1).sample(kept, 10):
-            play.restore(snapshot)
-            assert (states.of(play), play.gate.number) == (state, number)
-            assert (play.run(), play.gate.number) == (end, calls)
+        assert len({state for _, state, _, _ in kept}) > 10
+        other = Play(life, dict.fromkeys(range(calls // 3, 3 * calls, 7), "before"))  # its processes die and come
+        while other.advance():
+            pass
+        for snapshot, state, number, remembered in random.Random(1).sample(kept, 10):
+            other.restore(snapshot)
+            assert (states.of(other), other.gate.number) == (state, number)
+            assert remembered_by_processes(other) == remembered
+            assert (other.run(), other.gate.number) == (end, calls)
 
 
 def test_whatever_a_playing_counts_is_kept_with_its_world() -> None:
@@ -208,6 +307,29 @@ def test_a_state_holds_everything_that_the_future_depends_on() -> None:
         kept = next(kept[GRAPH_ID] for kept in play.kept() if GRAPH_ID in kept)
         setattr(kept, name, getattr(kept, name) + 1)
         assert differs(), name
+    queue, number = ("default", "normal"), next(n for n, each in enumerate(play.dispatchers()) if each.windows)
+    for change in (
+        lambda sent: sent._levels.update({("default", "high"): play.clock.seconds}),
+        lambda sent: sent._hinted.update({"taskgraph-work-default": play.clock.seconds}),
+        lambda sent: setattr(sent, "_used", {"default": ("high",)}),
+        lambda sent: setattr(sent, "_used_at", play.clock.seconds),
+        lambda sent: sent.windows.more.add(GRAPH_ID),
+        lambda sent: sent.windows.offer(GRAPH_ID, queue, [("x", 0)], play.clock.seconds),
+        lambda sent: sent.windows.offer(GRAPH_ID, queue, [(f"x{n}", 0) for n in range(200)], play.clock.seconds),
+    ):
+        change(play.dispatchers()[number])
+        assert differs()
+    with_backlogs = set()
+    for backlog in (
+        Backlog({("x", 0): WaitingForRoom("default", ("g",), None)}),
+        Backlog({("x", 0): WaitingForRoom("default", ("g",), None, 1)}),
+        Backlog({("x", 0): WaitingForRoom("default", ("g",), play.clock.now())}),
+        Backlog(sent={("x", 0): (play.clock.seconds, ("g",))}),
+    ):
+        play.backlogs()[number][GRAPH_ID] = backlog
+        with_backlogs.add(states.of(play))
+        assert differs(), backlog
+    assert len(with_backlogs) == 4
     play.executions["x", 0] += 1
     assert differs()
     for key, row in play.rows.items():
