@@ -9,7 +9,8 @@ left out or renamed, because nothing that happens later can depend on them:
   compared with claims: they are numbered in the order in which they are met, and equal ones stay equal. Ids of messages
   decide in which order messages are taken: the order is in the state. New names are always new.
 - **the hour.** The code compares times with the present time only, so a time is kept as its distance from now. The
-  clock's ticks make such differences exact.
+  clock's ticks make such differences exact. One thing goes by the time of day, so that is in the state: about every ten
+  minutes the sweep looks through the registry of workers.
 - **times that nobody will compare**: those in texts and in the columns of `FOR_PEOPLE`, and those that count in one
   state only (`WHILE`), while the row is in another.
 - **the past**: claims of runs that are over (no run ever comes back: checked at every commit), which states the graph
@@ -26,6 +27,7 @@ from typing import Final
 
 from taskgraph.engine.commit import _SEQUENCES_KEPT_SECONDS
 from taskgraph.engine.dispatch import _HINT_SECONDS, Dispatcher
+from taskgraph.engine.sweep import _CLEAN_SECONDS
 from taskgraph.model import limits
 from taskgraph.model.ids import GRAPH
 from taskgraph.model.names import ALL, LIVE, POISON, listing_key
@@ -202,6 +204,7 @@ class States:
             max(driver.act_tried_at - seconds, -ASK_AGAIN_SECONDS),
             driver.rerun_of,
             driver.next_sweep - seconds,
+            now.timestamp() % _CLEAN_SECONDS,
         )
         return tuple(parts)
 
