@@ -1,15 +1,24 @@
 """`python -m taskgraph`, and the console script: starts the command line, in a process that looks for garbage seldom.
 
-Nearly all that a command allocates are the modules that it imports.
+Nearly all that a command allocates are the modules that it imports. The version needs none of them.
 """
 
+import contextlib
 import gc
+import sys
 from typing import Final
+
+from taskgraph import __version__
 
 _ALLOCATIONS: Final = 100_000  # between two looks for garbage; with Python's 700 a short command makes a hundred
 
 
 def main() -> None:
+    if sys.argv[1:] == ["--version"] and sys.stdout is not None:
+        with contextlib.suppress(OSError):  # what then happens is up to the command line
+            sys.stdout.write(f"taskgraph {__version__}\n")
+            sys.stdout.flush()
+            return
     gc.set_threshold(_ALLOCATIONS, *gc.get_threshold()[1:])
     try:
         from taskgraph.interfaces import cli  # after the above, for that is most of what a short command does
