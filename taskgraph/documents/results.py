@@ -10,6 +10,7 @@ from typing import Any, Final
 from taskgraph.documents.placeholders import as_text, objects_with, replaced
 from taskgraph.documents.schema_check import RESULT, is_label
 from taskgraph.model import limits
+from taskgraph.model.columns import NO_OUTPUT, OUTPUT
 from taskgraph.model.errors import InvalidInput
 from taskgraph.model.ids import is_task_id
 from taskgraph.model.json_pointer import NoSuchPlace, look_up, steps, what_is
@@ -17,8 +18,6 @@ from taskgraph.model.json_strict import Path, compact_json, faults, show, too_de
 from taskgraph.model.states import TaskState
 from taskgraph.model.utf16 import utf16_units
 
-OUTPUT: Final = "output"  # key of a resolution: the output of the task
-NO_OUTPUT: Final = "noOutput"  # key of a resolution: why a result of the task is no output
 _OUTPUT_DEPTH_MAX: Final = limits.DOCUMENT_DEPTH_MAX - 8  # a message puts some objects around it
 _KEYS: Final = frozenset({RESULT, "path", "default"})
 _STORED_KEYS: Final = frozenset({RESULT, "label", "path", "default"})

@@ -14,10 +14,9 @@ from taskgraph.engine.signing import Signer
 from taskgraph.model import limits
 from taskgraph.model.columns import integer
 from taskgraph.model.errors import NotFound, Refused
-from taskgraph.model.ids import GRAPH
+from taskgraph.model.ids import GRAPH, event_key
 from taskgraph.model.states import GRAPH_ENDED, GraphState
 from taskgraph.protocol.at_rest import STATES, moving
-from taskgraph.protocol.decide import event_key
 from taskgraph.queries.journal import find_end
 from taskgraph.storage.logs import LogFile, StoredLogs
 from taskgraph.storage.private_files import written_whole

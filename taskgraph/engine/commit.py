@@ -21,7 +21,7 @@ from typing import Final
 from taskgraph.model import limits
 from taskgraph.model.clock import Clock
 from taskgraph.model.errors import Conflict, Unclear
-from taskgraph.protocol.decide import event_key
+from taskgraph.model.ids import event_key
 from taskgraph.queries.journal import find_end, totals_in
 from taskgraph.storage.tables import Change, Delete, Insert, Merge, Row, Tables, changes_max_of
 

@@ -21,12 +21,11 @@ from taskgraph.engine.sweep import Swept, sweep_graph
 from taskgraph.model import facts, limits
 from taskgraph.model.columns import Value
 from taskgraph.model.errors import Conflict, InvalidMessage, NotFound, TaskgraphError, TooLarge, Unclear
-from taskgraph.model.ids import GRAPH, row_key
+from taskgraph.model.ids import GRAPH, event_key, row_key
 from taskgraph.model.json_strict import compact_json
 from taskgraph.model.messages import AddTasks, parse
 from taskgraph.model.names import ALL, LIVE, listing_key
 from taskgraph.model.states import GRAPH_ENDED, GRAPH_GONE, GraphState
-from taskgraph.protocol.decide import event_key
 from taskgraph.protocol.definitions import SCHEMA
 from taskgraph.protocol.invariants.examine import examine
 from taskgraph.protocol.invariants.findings import Finding, Patch, Redo, Reindex, Resend, Severity, finding

@@ -14,7 +14,6 @@ from typing import Any
 from taskgraph.engine import control
 from taskgraph.engine.listeners import LocalWorker
 from taskgraph.engine.live_index import enter_live, leave_live
-from taskgraph.engine.requests import answer_request
 from taskgraph.engine.transact import KeepAlive, Transactor, no_keep_alive
 from taskgraph.model import limits
 from taskgraph.model.errors import StorageError, TaskgraphError
@@ -92,6 +91,8 @@ class Handlers(Transactor):
         try:
             match message:
                 case AddTasks() | Edit():
+                    from taskgraph.engine.requests import answer_request  # here: most commands plan no edit
+
                     await answer_request(self, message.graph, message.request, keep_alive=keep_alive)
                 case Cancel():
                     answers = (await control.cancel_graph(self, message, keep_alive=keep_alive),)

@@ -23,10 +23,9 @@ from taskgraph.model.clock import Clock
 from taskgraph.model.columns import Columns, integer, objects, texts, time_of
 from taskgraph.model.errors import Conflict, IntegrityError, Refused, Unclear
 from taskgraph.model.foreign_times import holds
-from taskgraph.model.ids import GRAPH, row_key
+from taskgraph.model.ids import GRAPH, event_key, row_key
 from taskgraph.model.states import GRAPH_ENDED, GRAPH_GONE
 from taskgraph.protocol import notices
-from taskgraph.protocol.decide import event_key
 from taskgraph.protocol.notices import Channel, Notice, Registration
 from taskgraph.storage.tables import Change, Delete, Merge, Range, Row, Tables, query_all
 

@@ -17,9 +17,9 @@ from taskgraph.engine.commit import Records
 from taskgraph.model import limits
 from taskgraph.model.columns import Value
 from taskgraph.model.errors import IntegrityError, NotFound
-from taskgraph.model.ids import GRAPH, reference_of, row_key, task_id_of
+from taskgraph.model.ids import GRAPH, event_key, reference_of, row_key, task_id_of
 from taskgraph.protocol.context import Dispatch, Outcome
-from taskgraph.protocol.decide import Decision, decide, event_key
+from taskgraph.protocol.decide import Decision, decide
 from taskgraph.protocol.definitions import gathered, members_of
 from taskgraph.protocol.edit import EditGraph
 from taskgraph.protocol.edit_plan.names import Names, RefusedError, Snapshot

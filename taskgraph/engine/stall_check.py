@@ -14,11 +14,10 @@ from taskgraph.engine.handlers import Handlers
 from taskgraph.model import limits
 from taskgraph.model.columns import Columns, integer, is_held, time_of
 from taskgraph.model.foreign_times import Standing
-from taskgraph.model.ids import reference_of
+from taskgraph.model.ids import event_key, reference_of
 from taskgraph.model.states import TaskState
 from taskgraph.model.timing import clock_text
 from taskgraph.protocol.context import Outcome
-from taskgraph.protocol.decide import event_key
 from taskgraph.protocol.leases import lease
 from taskgraph.protocol.lifecycle import Stall, Stir
 from taskgraph.queries.rows import object_of

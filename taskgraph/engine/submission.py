@@ -15,16 +15,14 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from taskgraph.documents.canonical import content_hash, document_object, node_digests
-from taskgraph.documents.edit_document import EditDocument
 from taskgraph.documents.nodes import GraphDocument
 from taskgraph.documents.read import collector_paused
 from taskgraph.engine.handlers import Handlers
 from taskgraph.engine.live_index import enter_live, insert_once, listing_columns
 from taskgraph.engine.notifier import enter, register
-from taskgraph.engine.plans import still_holds
 from taskgraph.engine.progress import Progress, no_progress
 from taskgraph.engine.telemetry import TRACEPARENT_COLUMN
 from taskgraph.model import limits, priorities
@@ -47,6 +45,9 @@ from taskgraph.protocol.lifecycle import Start
 from taskgraph.protocol.propagation import GOING
 from taskgraph.protocol.rows import Draft
 from taskgraph.storage.tables import Change, Insert, Merge, Range, Row, Tables, pages
+
+if TYPE_CHECKING:
+    from taskgraph.documents.edit_document import EditDocument
 
 _IN_FLIGHT: Final = 8  # commits at a time
 _FENCE: Final = {"state": str(GraphState.SUBMITTING)}
@@ -518,11 +519,13 @@ async def extend(
         return Extension(graph_id, request, state, RESUME if waits else "")
 
 
-async def edit(handlers: Handlers, graph_id: str, document: EditDocument, *, request: str | None = None) -> Extension:
+async def edit(handlers: Handlers, graph_id: str, document: "EditDocument", *, request: str | None = None) -> Extension:
     """`extend` for an edit: one that was made, and still holds, is done; one that was undone meanwhile is made anew.
 
     request: an id of the caller's choice, by which the edit is made only once.
     """
+    from taskgraph.engine.plans import still_holds
+
     with handlers.telemetry.asking("edit", graph_id):
         once, request, digest = request is not None, request or document.request, document.digest
         graph, head = await _asked_before(handlers, graph_id, request, digest)

@@ -7,6 +7,7 @@ a payload, a command, an environment, a result or a key.
 """
 
 import contextlib
+import functools
 import json
 import logging
 import re
@@ -14,14 +15,15 @@ from collections.abc import Awaitable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from taskgraph.model import limits
-from taskgraph.model.clock import Clock
-from taskgraph.model.messages import MESSAGE_TYPES
-from taskgraph.storage.logs import StoredLogs
-from taskgraph.storage.queues import Delivery, Queues
-from taskgraph.storage.tables import Tables
+
+if TYPE_CHECKING:
+    from taskgraph.model.clock import Clock
+    from taskgraph.storage.logs import StoredLogs
+    from taskgraph.storage.queues import Delivery, Queues
+    from taskgraph.storage.tables import Tables
 
 HANDLED: Final = logging.getLogger("taskgraph.handled")
 """One line at INFO for each message that was handled, by handlers, workers, or `Poison`."""
@@ -35,10 +37,16 @@ _TRACEPARENT: Final = re.compile(r"00-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16
 _HEAD: Final = re.compile(
     r'\{(?:"traceparent":"(?P<trace>00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2})",)?"sent":"(?P<sent>[0-9TZ:.+-]{20,35})"'
 )
-_GRAPH: Final = re.compile(
-    rf'\{{"version":\d{{1,9}},"type":"(?P<type>{"|".join(MESSAGE_TYPES)})",'
-    r'"graph":"(?P<graph>[A-Za-z0-9_-]{1,64})"'
-)
+
+
+@functools.cache
+def _graph_in() -> re.Pattern[str]:
+    from taskgraph.model.messages import MESSAGE_TYPES  # here: what only looks at a graph knows no messages
+
+    return re.compile(
+        rf'\{{"version":\d{{1,9}},"type":"(?P<type>{"|".join(MESSAGE_TYPES)})",'
+        r'"graph":"(?P<graph>[A-Za-z0-9_-]{1,64})"'
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +97,7 @@ def trace_of(found: object) -> str:
 def graph_in(body: str) -> tuple[str, str]:
     """Type and graph of a message of ours, "" and "" for any other; without parsing it."""
     start = head.end() + 1 if (head := _HEAD.match(body)) else 0
-    found = _GRAPH.match("{" + body[start : start + 200] if start else body)
+    found = _graph_in().match("{" + body[start : start + 200] if start else body)
     return (found["type"], found["graph"]) if found else ("", "")
 
 
@@ -211,14 +219,14 @@ class Telemetry:
 
     enabled: bool = False
 
-    def tables(self, tables: Tables, clock: Clock) -> Tables:
+    def tables(self, tables: "Tables", clock: "Clock") -> "Tables":
         """These tables, with every call measured; so are `queues`, which also mark their messages, and `logs`."""
         return tables
 
-    def queues(self, queues: Queues, clock: Clock) -> Queues:
+    def queues(self, queues: "Queues", clock: "Clock") -> "Queues":
         return queues
 
-    def logs(self, logs: StoredLogs, clock: Clock) -> StoredLogs:
+    def logs(self, logs: "StoredLogs", clock: "Clock") -> "StoredLogs":
         return logs
 
     @contextlib.contextmanager
@@ -234,7 +242,7 @@ class Telemetry:
         """Remember the trace that stands on the row of a graph, and link the open span to it."""
 
     @contextlib.contextmanager
-    def handling(self, graph_id: str, origins: Sequence[Origin], clock: Clock) -> Iterator[None]:
+    def handling(self, graph_id: str, origins: Sequence[Origin], clock: "Clock") -> Iterator[None]:
         """Handle a batch of messages of one graph in the body; a line is logged for each, also without telemetry."""
         handling = Handling(origins)
         token = _HANDLING.set(handling)
@@ -274,7 +282,7 @@ class Telemetry:
     def run_ends(self, run: Run | None, outcome: str, *, exit_code: int | None = None) -> None:
         """The run is over: `completed`, `failed`, `exception`, `broken`, `lost`, `handed-back`."""
 
-    def received(self, delivery: Delivery, now: datetime) -> None: ...
+    def received(self, delivery: "Delivery", now: datetime) -> None: ...
 
     def message(self, origin: Origin, seconds: float) -> None:
         """Log and count a message whose handling is over."""

@@ -6,13 +6,18 @@ Code that decides about a task reads working copies (`protocol.rows`), which say
 import json
 from collections.abc import Callable, Mapping
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
 
 from taskgraph.model.states import TaskState
 
 Value = str | int | bool | float | datetime
 """Text, Int32, boolean, double, or an aware time (returned in UTC, to the microsecond)."""
 Columns = Mapping[str, Value]
+
+OUTPUT: Final = "output"  # key of a resolution: the output of the task
+NO_OUTPUT: Final = "noOutput"  # key of a resolution: why a result of the task is no output
+WAITS_FOR: Final = "waitsFor"
+"""Column of a request: what it waits for, "" for nothing."""
 
 
 def integer(columns: Columns, name: str) -> int:

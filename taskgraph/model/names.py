@@ -2,10 +2,12 @@
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from taskgraph.model.messages import EVENT_TYPES, Message, type_of
 from taskgraph.model.priorities import NORMAL
+
+if TYPE_CHECKING:
+    from taskgraph.model.messages import Message
 
 OWN: Final = "0"  # begins the names of queues that one process keeps for itself; no prefix of a store does
 
@@ -32,11 +34,18 @@ class QueueNames:
     @property
     def received(self) -> tuple[str, ...]:
         """The queues that handlers receive from: always the common one too, for messages of an earlier setting."""
-        own = [f"{self.prefix}-{kind}" for kind in EVENT_TYPES] if self.per_operation else []
-        return (self.events, *own)
+        if not self.per_operation:
+            return (self.events,)
+        from taskgraph.model.messages import EVENT_TYPES  # here: what only looks at a graph knows no messages
 
-    def of(self, message: Message) -> str:
-        return f"{self.prefix}-{type_of(message)}" if self.per_operation else self.events
+        return (self.events, *(f"{self.prefix}-{kind}" for kind in EVENT_TYPES))
+
+    def of(self, message: "Message") -> str:
+        if not self.per_operation:
+            return self.events
+        from taskgraph.model.messages import type_of
+
+        return f"{self.prefix}-{type_of(message)}"
 
     def work(self, target: str, level: str = NORMAL) -> str:
         """The queue of a target's workers for one level; with the longest target it is as long as a name may be."""

@@ -10,8 +10,6 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
-from importlib import resources
-from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -60,14 +58,12 @@ def is_date_time(text: object) -> bool:
 
 
 @functools.cache
-def _folder() -> Traversable:
+def _folder() -> Path:
     """The folder with the schemas: inside the package once installed, beside it in a source tree."""
-    inside = resources.files("taskgraph") / "schemas"
-    if inside.is_dir():
-        return inside
-    beside = Path(__file__).resolve().parents[2] / "schemas"
-    if beside.is_dir():
-        return beside
+    package = Path(__file__).resolve().parents[1]
+    for folder in (package / "schemas", package.parent / "schemas"):
+        if folder.is_dir():
+            return folder
     raise IntegrityError("The JSON schemas are missing from this installation of taskgraph.")
 
 

@@ -25,14 +25,13 @@ Two properties hold for every item, and the tests check them:
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
 from taskgraph.model import limits
 from taskgraph.model.columns import Value
 from taskgraph.model.errors import IntegrityError, TaskgraphError
-from taskgraph.model.ids import is_relay, value
+from taskgraph.model.ids import event_key, is_relay, value
 from taskgraph.model.messages import Cancel, HoldBack, Message, Prioritize, Rerun, TaskCompleted, TaskFailed
 from taskgraph.model.priorities import COLUMN, level_of, rank
 from taskgraph.model.states import TaskState
@@ -76,7 +75,7 @@ class Answer:
     error: TaskgraphError | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Decision:
     """What one commit writes, the effects to send after it, the outcome of each item, and the items that did not fit.
 
@@ -91,7 +90,7 @@ class Decision:
     unchanged: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Need:
     """Keys of rows that must be read before the items can be decided."""
 
@@ -191,11 +190,6 @@ def _stands(ready: Dispatch | Refill, view: View) -> bool:
 def _undo(context: Context, rows_mark: RowsMark, context_mark: ContextMark) -> None:
     context.view.rollback(rows_mark)
     context.rollback(context_mark)
-
-
-def event_key(sequence: int) -> str:
-    """Row key of an event row; the keys sort as the journal reads."""
-    return f"event:{sequence:010d}"
 
 
 def _event_row(context: Context, sequence: int, completed: int) -> Insert:

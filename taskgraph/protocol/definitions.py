@@ -3,10 +3,8 @@
 import json
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from taskgraph.documents.nodes import TaskNode
-from taskgraph.documents.references import substitute
 from taskgraph.model import limits, timing
 from taskgraph.model.columns import Value
 from taskgraph.model.errors import IntegrityError
@@ -17,6 +15,9 @@ from taskgraph.model.states import FailurePolicy
 from taskgraph.model.utf16 import utf16_units
 from taskgraph.storage.checks import YEAR_MIN
 from taskgraph.storage.tables import Insert, Row
+
+if TYPE_CHECKING:
+    from taskgraph.documents.nodes import TaskNode
 
 SCHEMA: Final = 1
 """Major version of the rows (P23): an older handler leaves the message for a newer one."""
@@ -91,6 +92,8 @@ def definition_text(task: Mapping[str, Any], resolve: Callable[[str], str]) -> s
     """A definition as its worker gets it. resolve: label -> taskId."""
     definition = canonical_json(task)
     if _SUBS_KEY in definition or _RESULT_KEY in definition:
+        from taskgraph.documents.references import substitute  # here: what only reads rows does without documents
+
         definition = canonical_json(substitute(task, resolve))
     return definition
 
@@ -116,7 +119,7 @@ def timing_columns(times: Mapping[str, Any]) -> dict[str, Value]:
     return columns
 
 
-def first_deadline(nodes: Iterable[TaskNode]) -> datetime | None:
+def first_deadline(nodes: "Iterable[TaskNode]") -> datetime | None:
     return min((moment(str(text)) for node in nodes if (text := node.task.get("deadline"))), default=None)
 
 

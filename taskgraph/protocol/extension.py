@@ -9,13 +9,13 @@ cursor moves in the commit of each step's rows, so any number of handlers may wo
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Final
 
 from taskgraph.model import limits
-from taskgraph.model.columns import Value
+from taskgraph.model.columns import WAITS_FOR, Value
 from taskgraph.model.errors import IntegrityError
-from taskgraph.model.ids import GRAPH, fork_reference, ids_text, reference_of, row_key
+from taskgraph.model.ids import GRAPH, fork_reference, ids_text, reference_of, row_key, value
 from taskgraph.model.json_strict import compact_json
 from taskgraph.model.states import PAUSED, TaskState
 from taskgraph.protocol.conditions import COMPLETED, Ending, ending_of, goes_on
@@ -26,9 +26,6 @@ from taskgraph.protocol.rows import Draft
 from taskgraph.protocol.wiring import Link, relay_row
 from taskgraph.storage.tables import Insert
 
-WAITS_FOR: Final = "waitsFor"
-"""Column of a request: what it waits for, "" for nothing."""
-
 RESUME: Final = "resume"
 
 
@@ -36,7 +33,7 @@ def request_key(request: str) -> str:
     return f"request:{request}"
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class AcceptExtension(Item):
     """Accept an extension. whole: rows and links go into this very commit; otherwise later steps bring them.
 
@@ -58,14 +55,14 @@ class AcceptExtension(Item):
     held: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class DeferExtension(Item):
     """The graph is paused: the extension is made when it is resumed, and the graph does not finish before."""
 
     request: str
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class RefuseRequest(Item):
     """The graph, or what its rows hold, forbids an extension or edit. revision: holds for this alone, -1 for any."""
 
@@ -74,7 +71,7 @@ class RefuseRequest(Item):
     revision: int = -1
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class InsertRows(Item):
     """The rows of the extension from `cursor` on."""
 
@@ -83,7 +80,7 @@ class InsertRows(Item):
     rows: tuple[Insert, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class LinkTasks(Item):
     """Register dependents of existing tasks; `cursor` counts on from the inserted rows."""
 
@@ -92,7 +89,7 @@ class LinkTasks(Item):
     links: tuple[Link, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class FinishExtension(Item):
     """Every row is in and linked."""
 
@@ -121,8 +118,8 @@ def accept_extension(item: AcceptExtension, context: Context) -> Verdict:
     graph.set("tasks", graph.integer("tasks") + item.tasks)
     graph.set("edges", graph.integer("edges") + item.edges)
     graph.set("revision", graph.integer("revision") + 1)
-    for name, value in item.columns.items():
-        graph.set(name, value)
+    for name, given in item.columns.items():
+        graph.set(name, given)
     if item.held:
         graph.set_ids("held", [*dict.fromkeys((*graph.ids("held"), *item.held))])
     if item.whole:

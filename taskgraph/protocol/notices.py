@@ -10,14 +10,16 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from taskgraph.documents.nodes import GraphDocument, TaskNode
 from taskgraph.model.columns import Columns
 from taskgraph.model.errors import IntegrityError
 from taskgraph.model.ids import value
 from taskgraph.model.json_strict import canonical_json
 from taskgraph.storage.tables import Insert, Range, prefix
+
+if TYPE_CHECKING:
+    from taskgraph.documents.nodes import GraphDocument, TaskNode
 
 PREFIX: Final = "notice:"
 """Of the row keys of channels."""
@@ -111,7 +113,7 @@ class Registration:
     tasks: bool = False
 
 
-def registrations(notify: Mapping[str, Any], nodes: Iterable[TaskNode]) -> dict[str, Registration]:
+def registrations(notify: Mapping[str, Any], nodes: "Iterable[TaskNode]") -> dict[str, Registration]:
     found: dict[str, Registration] = {}
     for key, named in channels(notify).items():
         for each in named:
@@ -124,7 +126,7 @@ def registrations(notify: Mapping[str, Any], nodes: Iterable[TaskNode]) -> dict[
     return found
 
 
-def has_notices(document: GraphDocument) -> bool:
+def has_notices(document: "GraphDocument") -> bool:
     return bool(document.notify) or any(node.notify for node in document.tasks.values())
 
 

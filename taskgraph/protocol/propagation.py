@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from taskgraph.documents.results import NO_OUTPUT, OUTPUT
 from taskgraph.model import columns, limits, timing
+from taskgraph.model.columns import NO_OUTPUT, OUTPUT
 from taskgraph.model.errors import IntegrityError
 from taskgraph.model.ids import GRAPH, edge_name_of, is_relay
 from taskgraph.model.json_strict import compact_json

@@ -17,7 +17,6 @@ from taskgraph.model.priorities import NORMAL, level_now, level_of
 from taskgraph.model.states import INACTIVE, GraphState, TaskState
 from taskgraph.model.timing import clock_text, not_yet_seconds, overdue, ready_since
 from taskgraph.protocol.concurrency import full_limit, scopes_of
-from taskgraph.protocol.leases import lease
 from taskgraph.queries import targets as gates
 from taskgraph.queries.lookup import labels_in_flight
 from taskgraph.queries.rows import NEWER, is_known, newer_words, object_of, status_of_task
@@ -131,6 +130,8 @@ class Causes:
         return f"limit of {full.name}, {len(full.inside):,} of {full.most:,} in flight: {shown}"
 
     def _running(self, row: Row, status: TaskStatus) -> tuple[str, str]:
+        from taskgraph.protocol.leases import lease  # here: it knows the items of decisions, and a look needs none
+
         text, remedy = f"runs on {status.worker} since {clock_text(status.started)}", ""
         if cancel := row.columns.get("cancel"):
             text += f", and is being stopped, as it is cancelled: {cancel}"

@@ -6,8 +6,8 @@ from typing import Final
 from taskgraph.model import facts
 from taskgraph.model.columns import Columns
 from taskgraph.model.errors import InvalidInput
+from taskgraph.model.ids import event_key
 from taskgraph.model.json_strict import show
-from taskgraph.protocol.decide import event_key
 from taskgraph.queries.values import Event
 from taskgraph.storage.tables import Range, Tables
 

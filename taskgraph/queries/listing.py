@@ -9,9 +9,8 @@ from collections.abc import Sequence
 from contextlib import aclosing
 from typing import Any
 
-from taskgraph.documents.results import NO_OUTPUT, OUTPUT
 from taskgraph.model import limits
-from taskgraph.model.columns import integer, texts
+from taskgraph.model.columns import NO_OUTPUT, OUTPUT, integer, texts
 from taskgraph.model.errors import NotFound
 from taskgraph.model.ids import row_key
 from taskgraph.model.row_schema import SHOWN

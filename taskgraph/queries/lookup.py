@@ -15,17 +15,15 @@ from typing import Any, Final
 
 from taskgraph.model import limits
 from taskgraph.model.clock import Clock
-from taskgraph.model.columns import Value, integer, texts, time_of
+from taskgraph.model.columns import WAITS_FOR, Value, integer, texts, time_of
 from taskgraph.model.errors import IntegrityError, InvalidInput, NotFound
-from taskgraph.model.ids import GRAPH, is_graph_id, is_task_id, row_key, task_id_of
+from taskgraph.model.ids import GRAPH, event_key, is_graph_id, is_task_id, row_key, task_id_of
 from taskgraph.model.json_strict import show
 from taskgraph.model.names import ALL, QueueNames
 from taskgraph.model.priorities import LEVELS, level_of
 from taskgraph.model.states import GRAPH_ENDED, INACTIVE, FailurePolicy, GraphState, TaskState
 from taskgraph.protocol import notices
 from taskgraph.protocol.concurrency import Limit, limit_of, named_in
-from taskgraph.protocol.decide import event_key
-from taskgraph.protocol.extension import WAITS_FOR
 from taskgraph.queries import values
 from taskgraph.queries.journal import agrees, find_end, read_cursor
 from taskgraph.queries.rows import channel_status, is_known, object_of, stalled_since, status_of_task

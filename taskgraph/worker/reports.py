@@ -9,9 +9,10 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
-from taskgraph.documents.results import NO_OUTPUT, handed_on
+from taskgraph.documents.results import handed_on
 from taskgraph.engine.telemetry import being
 from taskgraph.model import limits
+from taskgraph.model.columns import NO_OUTPUT
 from taskgraph.model.errors import Conflict, StorageError, trail
 from taskgraph.model.messages import WORKER_CHARS_MAX, Message, TaskCompleted, TaskFailed, TaskResult, bundles
 from taskgraph.model.placement import target_of

@@ -13,10 +13,9 @@ from taskgraph.engine.handlers import Handlers
 from taskgraph.model import limits
 from taskgraph.model.columns import Value
 from taskgraph.model.errors import NotFound
-from taskgraph.model.ids import GRAPH, ids_text, row_key
+from taskgraph.model.ids import GRAPH, event_key, ids_text, row_key
 from taskgraph.model.messages import Rerun, to_text
 from taskgraph.model.names import ALL, LIVE
-from taskgraph.protocol.decide import event_key
 from taskgraph.protocol.invariants.examine import examine
 from taskgraph.protocol.invariants.findings import Severity
 from taskgraph.storage.tables import Change, Delete, Insert, Merge, Page, Range, Row, Tables, query_all

@@ -12,9 +12,8 @@ from taskgraph.engine.doctor import repair_graph
 from taskgraph.interfaces.cli.progress import Follower
 from taskgraph.model import limits
 from taskgraph.model.errors import NotFound
-from taskgraph.model.ids import GRAPH
+from taskgraph.model.ids import GRAPH, event_key
 from taskgraph.model.states import TaskState
-from taskgraph.protocol.decide import event_key
 from taskgraph.queries import lookup, why
 from taskgraph.queries.graphs import Queries
 from taskgraph.queries.values import GraphStatus

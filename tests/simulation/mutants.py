@@ -1376,7 +1376,7 @@ MUTANTS: Final = (
     Mutant(
         "D8: an edit that was made is held against the rows, when it is asked for again",
         "it was made before, whatever has become of it",
-        _set(submission, "still_holds", always_so),
+        _set(plans, "still_holds", always_so),
         edited_and_waiting,
     ),
     Mutant(

@@ -27,6 +27,7 @@ from taskgraph.engine.row_cache import CachedGraph
 from taskgraph.engine.submission import edit, extend, submit
 from taskgraph.engine.sweep import sweep
 from taskgraph.model import limits
+from taskgraph.model.columns import WAITS_FOR
 from taskgraph.model.errors import Conflict, Refused, StaleDelivery, StorageError, StorageUnavailable, Unclear
 from taskgraph.model.ids import GRAPH, limit_key, limit_scope, row_key, slugid_from, task_id_of
 from taskgraph.model.messages import (

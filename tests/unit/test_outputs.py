@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 from taskgraph.documents.canonical import document_object, node_digest
 from taskgraph.documents.read import read_document
 from taskgraph.documents.references import external_labels, results_without_requirement, substitute, without_requirement
-from taskgraph.documents.results import NO_OUTPUT, OUTPUT, NoResult, handed_on, may_take, put_in, taken_from
+from taskgraph.documents.results import NoResult, handed_on, may_take, put_in, taken_from
 from taskgraph.interfaces.client.graph import Graph
 from taskgraph.model import limits
+from taskgraph.model.columns import NO_OUTPUT, OUTPUT
 from taskgraph.model.errors import InvalidGraph, InvalidInput
 from taskgraph.model.ids import task_id_of
 from taskgraph.model.json_pointer import NoSuchPlace, look_up, steps

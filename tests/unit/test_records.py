@@ -7,7 +7,7 @@ import pytest
 from taskgraph.engine import commit as module
 from taskgraph.engine.commit import Operation, Records, changes_event
 from taskgraph.model.errors import Conflict, Unclear
-from taskgraph.protocol.decide import event_key
+from taskgraph.model.ids import event_key
 from taskgraph.storage.tables import Change, Delete, Insert, Merge, Page, Range, Row
 from taskgraph.testing import ManualClock, MemoryTables
 

@@ -12,6 +12,7 @@ from taskgraph.interfaces import views
 from taskgraph.interfaces.cli.common import Session, command
 from taskgraph.interfaces.cli.options import GraphArgument, LabelArgument
 from taskgraph.interfaces.cli.output import count, moment, safe, seconds
+from taskgraph.model.columns import NO_OUTPUT, OUTPUT
 from taskgraph.model.ids import holders_in_words
 from taskgraph.model.priorities import NORMAL
 from taskgraph.model.states import TaskState, When, condition_words
@@ -149,8 +150,6 @@ def _print_task(session: Session, graph_id: str, found: "TaskDetail") -> None:
 
 
 def _handed_on(resolution: Mapping[str, Any]) -> str:
-    from taskgraph.documents.results import NO_OUTPUT, OUTPUT
-
     if OUTPUT in resolution:
         return jsonlib.dumps(resolution[OUTPUT], ensure_ascii=False)
     return f"nothing: {resolution[NO_OUTPUT]}" if NO_OUTPUT in resolution else ""

@@ -2,21 +2,22 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from taskgraph.documents.edit_document import EditDocument
 from taskgraph.documents.nodes import GraphDocument
-from taskgraph.documents.read import Given
-from taskgraph.engine import plans, submission
-from taskgraph.engine.plans import EditPreview
+from taskgraph.engine import submission
 from taskgraph.engine.progress import Progress, no_progress
 from taskgraph.engine.submission import Extension, Submission
 from taskgraph.interfaces.app import App
 from taskgraph.interfaces.operations.waiting import poll
-from taskgraph.model.columns import Value
+from taskgraph.model.columns import WAITS_FOR, Value
 from taskgraph.model.errors import Refused
-from taskgraph.protocol.extension import WAITS_FOR
 from taskgraph.queries.lookup import check_graph_id
+
+if TYPE_CHECKING:
+    from taskgraph.documents.edit_document import EditDocument
+    from taskgraph.documents.read import Given
+    from taskgraph.engine.plans import EditPreview
 
 ANSWERED: Final = ("done", "refused")
 """States of a request that handlers have answered."""
@@ -41,8 +42,10 @@ def check_ids(graph_id: str, request: str | None) -> None:
         check_graph_id(request, "a request")
 
 
-async def given(app: App, graph_id: str, params: Mapping[str, Any], *, named: bool) -> Given:
+async def given(app: App, graph_id: str, params: Mapping[str, Any], *, named: bool) -> "Given":
     """Values of parameters: those that are given, otherwise those of the graph. named: whether some may be needed."""
+    from taskgraph.documents.read import Given
+
     return Given(params, await app.queries.params(graph_id) if params or named else {})
 
 
@@ -60,14 +63,16 @@ async def extended(app: App, asked: Extension, *, until: float | None = None, de
     return replace(asked, state=str(head.get("state", "")), waits_for=str(head.get(WAITS_FOR, "")))
 
 
-async def edit(app: App, graph_id: str, document: EditDocument, *, request: str | None = None) -> Extension:
+async def edit(app: App, graph_id: str, document: "EditDocument", *, request: str | None = None) -> Extension:
     """Ask for an edit to be made. Raises InvalidInput, NotFound, Refused (see `submission.edit`)."""
     check_ids(graph_id, request)
     return await submission.edit(app.handlers, graph_id, document, request=request)
 
 
-async def preview_edit(app: App, graph_id: str, document: EditDocument) -> EditPreview:
+async def preview_edit(app: App, graph_id: str, document: "EditDocument") -> "EditPreview":
     """What an edit would do now, row by row, or why it would be refused; nothing is written."""
+    from taskgraph.engine import plans
+
     check_graph_id(graph_id)
     return await plans.preview_edit(app.handlers.records, graph_id, document, now=app.clock.now())
 

@@ -7,12 +7,12 @@ from typing import Any, Final
 from taskgraph.model import facts, limits
 from taskgraph.model.columns import Value, texts
 from taskgraph.model.foreign_times import is_ahead
-from taskgraph.model.ids import GRAPH
+from taskgraph.model.ids import GRAPH, event_key
 from taskgraph.model.json_strict import compact_json
 from taskgraph.model.states import GRAPH_ENDED, TASK_UNRESOLVED, FailurePolicy, GraphState, TaskState
 from taskgraph.protocol.cancel import CancelTask, PublishCancelled
 from taskgraph.protocol.context import CANCELLED
-from taskgraph.protocol.decide import Item, event_key
+from taskgraph.protocol.decide import Item
 from taskgraph.protocol.definitions import SCHEMA, gathered
 from taskgraph.protocol.invariants.findings import GAP_ROWS_MAX, Finding, Patch, Redo, have, tasks_are
 from taskgraph.protocol.invariants.progress import completion_items
