@@ -1,9 +1,11 @@
 """The composition root: settings in, a working installation out.
 
-The only file that names concrete adapters: it builds each part once and hands it what it needs.
+The only file that names concrete adapters: it builds each part once and hands it what it needs. A part that not every
+command needs is imported and built when it is first asked for: to look at a graph takes neither handlers nor workers.
 """
 
 import contextlib
+import functools
 import os
 import socket
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -11,20 +13,12 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from taskgraph.engine.commit import Records
-from taskgraph.engine.consumer import Consumer
-from taskgraph.engine.handlers import Handlers
-from taskgraph.engine.notifier import Notifier
-from taskgraph.engine.outlets import Outlets, OutletSettings
-from taskgraph.engine.poison import Poison
-from taskgraph.engine.schedules import Schedules
 from taskgraph.engine.telemetry import Telemetry
 from taskgraph.interfaces.settings import WITHHELD, StoreSettings
 from taskgraph.interfaces.telemetry import setup
 from taskgraph.model import limits
 from taskgraph.model.clock import Clock, SystemClock
 from taskgraph.model.names import QueueNames
-from taskgraph.model.placement import Offer
 from taskgraph.model.secrecy import is_secret
 from taskgraph.queries.graphs import Queries
 from taskgraph.storage.logs import StoredLogs
@@ -35,12 +29,19 @@ from taskgraph.storage.signals.wakeup import Announced, Wakeup
 from taskgraph.storage.signals.wakeup_sockets import WakeupSockets
 from taskgraph.storage.signals.worker_locks import WorkerLocks, worker_locks
 from taskgraph.storage.tables import Tables
-from taskgraph.worker.executors import Executors
-from taskgraph.worker.loop import Worker
-from taskgraph.worker.registration import Registration, WorkerDetails
 
 if TYPE_CHECKING:
+    from taskgraph.engine.consumer import Consumer
+    from taskgraph.engine.handlers import Handlers
+    from taskgraph.engine.notifier import Notifier
+    from taskgraph.engine.outlets import OutletSettings
+    from taskgraph.engine.poison import Poison
+    from taskgraph.engine.schedules import Schedules
     from taskgraph.engine.signing import Signer
+    from taskgraph.model.placement import Offer
+    from taskgraph.worker.executors import Executors
+    from taskgraph.worker.loop import Worker
+    from taskgraph.worker.registration import Registration
 
 _IDLE_SECONDS_MAX: Final = 10.0
 
@@ -58,9 +59,11 @@ class App:
     queues: Queues
     logs: StoredLogs
     wakeup: Wakeup
-    handlers: Handlers
-    poison: Poison
+    names: QueueNames
     queries: Queries
+    made_handlers: "Callable[[], Handlers]" = field(repr=False)
+    """Gives the same handlers each time; see `handlers`."""
+    made_poison: "Callable[[], Poison]" = field(repr=False)
     locks: WorkerLocks | None = None
     """Lock files of workers; only where the store is a file of this machine."""
     hidden: HiddenMessages | None = None
@@ -71,15 +74,27 @@ class App:
     sign: Sign | None = field(default=None, repr=False)
     """What signs for the reading of a graph, at that endpoint; only where the store has the account's key."""
 
-    def schedules(self) -> Schedules:
-        return Schedules(self.handlers, self.queries, lambda: self.wakeup.notify(self.handlers.names.schedules))
+    @property
+    def handlers(self) -> "Handlers":
+        return self.made_handlers()
+
+    @property
+    def poison(self) -> "Poison":
+        return self.made_poison()
+
+    def schedules(self) -> "Schedules":
+        from taskgraph.engine.schedules import Schedules
+
+        return Schedules(self.handlers, self.queries, lambda: self.wakeup.notify(self.names.schedules))
 
     def signer(self, environ: Mapping[str, str]) -> "Signer | None":
-        from taskgraph.engine.signing import read_signer  # here, as in `user_name`, for only archives need it
+        from taskgraph.engine.signing import read_signer
 
         return read_signer(environ, by=user_name(), at=self.clock.now().isoformat(timespec="seconds"))
 
-    def consumer(self, *, lease_seconds: float = limits.HANDLER_LEASE_SECONDS) -> Consumer:
+    def consumer(self, *, lease_seconds: float = limits.HANDLER_LEASE_SECONDS) -> "Consumer":
+        from taskgraph.engine.consumer import Consumer
+
         return Consumer(
             self.handlers,
             self.poison,
@@ -89,8 +104,11 @@ class App:
         )
 
     @contextlib.asynccontextmanager
-    async def notifier(self, settings: OutletSettings) -> AsyncIterator[Notifier]:
+    async def notifier(self, settings: "OutletSettings") -> "AsyncIterator[Notifier]":
         """What delivers to the channels of graphs; its connections are closed on leaving."""
+        from taskgraph.engine.notifier import Notifier
+        from taskgraph.engine.outlets import Outlets
+
         outlets = Outlets(self.queues, self.clock, settings, prefix=self.settings.prefix)
         try:
             yield Notifier(self.tables, self.clock, outlets, worker_name(self.clock))
@@ -99,16 +117,18 @@ class App:
 
     def worker(
         self,
-        executors: Executors,
+        executors: "Executors",
         *,
         name: str = "",
         targets: Sequence[str] = ("default",),
-        offer: Offer | None = None,
+        offer: "Offer | None" = None,
         slots: int = 1,
         lease_seconds: float = limits.LEASE_SECONDS,
         with_store: bool = False,
-    ) -> Worker:
+    ) -> "Worker":
         """A worker over some targets. offer: what it brings beside its executors. with_store: see `store_url`."""
+        from taskgraph.worker.loop import Worker
+
         return Worker(
             self.handlers,
             self.poison,
@@ -124,7 +144,9 @@ class App:
             store_url=store_url(self.settings, with_store=with_store),
         )
 
-    def registration(self, worker: Worker) -> Registration:
+    def registration(self, worker: "Worker") -> "Registration":
+        from taskgraph.worker.registration import Registration, WorkerDetails
+
         offer = worker.offer
         details = WorkerDetails(
             targets=worker.targets,
@@ -200,6 +222,29 @@ def _clock_of(settings: StoreSettings) -> Clock:
     return ServiceClock(SystemClock())
 
 
+def _handlers(
+    settings: StoreSettings, telemetry: Telemetry, tables: Tables, queues: Queues, clock: Clock, names: QueueNames
+) -> "Handlers":
+    from taskgraph.engine.commit import Records
+    from taskgraph.engine.handlers import Handlers
+
+    return Handlers(
+        Records(tables, clock),
+        queues,
+        clock,
+        names,
+        telemetry=telemetry,
+        stalled_seconds=settings.stalled_seconds,
+        cached_rows_max=settings.cached_rows_max,
+    )
+
+
+def _poison(telemetry: Telemetry, tables: Tables, queues: Queues, clock: Clock, names: QueueNames) -> "Poison":
+    from taskgraph.engine.poison import Poison
+
+    return Poison(tables, queues, clock, names, telemetry)
+
+
 async def _left_open() -> None:
     """A store that was handed in is closed by its owner."""
 
@@ -251,6 +296,7 @@ async def open_app(
         queues = telemetry.queues(queues, clock)
     queues = WithOwn(queues, Announced(MemoryQueues(clock), wakeup))
     names = QueueNames(settings.prefix, settings.queues_per_operation)
+    parts = tables, queues, clock, names
     try:
         yield App(
             settings=settings,
@@ -259,17 +305,10 @@ async def open_app(
             queues=queues,
             logs=logs,
             wakeup=wakeup,
-            handlers=Handlers(
-                Records(tables, clock),
-                queues,
-                clock,
-                names,
-                telemetry=telemetry,
-                stalled_seconds=settings.stalled_seconds,
-                cached_rows_max=settings.cached_rows_max,
-            ),
-            poison=Poison(tables, queues, clock, names, telemetry),
-            queries=Queries(tables, queues, clock, names),
+            names=names,
+            queries=Queries(*parts),
+            made_handlers=functools.cache(lambda: _handlers(settings, telemetry, *parts)),
+            made_poison=functools.cache(lambda: _poison(telemetry, *parts)),
             **of_kind,
         )
     finally:

@@ -284,7 +284,7 @@ async def keep_schedules(
     """
     schedules = app.schedules()
     while not stop.is_set():
-        ticket = app.wakeup.ticket(app.handlers.names.schedules)
+        ticket = app.wakeup.ticket(app.names.schedules)
         pause = _jittered(app, period_seconds)
         try:
             looked = await schedules.look()

@@ -53,8 +53,7 @@ PAST_THE_OPERATIONS: Final = ("app.handlers", "app.tables", "app.queues")
 READS_OF_DOORS: Final = {
     ("cli.common", "app.tables"),  # one row, to see that the store answers
     ("cli.serve", "app.handlers"),  # one look, to see that the store answers
-    ("cli.top", "app.handlers"),  # all that an overview reads
-    ("cli.top", "app.queues"),
+    ("cli.top", "app.queues"),  # all that an overview reads
     ("cli.top", "app.tables"),
 }
 

@@ -40,9 +40,10 @@ def serve(crew: Crew, stop: asyncio.Event) -> None:
         queues=handlers.queues,
         logs=NoLogs(),  # type: ignore[arg-type]
         wakeup=Wakeup(),
-        handlers=handlers,
-        poison=poison,
+        names=handlers.names,
         queries=Queries(handlers.records.tables, handlers.queues, crew.clock, handlers.names),
+        made_handlers=lambda: handlers,
+        made_poison=lambda: poison,
         locks=None,
     )
     crew.start(crew.consumer(handlers=handlers), stop=stop)

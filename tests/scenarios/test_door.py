@@ -48,7 +48,18 @@ class StageDoor(Door):
         settings = StoreSettings(path=Path("unused.db"))
         self.handlers = handlers
         self._staged = (
-            App(settings, stage.clock, tables, queues, Shelf(), Wakeup(), handlers, poison, stage.queries, None),  # type: ignore[arg-type]
+            App(
+                settings=settings,
+                clock=stage.clock,
+                tables=tables,
+                queues=queues,
+                logs=Shelf(),  # type: ignore[arg-type]
+                wakeup=Wakeup(),
+                names=handlers.names,
+                queries=stage.queries,
+                made_handlers=lambda: handlers,
+                made_poison=lambda: poison,
+            ),
             Consumer(handlers, poison, Wakeup()),
         )
 

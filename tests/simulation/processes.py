@@ -369,6 +369,7 @@ class ProcessWorld:
         await submit(handlers, self.graph_id, self.document)
 
     def _app(self, handlers: Handlers, process: Process, clock: LoopClock, wakeup: Wakeup) -> App:
+        poison = Poison(process, handlers.queues, clock, handlers.names)
         return App(
             settings=StoreSettings(),
             clock=clock,
@@ -376,9 +377,10 @@ class ProcessWorld:
             queues=handlers.queues,
             logs=ProcessLogs(process),
             wakeup=wakeup,
-            handlers=handlers,
-            poison=Poison(process, handlers.queues, clock, handlers.names),
+            names=handlers.names,
             queries=Queries(process, handlers.queues, clock, handlers.names),
+            made_handlers=lambda: handlers,
+            made_poison=lambda: poison,
             locks=None,
         )
 

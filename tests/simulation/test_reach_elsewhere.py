@@ -95,6 +95,7 @@ def app_over(tables: MemoryTables, clock: Clock | None = None) -> App:
     clock = clock or SystemClock()
     queues = MemoryQueues(clock)
     handlers = Handlers(Records(tables, clock), queues, clock)
+    poison = Poison(tables, queues, clock, handlers.names)
     return App(
         settings=StoreSettings(),
         clock=clock,
@@ -102,9 +103,10 @@ def app_over(tables: MemoryTables, clock: Clock | None = None) -> App:
         queues=queues,
         logs=None,
         wakeup=Wakeup(),
-        handlers=handlers,
-        poison=Poison(tables, queues, clock, handlers.names),
+        names=handlers.names,
         queries=Queries(tables, queues, clock, handlers.names),
+        made_handlers=lambda: handlers,
+        made_poison=lambda: poison,
         locks=None,
     )
 

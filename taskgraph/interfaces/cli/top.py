@@ -1,6 +1,5 @@
 """The command `top`: live graphs, workers and queues of a store, looked at again and again."""
 
-import asyncio
 import contextlib
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -73,9 +72,11 @@ def top(
 
 
 async def _top(app: "App", session: Session, *, once: bool, interval: float, limit: int) -> None:
+    import asyncio
+
     from taskgraph.queries.overview import Overview
 
-    overview = Overview(app.tables, app.queues, app.clock, app.handlers.names)
+    overview = Overview(app.tables, app.queues, app.clock, app.names)
     output = session.output
     if once:
         snapshot = await overview.look(graphs_max=limit)
