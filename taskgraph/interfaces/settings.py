@@ -7,12 +7,14 @@ import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from taskgraph.model import limits
 from taskgraph.model.errors import InvalidSettings
-from taskgraph.storage.store import Store
+
+if TYPE_CHECKING:
+    from taskgraph.storage.store import Store
 
 STORE_VARIABLE: Final = "TASKGRAPH_STORE"
 PREFIX_VARIABLE: Final = "TASKGRAPH_PREFIX"
@@ -69,7 +71,7 @@ class StoreSettings(Naming):
     blob_endpoint: str = ""
     client_id: str = ""
     managed_identity: bool = False
-    handed_in: Store | None = None
+    handed_in: "Store | None" = None
 
     @property
     def cached_rows_max(self) -> int | None:

@@ -3,7 +3,9 @@
 It imports nothing heavy: a store, a schema or a display is loaded by the command that needs it.
 """
 
-from collections.abc import Sequence
+import contextlib
+import sys
+from collections.abc import Iterator, Sequence
 from typing import Annotated
 
 import typer
@@ -34,7 +36,9 @@ from taskgraph.interfaces.cli import (
     workers,
 )
 from taskgraph.interfaces.cli.common import Command, Root, Session, set_up_logging
+from taskgraph.interfaces.cli.help_texts import import_help
 from taskgraph.interfaces.cli.options import StoreOption, VerboseOption
+from taskgraph.interfaces.cli.plain_values import PlainCommand, PlainGroup
 
 __all__ = ["app", "main"]
 
@@ -72,7 +76,8 @@ def root(
 
 def _add(group: typer.Typer, commands: Sequence[Command], panel: str | None = None) -> None:
     for each in commands:
-        group.command(each.name, help=each.help, epilog=each.epilog, rich_help_panel=panel)(each.call)
+        declared = group.command(each.name, cls=PlainCommand, help=each.help, epilog=each.epilog, rich_help_panel=panel)
+        declared(each.call)
 
 
 def _add_group(name: str, panel: str, text: str, commands: Sequence[Command]) -> None:
@@ -113,7 +118,9 @@ _add_group(
     ),
 )
 
-_workers = typer.Typer(invoke_without_command=True, help=workers.workers.help, epilog=workers.workers.epilog)
+_workers = typer.Typer(
+    cls=PlainGroup, invoke_without_command=True, help=workers.workers.help, epilog=workers.workers.epilog
+)
 _workers.callback()(workers.workers.call)
 _add(_workers, (workers.drain, workers.undrain))
 app.add_typer(_workers, name="workers", rich_help_panel=_SERVE)
@@ -131,4 +138,22 @@ _add_group(
 
 def main() -> None:
     """Run the command that was typed, and end the process with its exit code."""
-    app(prog_name="taskgraph")
+    typed = sys.argv[1:]
+    if not {"-h", "--help"}.isdisjoint(typed):
+        import_help()
+    with _only(typed[0] if typed else ""):
+        app(prog_name="taskgraph")
+
+
+@contextlib.contextmanager
+def _only(name: str) -> Iterator[None]:
+    """Without the other commands, if that is one: typer makes parsers for all that it knows."""
+    every = app.registered_commands, app.registered_groups
+    commands = [each for each in app.registered_commands if each.name == name]
+    groups = [each for each in app.registered_groups if each.name == name]
+    if commands or groups:
+        app.registered_commands, app.registered_groups = commands, groups
+    try:
+        yield
+    finally:
+        app.registered_commands, app.registered_groups = every

@@ -1,6 +1,5 @@
 """What all commands share: how one is declared, its session, reading documents, and errors as words and exit codes."""
 
-import asyncio
 import inspect
 import logging
 import os
@@ -13,12 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, TypeVar
 
 import typer
-from typer.core import TyperGroup
 
-from taskgraph.engine.telemetry import HANDLED
 from taskgraph.interfaces import views
 from taskgraph.interfaces.cli import failures
-from taskgraph.interfaces.cli.loglines import JsonLines
 from taskgraph.interfaces.cli.options import (
     LOG_FORMAT_VARIABLE,
     JsonOption,
@@ -27,6 +23,7 @@ from taskgraph.interfaces.cli.options import (
     VerboseOption,
 )
 from taskgraph.interfaces.cli.output import Output, Style, safe
+from taskgraph.interfaces.cli.plain_values import PlainGroup
 from taskgraph.interfaces.settings import StoreSettings, read_settings
 from taskgraph.model.errors import (
     InvalidGraph,
@@ -81,6 +78,8 @@ class Session:
 
     def open(self, work: "Callable[[App], Awaitable[T]]", *, measured: bool = False) -> T:
         """Run a coroutine over the store. measured: with telemetry, if the environment asks for it."""
+        import asyncio  # here, as in the other commands: help needs none of it
+
         settings = self.settings
         telemetry: Telemetry | None = None
         if measured:
@@ -116,6 +115,8 @@ class Session:
 
 async def _while_it_answers(app: "App", work: "Callable[[App], Awaitable[T]]") -> T:
     """What the work gives. Raises StorageUnavailable if the store does not answer a request that is sent beside it."""
+    import asyncio
+
     question = asyncio.ensure_future(app.tables.get(_NO_GRAPH, [_NO_GRAPH]))
     task = asyncio.ensure_future(work(app))
     try:
@@ -215,7 +216,11 @@ class _StderrLog(logging.Handler):
     def __init__(self, output: Output, *, as_json: bool) -> None:
         super().__init__()
         self._output = output
-        self._lines = JsonLines() if as_json else None
+        self._lines: logging.Formatter | None = None
+        if as_json:
+            from taskgraph.interfaces.cli.loglines import JsonLines
+
+            self._lines = JsonLines()
 
     def emit(self, record: logging.LogRecord) -> None:
         err = self._output.err
@@ -237,6 +242,8 @@ def set_up_logging(session: Session, log_format: str | None = None) -> None:
     log_format: `text` or `json`; otherwise the environment's. With `json` whatever is logged is a line of JSON, and
     there is one for each handled message. Raises InvalidSettings.
     """
+    from taskgraph.engine.telemetry import HANDLED
+
     source = "--log-format" if log_format else LOG_FORMAT_VARIABLE
     given = (log_format or os.environ.get(LOG_FORMAT_VARIABLE, "") or "text").lower()
     if given not in ("text", "json"):
@@ -334,7 +341,7 @@ def print_bug(session: Session, error: BaseException) -> int:
     return failures.BUG
 
 
-class Root(TyperGroup):
+class Root(PlainGroup):
     """The root command: what a command raises becomes an exit code here."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -457,6 +464,8 @@ def read_checked(
 
 async def with_hint(work: Coroutine[Any, Any, T], say: Callable[[], None]) -> T:
     """What the coroutine gives. If it takes longer than usual, `say` prints what it may wait for."""
+    import asyncio
+
     later = asyncio.get_running_loop().call_later(_USUAL_WAIT_SECONDS, say)
     try:
         return await work

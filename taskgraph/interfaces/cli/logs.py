@@ -1,6 +1,5 @@
 """The command `logs`: what a run has printed, whole, in part, or as it comes."""
 
-import asyncio
 import codecs
 import json as jsonlib
 from collections.abc import Awaitable, Callable
@@ -122,6 +121,8 @@ async def _copy(read: Callable[..., Awaitable[bytes | None]], printer: _LogPrint
 
 
 async def _follow(app: "App", session: Session, graph_id: str, task_id: str, run: int) -> None:
+    import asyncio
+
     printer = _LogPrinter(session)
     read = partial(app.logs.read, graph_id, task_id, run, limit=_LOG_PIECE_BYTES)
     offset, pause = 0, _LOOK_SECONDS

@@ -3,7 +3,6 @@
 Events are added up as they come; the rows of the tasks are never read.
 """
 
-import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -383,6 +382,8 @@ class Follower:
 
     async def follow(self) -> None:
         """Poll and draw until cancelled."""
+        import asyncio
+
         clock = self._app.clock
         next_poll = 0.0
         while True:
@@ -401,6 +402,8 @@ async def following(
     app: "App", graph_id: str, display: Display, what_runs: WhatRuns = lambda: None, *, fresh: bool = False
 ) -> AsyncIterator[Follower]:
     """Follow a graph beside the body, and poll once more at its end. fresh: display the first failures, too."""
+    import asyncio
+
     follower = Follower(app, graph_id, display, what_runs, fresh=fresh)
     task = asyncio.create_task(follower.follow())
     try:

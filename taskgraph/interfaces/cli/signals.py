@@ -1,6 +1,5 @@
 """Signals for commands: the first stops in order, the second at once."""
 
-import asyncio
 import contextlib
 import os
 import signal
@@ -13,6 +12,8 @@ from taskgraph.interfaces.cli.common import Session, T, hint_at_handlers, with_h
 from taskgraph.interfaces.cli.options import ReasonOption, TimeoutOption, WaitOption
 
 if TYPE_CHECKING:
+    import asyncio
+
     from taskgraph.interfaces.app import App
 
 
@@ -20,13 +21,15 @@ if TYPE_CHECKING:
 class Stop:
     """The first SIGINT or SIGTERM sets `event`, the second cancels everything, the third ends the process."""
 
-    event: asyncio.Event
+    event: "asyncio.Event"
     signals: int = 0
 
 
 @contextlib.asynccontextmanager
 async def minding_signals(on_signal: Callable[[int], None] = lambda _: None) -> AsyncIterator[Stop]:
     """Until the end of the body, SIGINT and SIGTERM stop it gracefully. on_signal: called with their number so far."""
+    import asyncio
+
     loop = asyncio.get_running_loop()
     body = asyncio.current_task()
     stop = Stop(asyncio.Event())
@@ -56,6 +59,8 @@ async def minding_signals(on_signal: Callable[[int], None] = lambda _: None) -> 
 
 async def unless_stopped(stop: Stop, work: Coroutine[Any, Any, T]) -> T:
     """What the coroutine gives. Raises Interrupted, with the coroutine cancelled, if a signal comes first."""
+    import asyncio
+
     task = asyncio.ensure_future(work)
     stopped = asyncio.ensure_future(stop.event.wait())
     try:

@@ -5,14 +5,13 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from taskgraph.documents.nodes import GraphDocument
 from taskgraph.model import limits
 from taskgraph.model.errors import InvalidGraph, InvalidInput, Problem, Refused
 from taskgraph.model.ids import reference_of, row_key
-from taskgraph.model.json_pointer import pointer
 from taskgraph.model.states import GraphState
 
 if TYPE_CHECKING:
+    from taskgraph.documents.nodes import GraphDocument
     from taskgraph.storage.tables import Row, Tables
 
 _PROBLEMS_MAX: Final = 100
@@ -58,9 +57,11 @@ class CannotRun:
 
 
 def check_all_can_run(
-    document: GraphDocument, source: str, why_not: Callable[[Mapping[str, Any]], CannotRun | None]
+    document: "GraphDocument", source: str, why_not: Callable[[Mapping[str, Any]], CannotRun | None]
 ) -> None:
     """Raise InvalidGraph, with the place of every task that a process could not run; `why_not` judges definitions."""
+    from taskgraph.model.json_pointer import pointer
+
     problems: list[Problem] = []
     unable = 0
     for label, node in document.tasks.items():
