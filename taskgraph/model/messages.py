@@ -11,7 +11,7 @@ import binascii
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from typing import Any, Final, TypeVar
 
@@ -52,7 +52,7 @@ class UnknownVersion(TaskgraphError):
     """A message of a higher version. It is left for a newer reader (P23)."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class AddTasks:
     """Add the tasks that a stored request holds. request: name of the request in the graph's partition."""
 
@@ -60,7 +60,7 @@ class AddTasks:
     request: str
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Edit:
     """Change the graph as a stored request says. request: name of the request in the graph's partition."""
 
@@ -68,7 +68,7 @@ class Edit:
     request: str
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Rerun:
     """Run a resolved task again. run: the run that it replaces; a task that has moved on ignores it."""
 
@@ -78,7 +78,7 @@ class Rerun:
     reason: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Cancel:
     """Cancel these tasks, or, without any, the whole graph.
 
@@ -92,7 +92,7 @@ class Cancel:
     terminate: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class HoldBack:
     """Hold tasks back, or let them go on: these tasks, or this group, or, without either, the whole graph.
 
@@ -107,7 +107,7 @@ class HoldBack:
     reason: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class SetLimit:
     """Let so many tasks of a graph, or of a group, be in flight; 0: any number. asked: see HoldBack."""
 
@@ -118,7 +118,7 @@ class SetLimit:
     reason: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Prioritize:
     """Give these tasks this level, as far as they neither run nor have ended. asked: see HoldBack."""
 
@@ -129,7 +129,7 @@ class Prioritize:
     reason: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class SendReady:
     """Send what is ready in a graph; its tasks up to the taskId `after` have been sent."""
 
@@ -161,7 +161,7 @@ class TaskResult:
     routing: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class TaskCompleted:
     """Runs that succeeded: 1..32 tasks of one graph. worker: its name, "" if not known."""
 
@@ -170,7 +170,7 @@ class TaskCompleted:
     worker: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class TaskFailed:
     graph: str
     tasks: tuple[TaskResult, ...]
@@ -190,7 +190,7 @@ class Seen:
     next: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class RunTasks:
     """Work for one target: 1..32 tasks of one graph, each with the number of the run that is wanted.
 
@@ -550,7 +550,7 @@ def _level(obj: Mapping[str, Any], key: str) -> str:
 # --- the table -------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Key:
     """A key of a message's JSON. optional: not written where it is empty. field: of the class, if named otherwise."""
 
@@ -561,7 +561,7 @@ class Key:
     field: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class MessageType:
     """keys: in the order of the class's fields. event: for handlers. asked_as: span of a request, "" for none."""
 

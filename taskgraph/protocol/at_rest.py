@@ -9,14 +9,14 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from datetime import datetime, timedelta
 from typing import Any, Final
 
 from taskgraph.model import limits
 from taskgraph.model.columns import Columns, Value, integer, listed, texts, time_of
 from taskgraph.model.errors import IntegrityError
-from taskgraph.model.ids import GRAPH, reference_of, row_key, task_id_of
+from taskgraph.model.ids import GRAPH, reference_of, row_key, task_id_of, value
 from taskgraph.model.placement import target_of
 from taskgraph.model.row_schema import KEYS, ROWS
 from taskgraph.model.states import GRAPH_ENDED, GraphState, TaskState
@@ -82,7 +82,7 @@ def _name(row: Row) -> str:
 # --- a graph from a file -----------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Standing:
     """A graph that a file holds, as it would be put back.
 

@@ -13,7 +13,6 @@ own commit. So a row that was seen resolved after the fence is resolved for ever
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 
 from taskgraph.model import limits
@@ -34,7 +33,7 @@ _WAITS: Final = "it is cancelled once all that it requires has ended"
 _KEPT: Final = ("exitCode", "logsUrl", "resultUrl")  # of what a worker reports: where people look for them
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class CancelGraph(Item):
     """Fence the graph off. code: for the resolutions of its tasks. at_once: do not wait for runs."""
 
@@ -60,7 +59,7 @@ class CancelTask(Item):
     whole: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class PublishCancelled(Item):
     """Nothing of the graph is unresolved. tasks: how many there are, where an extension was cut off; else None."""
 

@@ -71,7 +71,7 @@ class Started:
     definition: str
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ClaimOffer:
     """An offer to claim tasks in the commit that makes them ready: one commit instead of a message and a claim.
 
@@ -106,7 +106,7 @@ class Stop:
     at_once: bool
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Cancelling:
     """Effect: the graph is fenced off. The tasks that are left are cancelled next, and then it is `cancelled`.
 
@@ -117,14 +117,14 @@ class Cancelling:
     fenced: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class GraphEnded:
     """Effect: the graph needs no sweeping any more."""
 
     state: GraphState
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class GraphRevived:
     """Effect: the graph needs sweeping (again)."""
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from taskgraph.model import limits
+from taskgraph.model.ids import value
 
 Queue = tuple[str, str]
 """A target and a level."""
@@ -27,7 +28,7 @@ _STALE_SECONDS: Final = 120.0  # since anything of a graph was sent or came back
 _STEADY_SECONDS: Final = 60.0  # a window that was too narrow does not shrink for so long
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ReadyBatch:
     """Tasks of one graph to be sent to one queue now: (taskId, run) of each."""
 
@@ -37,7 +38,7 @@ class ReadyBatch:
     tasks: tuple[tuple[str, int], ...]
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Sample:
     """A task that was sent and has not come back: its row shows whether workers have come so far."""
 

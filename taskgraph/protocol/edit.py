@@ -11,13 +11,12 @@ message about its predecessor fits it.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 from taskgraph.model import limits
 from taskgraph.model.columns import Value
 from taskgraph.model.facts import EVERY_ROW
-from taskgraph.model.ids import GRAPH, join_reference, row_key
+from taskgraph.model.ids import GRAPH, join_reference, row_key, value
 from taskgraph.model.states import TaskState
 from taskgraph.protocol.conditions import goes_on
 from taskgraph.protocol.context import Context, Item, Outcome, Rules, Verdict
@@ -42,7 +41,7 @@ DELETED_IN: Final = "deletedIn"
 """Column of the graph: the revision in which tasks were deleted last."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class TaskEdit:
     """Changes to one task that has not started, or has failed for good.
 
@@ -61,7 +60,7 @@ class TaskEdit:
     ended: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class EditGraph(Item):
     """Change and delete tasks that have not started, all in one commit.
 
@@ -187,8 +186,8 @@ def _apply(item: EditGraph, graph: Draft, context: Context) -> None:
     for row in item.inserts:
         view.insert(row)
     for key, columns in item.columns:
-        for name, value in columns.items():
-            view.get(key).set(name, value)
+        for name, given in columns.items():
+            view.get(key).set(name, given)
     for edit in item.edits:
         _rewrite(edit, revision, context)
     for number, link in enumerate(item.links):
@@ -210,8 +209,8 @@ def _rewrite(edit: TaskEdit, revision: int, context: Context) -> None:
     key = row_key(edit.task_id)
     context.view.clear(key, edit.clear)
     task = context.view.get(key)
-    for name, value in edit.columns.items():
-        task.set(name, value)
+    for name, given in edit.columns.items():
+        task.set(name, given)
     task.set(EDITED, revision)
     if edit.active is not None:
         set_active(task, edit.active, context)

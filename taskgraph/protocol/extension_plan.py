@@ -6,7 +6,7 @@ it, at whatever cursor, has the same rows in the same order.
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 from typing import Any, Final, TypeVar
 
@@ -17,7 +17,7 @@ from taskgraph.documents.references import external_labels, results_without_requ
 from taskgraph.model import facts, limits, priorities
 from taskgraph.model.columns import Value, integer
 from taskgraph.model.errors import IntegrityError
-from taskgraph.model.ids import WHOLE_GRAPH, ids_text, limit_scope, task_id_of
+from taskgraph.model.ids import WHOLE_GRAPH, ids_text, limit_scope, task_id_of, value
 from taskgraph.model.states import FailurePolicy, TaskState, When, by_group
 from taskgraph.model.utf16 import utf16_units
 from taskgraph.protocol import extension
@@ -42,7 +42,7 @@ _STEP_BYTES_MAX: Final = 2_500_000  # of its new rows: the head, the graph row, 
 _FACT_CHARS_MAX: Final = 10_000  # of the labels in the event of one extension
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ExtensionPlan:
     """The steps of one extension. refusal: why it cannot be accepted, "" if it can."""
 

@@ -17,7 +17,7 @@ from taskgraph.documents.groups import DONE, is_end
 from taskgraph.documents.nodes import GroupNode, TaskNode
 from taskgraph.model import limits, priorities, timing
 from taskgraph.model.columns import Value
-from taskgraph.model.ids import group_key, ids_text, limit_key, limit_scope, row_key, task_id_of
+from taskgraph.model.ids import group_key, ids_text, limit_key, limit_scope, row_key, task_id_of, value
 from taskgraph.model.json_strict import canonical_json
 from taskgraph.model.placement import target_of
 from taskgraph.model.states import INACTIVE, TaskState, When, by_group
@@ -34,7 +34,7 @@ _PENDING: Final = str(TaskState.PENDING)
 _MEMBERS_OF_ROW: Final = 12_000  # taskIds, of 25 characters each in JSON
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Layout:
     """Rows to insert, dependents before what they require, so that a completion finds all rows that it counts down.
 

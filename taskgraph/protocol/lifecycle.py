@@ -1,19 +1,18 @@
 """The start of a graph, its abandonment and deletion, its next deadline, and its mark when it stands still."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
 from taskgraph.model import limits
-from taskgraph.model.ids import GRAPH, WRITERS, fence_key, row_key
+from taskgraph.model.ids import GRAPH, WRITERS, fence_key, row_key, value
 from taskgraph.model.states import GRAPH_ENDED, GRAPH_GONE, GraphState, TaskState
 from taskgraph.protocol.context import Context, GraphEnded, Item, Outcome, Rules, Verdict
 from taskgraph.protocol.propagation import GOING, fence
 from taskgraph.protocol.rows import Draft
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class NextDeadline(Item):
     """No task that waits has a deadline before `then`, by the rows of the graph at this revision (sweep).
 
@@ -26,21 +25,21 @@ class NextDeadline(Item):
     then: datetime
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Start(Item):
     """All rows of a submission are written: submitting -> running, in one flip (P10)."""
 
     digest: str
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Abandon(Item):
     """Fence off a submission that was begun before `before` and not finished (P10): it can never start."""
 
     before: datetime
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class BeginDeletion(Item):
     """A graph is to be deleted: from here on nothing else is decided about it. Its rows go in later commits.
 
@@ -52,7 +51,7 @@ class BeginDeletion(Item):
     because: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Stall(Item):
     """Nothing of a running graph has moved for a set time: mark it, or cancel it if it says so.
 
@@ -67,7 +66,7 @@ class Stall(Item):
     run: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Stir(Item):
     """A graph that was marked as stalled moves again."""
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Final
 
+from taskgraph.model.ids import value
 from taskgraph.protocol.concurrency import Limit
 
 WAITING_MAX: Final = 5_000
@@ -22,7 +23,7 @@ WHOLE_SECONDS: Final = 10.0
 _FIRST: Final = datetime.min.replace(tzinfo=UTC)
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Waiting:
     """One run that stands ready. scopes: of its limits; rank: lower ones go first."""
 

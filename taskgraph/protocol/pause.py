@@ -11,7 +11,6 @@ while the graph is held, and one under way is waited for. A task that is rerun b
 in the commit that reads and writes the graph row.
 """
 
-from dataclasses import dataclass
 from typing import Final
 
 from taskgraph.model.foreign_times import asked_after
@@ -26,7 +25,7 @@ from taskgraph.protocol.rows import Draft
 _LATER: Final = "something else has been requested since"
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Hold(Item):
     """Pause a graph or a group of it, or let it go on. holder: PAUSED or `by_group`.
 
@@ -48,14 +47,14 @@ class Settle(Item):
     number: int
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class PublishHolds(Item):
     """Every task has been looked at after the fence of this number, and none lacks it."""
 
     number: int
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class HoldTask(Item):
     """Make a task inactive, or active again. asked, reason: see Hold."""
 

@@ -4,10 +4,9 @@ A task that stands ready is sent again at its new level; the message that is in 
 still take it at its old one.
 """
 
-from dataclasses import dataclass
 from typing import Final
 
-from taskgraph.model.ids import row_key
+from taskgraph.model.ids import row_key, value
 from taskgraph.model.messages import Prioritize
 from taskgraph.model.priorities import COLUMN, column, level_of
 from taskgraph.model.states import TASK_UNRESOLVED, TaskState
@@ -18,7 +17,7 @@ PRIORITIZED: Final = "prioritized"
 """Column of a task: the time of the latest request for a level, RFC 3339 in UTC."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class PrioritizeTask(Item):
     """asked: see `pause.Hold`."""
 

@@ -1,6 +1,5 @@
 """The rules of relays that fire, of tasks that are skipped, and of messages that are sent again."""
 
-from dataclasses import dataclass
 from typing import Final
 
 from taskgraph.model.ids import GRAPH, row_key, value
@@ -27,7 +26,7 @@ class Skip(Item):
     task_id: str
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Remind(Item):
     """A task that stands pending and unclaimed is dispatched again (sweep)."""
 

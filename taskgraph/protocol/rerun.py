@@ -1,8 +1,8 @@
 """Which tasks may be rerun by hand: for handlers, and for interfaces before they send a message."""
 
-from dataclasses import dataclass
 from datetime import datetime
 
+from taskgraph.model.ids import value
 from taskgraph.model.states import FailurePolicy, GraphState, TaskState
 from taskgraph.model.timing import Columns, clock_text
 
@@ -15,7 +15,7 @@ FAILED_FOR_GOOD = (TaskState.FAILED.value, TaskState.EXCEPTION.value)
 """States of a task that only a rerun by hand moves on."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Refusal:
     """Why a task cannot be rerun. code: one of the words above; reason: a sentence about the task."""
 

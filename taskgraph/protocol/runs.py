@@ -5,7 +5,6 @@ An item that names a run and a claim which are not the task's present ones chang
 
 import contextlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
 
@@ -89,7 +88,7 @@ class Failed(Item):
     retry_after: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ManualRerun(Item):
     """Another run of a task that failed for good, by hand. run: the one it replaces."""
 
@@ -129,7 +128,7 @@ class Renew(Item):
     lease_seconds: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class HandBack(Item):
     """A worker gives its unfinished run back; spends neither a rerun nor a retry."""
 
@@ -139,7 +138,7 @@ class HandBack(Item):
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class LeaseLost(Item):
     """The lease of a run has ended without a renewal; spends a retry (D10).
 
@@ -154,7 +153,7 @@ class LeaseLost(Item):
     alive: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class CannotRun(Item):
     """A worker that was offered a run lacks what it takes; written down for `why`."""
 
@@ -164,7 +163,7 @@ class CannotRun(Item):
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Overdue(Item):
     """A task may be past its deadline, or pending for too long: if it is, by its row, it ends here."""
 

@@ -11,7 +11,6 @@ import itertools
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Any, Final
@@ -21,6 +20,7 @@ from taskgraph.model import limits
 from taskgraph.model.columns import Columns, Value
 from taskgraph.model.errors import IntegrityError, InvalidInput
 from taskgraph.model.foreign_times import holds
+from taskgraph.model.ids import value
 from taskgraph.protocol.definitions import SCHEMA
 
 SCHEDULES: Final = "index:schedules"
@@ -55,7 +55,7 @@ class Overlap(StrEnum):
     ALLOW = "allow"  # it fires
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Run:
     """One fire that was done. due: the time that it was for. over: whether its graph is known to be over."""
 
@@ -66,7 +66,7 @@ class Run:
     over: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Schedule:
     """A schedule as its row holds it.
 

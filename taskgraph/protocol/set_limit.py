@@ -3,17 +3,16 @@
 Only a limit that was submitted can be changed, as tasks name theirs from the start. A lower one stops no run.
 """
 
-from dataclasses import dataclass
 from typing import Final
 
 from taskgraph.model import limits
-from taskgraph.model.ids import GRAPH, limit_key, row_key
+from taskgraph.model.ids import GRAPH, limit_key, row_key, value
 from taskgraph.protocol.concurrency import is_over, named_in
 from taskgraph.protocol.context import Context, Item, Outcome, Refill, Rules, Verdict
 from taskgraph.protocol.propagation import GOING
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ChangeLimit(Item):
     """Let so many tasks of a scope be in flight. most: 0 for the highest possible. asked: see `pause.Hold`."""
 
@@ -23,7 +22,7 @@ class ChangeLimit(Item):
     reason: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Recount(Item):
     """Take runs off the count of a limit that are over by their rows (sweep). members: those that may be."""
 

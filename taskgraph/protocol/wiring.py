@@ -14,7 +14,7 @@ from taskgraph.documents.groups import DONE, Wiring, is_end, name_of, wire
 from taskgraph.documents.nodes import GroupNode, TaskNode
 from taskgraph.model import limits
 from taskgraph.model.columns import Value
-from taskgraph.model.ids import GRAPH, fork_reference, group_owner, ids_text, join_reference, row_key, task_id_of
+from taskgraph.model.ids import GRAPH, fork_reference, group_owner, ids_text, join_reference, row_key, task_id_of, value
 from taskgraph.model.states import TaskState
 from taskgraph.storage.tables import Insert
 
@@ -25,7 +25,7 @@ _THERE: Final = "\x03"  # begins a node that has a row already: its reference fo
 NOTHING: Final[Mapping[str, Any]] = {}  # no groups
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Link:
     """Edges from a task (or shared join) that exists already: `references` become its dependents."""
 
@@ -33,7 +33,7 @@ class Link:
     references: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class KnownGroup:
     """A group that the graph has already. join: the reference of its shared join, "" without; members: taskIds."""
 
