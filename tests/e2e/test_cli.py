@@ -74,29 +74,6 @@ def test_version_and_help_are_quick(tg: Run) -> None:
     assert "$ taskgraph logs" in shown.stdout
 
 
-def test_nothing_heavy_is_imported_before_it_is_needed(tmp_path: Path) -> None:
-    code = (
-        "import sys; sys.argv = ['taskgraph', '--version']\n"
-        "try:\n    import taskgraph.__main__ as m; m.main()\nexcept SystemExit: pass\n"
-        "print(sorted(set(sys.modules) & {'azure', 'jsonschema', 'jsonschema_rs', 'rich', 'sqlite3', 'aiohttp',"
-        " 'taskgraph.documents.read'}))"
-    )
-    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines()[-1] == "[]"
-
-
-def test_a_short_command_does_not_look_through_what_it_imports(tmp_path: Path) -> None:
-    code = (
-        "import gc, sys; sys.argv = ['taskgraph', '--help']\n"
-        "try:\n    import taskgraph.__main__ as m; m.main()\nexcept SystemExit: pass\n"
-        "print(sum(each['collections'] for each in gc.get_stats()), len(gc.get_objects()))"
-    )
-    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
-    collections, left = map(int, done.stdout.splitlines()[-1].split())
-    assert collections < 20, "with Python's own threshold it is a hundred"
-    assert left < 1000, "so much is looked through when the process ends"
-
-
 def test_validate(tg: Run, tmp_path: Path) -> None:
     file = good(tmp_path)
     fine = tg("validate", file)
