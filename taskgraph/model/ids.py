@@ -5,6 +5,7 @@ import hashlib
 import json
 import re
 import shlex
+import unicodedata
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final, TypeVar, dataclass_transform
@@ -67,6 +68,27 @@ def slugid_from(digest: bytes) -> str:
 def task_id_of(graph_id: str, label: str) -> str:
     """The taskId of a label in a graph: derived, so that every step of a submission can be repeated (D4)."""
     return slugid_from(hashlib.sha256(f"{graph_id}\0{label}".encode("utf-8", "surrogatepass")).digest())
+
+
+# Digits of ids that people type: without i, l, o and u, which look like others (Crockford's base 32).
+_DIGITS: Final = "0123456789abcdefghjkmnpqrstvwxyz"
+_NAME_CHARS_MAX: Final = 40
+_RANDOM_CHARS: Final = (4, 8, 16)
+
+
+def named_ids(name: str, fresh: str) -> list[str]:
+    """Ids for a new graph that carry its name, such as `build-shapes-7f3k`, the shortest first; none without a name.
+
+    fresh: a random id, of which the last characters are made.
+    """
+    spelt = unicodedata.normalize("NFKD", name.casefold())
+    plain = "".join(each for each in spelt if not unicodedata.combining(each))
+    part = re.sub("[^a-z0-9]+", "-", plain).strip("-")[:_NAME_CHARS_MAX].rstrip("-")
+    if not part:
+        return []
+    digest = hashlib.sha256(fresh.encode()).digest()
+    drawn = "".join(_DIGITS[byte % len(_DIGITS)] for byte in digest)
+    return [f"{part}-{drawn[:chars]}" for chars in _RANDOM_CHARS]
 
 
 def is_graph_id(text: str) -> bool:

@@ -9,7 +9,9 @@ from taskgraph.model.priorities import LEVELS
 
 LOG_FORMAT_VARIABLE: Final = "TASKGRAPH_LOG_FORMAT"
 
-IdOption = Annotated[str | None, typer.Option("--id", metavar="ID", help="The id of the graph; a fresh one otherwise.")]
+IdOption = Annotated[
+    str | None, typer.Option("--id", metavar="ID", help="The id of the graph; a fresh one with its name otherwise.")
+]
 SlotsOption = Annotated[
     int | None,
     typer.Option(

@@ -133,6 +133,7 @@ def check_runnable(document: "GraphDocument", source: str, executors: "Executors
 async def _run(app: "App", session: Session, order: _Order) -> int:
     from taskgraph.engine.outlets import read_outlets
     from taskgraph.interfaces.loops import deliver_rest, keeping, run_graph
+    from taskgraph.interfaces.operations.which import new_id
     from taskgraph.protocol.notices import has_notices
 
     output = session.output
@@ -141,7 +142,9 @@ async def _run(app: "App", session: Session, order: _Order) -> int:
     if order.document is not None and not has_notices(order.document):
         outlets = None
     began = app.clock.monotonic()
-    graph_id = order.graph_id or app.clock.new_id()
+    graph_id = order.graph_id or ""
+    if not graph_id and order.document is not None:
+        graph_id = await new_id(app, order.document, order.file or "")
     given = [word for each in order.params for word in ("--param", each)]
     again = [*([order.file] if order.file not in (None, STDIN) else []), "--id", graph_id, *given]
     resume = f"taskgraph run {shlex.join(word for word in again if word)}{session.store_words}"

@@ -76,8 +76,10 @@ def submit(
     document = read_checked(session, file, param, strict=strict, priority=priority)
 
     async def submitted(app: "App") -> int:
+        from taskgraph.interfaces.operations import which
+
         output = session.output
-        new_id = graph_id or app.clock.new_id()
+        new_id = graph_id or await which.new_id(app, document, file)
         async with minding_signals() as stop:
             submission = await submit_document(app, session, new_id, document, stop)
             fresh = str(submission.outcome) == "created"

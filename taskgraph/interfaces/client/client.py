@@ -29,7 +29,7 @@ from taskgraph.interfaces.app import App, open_app
 from taskgraph.interfaces.client.graph import GraphLike, document_of, explained, has_params, patterns
 from taskgraph.interfaces.client.schedules import ScheduleCalls
 from taskgraph.interfaces.loops import Watcher
-from taskgraph.interfaces.operations import archive, cancel, limit, notify, pause, prioritize, requests, rerun
+from taskgraph.interfaces.operations import archive, cancel, limit, notify, pause, prioritize, requests, rerun, which
 from taskgraph.interfaces.operations.checks import CannotRun, check_all_can_run
 from taskgraph.interfaces.operations.waiting import ends
 from taskgraph.interfaces.settings import StoreSettings, read_settings
@@ -113,10 +113,10 @@ class Client:
     ) -> Submission:
         """Validate a graph, write it, start it. Other processes (or `run`) handle and work on it.
 
-        graph_id: 1 to 64 letters, digits, `-` and `_`, no `-` first; a fresh one if None. params: values of its
-        parameters, JSON values by name; they are kept on the graph's row, and are no place for secrets. The same
-        content under the same id again gives the same answer, with another `outcome`. Raises InvalidGraph, InvalidInput
-        for the id, Refused when another graph was submitted under it.
+        graph_id: 1 to 64 letters, digits, `-` and `_`, no `-` first; a fresh one if None, made of the graph's name.
+        params: values of its parameters, JSON values by name; they are kept on the graph's row, and are no place for
+        secrets. The same content under the same id again gives the same answer, with another `outcome`. Raises
+        InvalidGraph, InvalidInput for the id, Refused when another graph was submitted under it.
         """
         document = document_of(graph, given=Given(params or {}))
         return await requests.submit(self.app, graph_id, document)
@@ -434,7 +434,7 @@ class Client:
         """
         app = self.app
         document = document_of(graph, given=Given(params or {}))
-        graph_id = app.clock.new_id() if graph_id is None else graph_id
+        graph_id = await which.new_id(app, document) if graph_id is None else graph_id
         if targets is None:
             targets = sorted({target_of(node.task) for node in document.tasks.values()})
         handed = read_handed(os.environ)

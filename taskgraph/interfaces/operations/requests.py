@@ -9,6 +9,7 @@ from taskgraph.engine import submission
 from taskgraph.engine.progress import Progress, no_progress
 from taskgraph.engine.submission import Extension, Submission
 from taskgraph.interfaces.app import App
+from taskgraph.interfaces.operations import which
 from taskgraph.interfaces.operations.waiting import poll
 from taskgraph.model.columns import WAITS_FOR, Value
 from taskgraph.model.errors import Refused
@@ -30,7 +31,7 @@ async def submit(
 
     Raises InvalidInput for what can be no id, and Refused if another graph was submitted under it.
     """
-    graph_id = app.clock.new_id() if graph_id is None else graph_id
+    graph_id = await which.new_id(app, document) if graph_id is None else graph_id
     check_graph_id(graph_id, new=True)
     return await submission.submit(app.handlers, graph_id, document, progress=progress)
 
