@@ -13,7 +13,7 @@ from taskgraph.engine.progress import Progress, no_progress
 from taskgraph.engine.signing import Signer
 from taskgraph.model import limits
 from taskgraph.model.columns import integer
-from taskgraph.model.errors import NotFound, Refused
+from taskgraph.model.errors import NoGraph, NotFound, Refused
 from taskgraph.model.ids import GRAPH, event_key
 from taskgraph.model.states import GRAPH_ENDED, GraphState
 from taskgraph.protocol.at_rest import STATES, moving
@@ -79,8 +79,10 @@ async def archive(
     """Write a graph to a stream. Raises NotFound and Refused as `archive_to`; some of it may be written then."""
     records = handlers.records
     (before,) = await records.tables.get(graph_id, [GRAPH])
-    if before is None or before.columns.get("state") == GraphState.DELETED:
-        raise NotFound(f"there is no graph {graph_id}" if before is None else f"graph {graph_id} was deleted")
+    if before is None:
+        raise NoGraph(graph_id)
+    if before.columns.get("state") == GraphState.DELETED:
+        raise NotFound(f"graph {graph_id} was deleted")
     state = str(before.columns.get("state", ""))
     if state in (GraphState.DELETING, GraphState.RESTORING):
         raise Refused(f"graph {graph_id} is {state}: half of it may be missing", "not-whole")

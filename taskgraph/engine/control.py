@@ -11,7 +11,7 @@ from typing import Final
 from taskgraph.engine.transact import KeepAlive, Transactor, no_keep_alive
 from taskgraph.model import limits
 from taskgraph.model.columns import integer, texts
-from taskgraph.model.errors import NotFound
+from taskgraph.model.errors import NoGraph, NotFound
 from taskgraph.model.ids import GRAPH, limit_key, limit_scope, reference_of
 from taskgraph.model.messages import AddTasks, Cancel, HoldBack, SetLimit
 from taskgraph.model.states import PAUSED, TASK_UNRESOLVED, GraphState, TaskState, by_group, held_group
@@ -124,7 +124,7 @@ async def hold_back(transactor: Transactor, message: HoldBack, *, keep_alive: Ke
 async def _graph(transactor: Transactor, graph_id: str) -> Row:
     (graph,) = await transactor.records.tables.get(graph_id, [GRAPH])
     if graph is None:
-        raise NotFound(f"there is no graph {graph_id}")
+        raise NoGraph(graph_id)
     return graph
 
 
@@ -178,7 +178,7 @@ async def set_limit(transactor: Transactor, message: SetLimit, *, keep_alive: Ke
     scope = limit_scope(graph_id, message.group)
     graph, row = await tables.get(graph_id, [GRAPH, limit_key(scope)])
     if graph is None:
-        raise NotFound(f"there is no graph {graph_id}")
+        raise NoGraph(graph_id)
     item = ChangeLimit(scope, message.most, message.asked, message.reason)
     if row is None and message.group and not await has_group(tables, graph, graph_id, message.group):
         return Answer(item, Outcome.STALE)

@@ -26,7 +26,7 @@ from taskgraph.engine.progress import Progress, no_progress
 from taskgraph.engine.transact import back_off
 from taskgraph.model import limits
 from taskgraph.model.columns import Columns, integer, time_of
-from taskgraph.model.errors import Conflict, NotFound, Refused, Unclear
+from taskgraph.model.errors import Conflict, NoGraph, Refused, Unclear
 from taskgraph.model.ids import GRAPH
 from taskgraph.model.names import ALL, TOMBSTONES, listing_key, tombstone_key
 from taskgraph.model.states import GRAPH_GONE, GraphState
@@ -68,7 +68,7 @@ async def delete(
     """
     graph = await graph_row(handlers, graph_id)
     if graph is None:
-        raise NotFound(f"there is no graph {graph_id}")
+        raise NoGraph(graph_id)
     state = str(graph.columns.get("state", ""))
     if state == GraphState.DELETED:
         return Deleted(graph_id, again=True, until=time_of(graph.columns, "until"))

@@ -20,7 +20,7 @@ from taskgraph.engine.poison import Poison
 from taskgraph.engine.sweep import Swept, sweep_graph
 from taskgraph.model import facts, limits
 from taskgraph.model.columns import Value
-from taskgraph.model.errors import Conflict, InvalidMessage, NotFound, TaskgraphError, TooLarge, Unclear
+from taskgraph.model.errors import Conflict, InvalidMessage, NoGraph, NotFound, TaskgraphError, TooLarge, Unclear
 from taskgraph.model.ids import GRAPH, event_key, row_key
 from taskgraph.model.json_strict import compact_json
 from taskgraph.model.messages import AddTasks, parse
@@ -167,8 +167,10 @@ async def _scan(handlers: Handlers, graph_id: str, progress: Progress) -> tuple[
             progress(len(rows))
         (after,) = await tables.get(graph_id, [GRAPH])
         seen = rows.get(GRAPH)
-        if not rows or (len(rows) == 1 and seen is not None and seen.columns.get("state") == GraphState.DELETED):
-            raise NotFound(f"there is no graph {graph_id}" if not rows else f"graph {graph_id} was deleted")
+        if not rows:
+            raise NoGraph(graph_id)
+        if len(rows) == 1 and seen is not None and seen.columns.get("state") == GraphState.DELETED:
+            raise NotFound(f"graph {graph_id} was deleted")
         steady = _etag(before) == _etag(seen) == _etag(after)
         if steady or number == SCANS_MAX - 1:
             return live, rows, steady

@@ -16,7 +16,7 @@ from taskgraph.documents.references import external_labels
 from taskgraph.engine.commit import Records
 from taskgraph.model import limits
 from taskgraph.model.columns import Value
-from taskgraph.model.errors import IntegrityError, NotFound
+from taskgraph.model.errors import IntegrityError, NoGraph
 from taskgraph.model.ids import GRAPH, event_key, reference_of, row_key, task_id_of
 from taskgraph.protocol.context import Dispatch, Outcome
 from taskgraph.protocol.decide import Decision, decide
@@ -187,7 +187,7 @@ async def preview_edit(records: Records, graph_id: str, document: EditDocument, 
     """What an edit would do, if it came now; nothing is written. Raises NotFound for an unknown graph."""
     (graph,) = await records.tables.get(graph_id, [GRAPH])
     if graph is None:
-        raise NotFound(f"there is no graph {graph_id}")
+        raise NoGraph(graph_id)
     item = await plan_edit(records, graph_id, graph, document, document.request)
     if isinstance(item, RefuseRequest):
         return EditPreview(graph_id, item.revision, item.reason)

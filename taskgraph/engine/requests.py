@@ -9,7 +9,7 @@ from taskgraph.engine.commit import Records
 from taskgraph.engine.live_index import leave_live
 from taskgraph.engine.plans import plan_edit, plan_extension, request_text
 from taskgraph.engine.transact import KeepAlive, Transactor, no_keep_alive
-from taskgraph.model.errors import IntegrityError, InvalidGraph, NotFound
+from taskgraph.model.errors import IntegrityError, InvalidGraph, NoGraph, NotFound
 from taskgraph.model.ids import GRAPH
 from taskgraph.model.states import GRAPH_ENDED, GRAPH_GONE
 from taskgraph.protocol.context import Outcome
@@ -46,7 +46,7 @@ async def _answer_request(transactor: Transactor, graph_id: str, request: str, k
         await transactor.records.load(graph_id, [GRAPH, key], rows)
         graph, head = rows[GRAPH], rows[key]
         if graph is None:
-            raise NotFound(f"there is no graph {graph_id}")
+            raise NoGraph(graph_id)
         if graph.columns.get("state") in GRAPH_GONE:
             return
         if head is None:

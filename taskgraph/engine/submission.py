@@ -27,7 +27,7 @@ from taskgraph.engine.progress import Progress, no_progress
 from taskgraph.engine.telemetry import TRACEPARENT_COLUMN
 from taskgraph.model import limits, priorities
 from taskgraph.model.columns import Columns, Value
-from taskgraph.model.errors import Conflict, NotFound, Refused, StorageUnavailable, Unclear
+from taskgraph.model.errors import Conflict, NoGraph, Refused, StorageUnavailable, Unclear
 from taskgraph.model.ids import GRAPH, WRITERS, fence_key, ids_text, limit_scope, row_key, slugid_from
 from taskgraph.model.json_strict import canonical_json
 from taskgraph.model.messages import AddTasks, Edit, SendReady
@@ -542,7 +542,7 @@ async def _asked_before(handlers: Handlers, graph_id: str, request: str, digest:
     """The graph row, and the row of the request if there is one."""
     graph, head = await handlers.records.tables.get(graph_id, [GRAPH, request_key(request)])
     if graph is None:
-        raise NotFound(f"there is no graph {graph_id}")
+        raise NoGraph(graph_id)
     handlers.telemetry.met(graph_id, graph.columns.get(TRACEPARENT_COLUMN))
     if head is not None:
         _same_request(head, graph_id, request, digest)

@@ -9,6 +9,7 @@ own border and keep the cause; no code above them catches an SDK error.
     │   ├── InvalidMessage        a queue message     poison at once
     │   └── InvalidSettings       options, variables  exit 2
     ├── NotFound                  the asker           exit 3   a message for it is left for redelivery
+    │   └── NoGraph               the whole graph
     ├── Refused                   the state           exit 4   a rule of the graph's life forbids it (HTTP 409)
     ├── StorageError
     │   ├── Conflict              someone wrote first          read again, decide again
@@ -93,6 +94,14 @@ class NotFound(TaskgraphError):
     def __init__(self, message: str, near: Sequence[str] = ()) -> None:
         super().__init__(message)
         self.near = tuple(near)
+
+
+class NoGraph(NotFound):
+    """There is no graph of this id, and no tombstone of one. store: the place that was looked at, without a key."""
+
+    def __init__(self, graph_id: str, near: Sequence[str] = (), *, store: str = "") -> None:
+        super().__init__(f"there is no graph {graph_id}" + (f" in {store}" if store else ""), near)
+        self.graph_id = graph_id
 
 
 class Refused(TaskgraphError):

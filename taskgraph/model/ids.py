@@ -70,6 +70,8 @@ def task_id_of(graph_id: str, label: str) -> str:
     return slugid_from(hashlib.sha256(f"{graph_id}\0{label}".encode("utf-8", "surrogatepass")).digest())
 
 
+LAST: Final = "@last"  # stands for the graph that was submitted last; no id has such a character
+
 # Digits of ids that people type: without i, l, o and u, which look like others (Crockford's base 32).
 _DIGITS: Final = "0123456789abcdefghjkmnpqrstvwxyz"
 _NAME_CHARS_MAX: Final = 40

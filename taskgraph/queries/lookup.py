@@ -16,8 +16,8 @@ from typing import Any, Final
 from taskgraph.model import limits
 from taskgraph.model.clock import Clock
 from taskgraph.model.columns import WAITS_FOR, Value, integer, texts, time_of
-from taskgraph.model.errors import IntegrityError, InvalidInput, NotFound
-from taskgraph.model.ids import GRAPH, event_key, is_graph_id, is_task_id, row_key, task_id_of
+from taskgraph.model.errors import IntegrityError, InvalidInput, NoGraph, NotFound
+from taskgraph.model.ids import GRAPH, LAST, event_key, is_graph_id, is_task_id, row_key, task_id_of
 from taskgraph.model.json_strict import show
 from taskgraph.model.names import ALL, QueueNames
 from taskgraph.model.priorities import LEVELS, level_of
@@ -36,6 +36,8 @@ _RELAYS: Final = ("join", "fork")
 _GRAPHS_AT_ONCE: Final = 16
 _ENDS_KEPT_MAX: Final = 1_000
 
+_LISTED_IDS: Final = Range(select=("graph",))
+
 NEAR_LABELS_MAX: Final = 5
 
 NEAR_PAGES_MAX: Final = 5  # pages that are read to find names like one that there is not
@@ -45,7 +47,9 @@ _PLAIN_KEY: Final = r"[A-Za-z0-9:_-]{1,200}"
 def check_graph_id(text: str, what: str = "a graph", *, new: bool = False) -> None:
     """Raise InvalidInput for what cannot be an id; new: and for what looks like an option."""
     if not is_graph_id(text):
-        raise InvalidInput(f"{show(text)} cannot be the id of {what}: 1 to 64 letters, digits, - and _")
+        meant = what == "a graph" and not new and text.startswith(LAST[0])
+        last = f"; {LAST} is the one that was submitted last" if meant else ""
+        raise InvalidInput(f"{show(text)} cannot be the id of {what}: 1 to 64 letters, digits, - and _{last}")
     if new and text.startswith("-"):
         raise InvalidInput(f"{show(text)} begins with -, as options of commands do: choose another id")
 
@@ -77,16 +81,25 @@ class GraphQueries:
         self._last_events: dict[str, int] = {}
 
     async def graph_row(self, graph_id: str) -> Row:
-        """The graph row. Raises NotFound, with the nearest ids, and InvalidInput for what cannot be an id."""
+        """The graph row. Raises NotFound (NoGraph, where none was ever there), and InvalidInput for no possible id."""
         check_graph_id(graph_id)
         (row,) = await self._tables.get(graph_id, [GRAPH])
         if row is None:
-            recent = await self._first_pages(ALL, Range(select=("graph",)))
-            names = [str(each.columns.get("graph", "")) for each in recent]
-            raise NotFound(f"there is no graph {graph_id}", difflib.get_close_matches(graph_id, names, 3, 0.5))
+            raise NoGraph(graph_id)
         if row.columns.get("state") == GraphState.DELETED:
             raise NotFound(gone(graph_id, row.columns))
         return row
+
+    async def last_id(self) -> str:
+        """The id of the graph that was submitted last, "" if there is none: one read."""
+        async with aclosing(self._pages(ALL, _LISTED_IDS, 1)) as rows:
+            async for row in rows:
+                return str(row.columns.get("graph", ""))
+        return ""
+
+    async def recent_ids(self) -> list[str]:
+        """The ids of the newest graphs, some thousands of them: the newest first."""
+        return [str(row.columns.get("graph", "")) for row in await self._first_pages(ALL, _LISTED_IDS)]
 
     async def state(self, graph_id: str) -> GraphState:
         """The state of a graph: one read. Raises IntegrityError for one that this version does not know."""
@@ -126,6 +139,7 @@ class GraphQueries:
         check_graph_id(request, "a request")
         (row,) = await self._tables.get(graph_id, [f"request:{request}"])
         if row is None:
+            await self.graph_row(graph_id)
             raise NotFound(f"graph {graph_id} has no request {request}")
         return row.columns
 
@@ -358,6 +372,8 @@ class GraphQueries:
                 found += [each for each in facts if agrees(each, where)] if where else facts
                 if len(found) >= limit:
                     break
+        if not found:
+            await self.graph_row(graph_id)  # raises NotFound, if that is why there are none
         return found
 
     async def journal(

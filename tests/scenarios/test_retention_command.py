@@ -149,7 +149,7 @@ def test_what_cannot_be_archived_or_restored(desk: Desk) -> None:
     assert "graph running could move meanwhile: this is to be looked at, not to be put back" in found.stderr
     assert "only a graph that stands still is put back" in desk("restore", "running.json.gz", exit_code=4).stderr
     assert "--json describes a file" in desk("archive", "running", "-o", "-", "--json", exit_code=2).stderr
-    assert "did you mean" in desk("archive", "runnin", exit_code=3).stderr
+    assert "did you mean" in desk("archive", "runing", exit_code=3).stderr
     assert "cannot be read: No such file" in desk("restore", "nowhere.gz", exit_code=2).stderr
     (desk.folder / "text").write_text("no archive")
     assert "text is no archive" in desk("restore", "text", exit_code=2).stderr

@@ -1,4 +1,4 @@
-"""The ids of new graphs."""
+"""Which graph a command or a client means: an id, the beginning of one, `@last`; and the ids of new graphs."""
 
 import json
 import re
@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from taskgraph import Client
+from taskgraph import Client, InvalidInput, NotFound
 from taskgraph.interfaces.cli import app as commands
 from taskgraph.model.ids import is_graph_id, is_task_id, named_ids
 from taskgraph.testing import HurriedClock, MemoryStore
@@ -81,3 +81,116 @@ async def test_an_id_that_is_taken_gets_longer_and_no_name_makes_a_random_one() 
     async with Client(store) as client:
         assert is_task_id((await client.submit({"tasks": CONTENT["tasks"]})).graph_id)
         assert (await client.run({**CONTENT, "metadata": {"name": "Nightly"}})).graph_id.startswith("nightly-")
+
+
+# --- which graph is meant --------------------------------------------------------------------------------------
+
+
+def test_the_beginning_of_an_id_stands_for_it(desk: Desk) -> None:
+    desk.submitted("alpha-1", "beta-1", "beta-1-2", "gamma-1")
+    found = desk("status", "alp", "--json")
+    assert json.loads(found.stdout)["graphId"] == "alpha-1"
+    assert found.stderr == "graph alpha-1\n"
+    assert desk("status", "beta-1").stderr.count("graph beta-1") == 0, "an id goes before a beginning"
+    assert "there is no graph al in sqlite:///" in desk("status", "al", exit_code=3).stderr
+    many = desk("status", "beta", exit_code=2)
+    assert "beta is the beginning of 2 ids: beta-1-2, beta-1; write more" in many.stderr
+    paused = desk("pause", "gam")
+    assert paused.stdout == "graph gamma-1: all of it is asked to be held back\n"
+    assert "taskgraph status gamma-1" in paused.stderr
+    assert desk("why", "gam", "a", "--json").stdout.count("gamma-1")
+    desk("archive", "alp")
+    assert Path("alpha-1.json.gz").exists()
+
+
+def test_of_many_candidates_five_are_named(desk: Desk) -> None:
+    desk.submitted(*(f"many-{number}" for number in range(7)))
+    said = desk("watch", "many", exit_code=2).stderr
+    assert "7 ids: many-6, many-5, many-4, many-3, many-2 and 2 more; write" in said
+
+
+def test_the_last_graph(desk: Desk) -> None:
+    missing = desk("status", "@last", exit_code=3)
+    assert "there is no graph @last in sqlite:///" in missing.stderr
+    desk.submitted("first", "second")
+    assert desk("events", "@last").stderr == "graph second\n"
+    ran = desk("run", "--id", "@last")
+    assert "second" in ran.stdout
+    desk("run", "graph.json", "--id", "@last", exit_code=2)
+    assert "graph second is finished" in desk("prioritize", "@last", "a", "high", exit_code=4).stderr
+    desk("limit", "list", "@last")
+    desk.file.write_text(json.dumps({"tasks": {"b": {"requires": ["a"]}}}))
+    desk("extend", "fir", "graph.json", "--no-wait")
+    desk("edit", "fir", "--delete", "a", "--plan")
+
+
+def test_what_is_deleted_is_named_whole(desk: Desk) -> None:
+    desk("run", "graph.json", "--id", "nightly")
+    for words in (("night",), ("@last",), ("night", "other")):
+        found = desk("delete", *words, exit_code=2)
+        assert f"{words[0]} stands for graph nightly, and only a whole id will do here: write nightly" in found.stderr
+    assert "did you mean “nightly”?" in desk("delete", "nihgtly", exit_code=3).stderr
+    desk("status", "nightly")
+    desk("delete", "nightly")
+
+
+class Counted:
+    """Tables whose reads are counted."""
+
+    def __init__(self, store: MemoryStore) -> None:
+        self._store = store
+        self.clock = store.clock
+        self.queues, self.logs = store.queues, store.logs
+        self.calls: list[str] = []
+
+    def tables(self, name: str) -> Any:
+        inner, calls = self._store.tables(name), self.calls
+
+        class Tables:
+            def __getattr__(self, name: str) -> Any:
+                calls.append(name)
+                return getattr(inner, name)
+
+        return Tables()
+
+
+async def test_what_it_costs() -> None:
+    clock = HurriedClock()
+    store = Counted(MemoryStore(clock))
+    async with Client(store) as client:  # type: ignore[arg-type]
+        for graph_id in ("alpha-1", "beta-1"):
+            clock.advance(1)
+            await client.submit(CONTENT, graph_id)
+
+        async def cost(given: str) -> list[str]:
+            store.calls.clear()
+            await client.limits_of(given)
+            return list(store.calls)
+
+        plain = await cost("alpha-1")
+        assert await cost("@last") == ["query", *plain]
+        assert await cost("alp") == ["get", "query", *plain]
+
+
+async def test_clients_take_what_commands_take() -> None:
+    clock = HurriedClock()
+    async with Client(MemoryStore(clock)) as client:
+        await client.submit(CONTENT, "alpha-1")
+        clock.advance(1)
+        await client.run(CONTENT, "beta-1")
+        assert (await client.status("@last")).graph_id == "beta-1"
+        assert (await client.status(graph_id="alp")).graph_id == "alpha-1"
+        assert [each.label for each in await client.tasks("bet")] == ["a"]
+        kinds = [each.kind async for each in client.follow("@last")]
+        assert kinds == [each.kind for each in await client.events("bet")]
+        assert await client.wait("@last") == "finished"
+        with pytest.raises(InvalidInput, match="only a whole id"):
+            await client.delete("bet")
+        for call in (client.events("nothing"), client.request("nothing", "r"), client.wait("nothing")):
+            with pytest.raises(NotFound, match="there is no graph nothing in MemoryStore"):
+                await call
+        with pytest.raises(NotFound, match="there is no graph nothing in MemoryStore"):
+            [each async for each in client.follow("nothing")]
+        await client.delete("beta-1")
+        with pytest.raises(NotFound, match="was deleted"):
+            await client.status("beta-1")

@@ -51,10 +51,14 @@ def archive(
             raise InvalidInput("--json describes a file; the archive itself goes to stdout here")
         if sys.stdout.isatty():
             raise InvalidInput("an archive is nothing for a terminal: write it into a file (-o FILE), or a pipe")
-        session.open(lambda app: _to_stdout(app, session, graph_id, with_logs=with_logs))
+        session.open_graph(graph_id, lambda app, graph_id: _to_stdout(app, session, graph_id, with_logs=with_logs))
         return
-    path = Path(output_file or f"{graph_id}.json.gz")
-    done = session.open(lambda app: _write(app, session, graph_id, path, with_logs=with_logs, overwrite=force))
+
+    async def write(app: "App", graph_id: str) -> "tuple[Archived, Path]":
+        path = Path(output_file or f"{graph_id}.json.gz")
+        return await _write(app, session, graph_id, path, with_logs=with_logs, overwrite=force), path
+
+    graph_id, (done, path) = session.open_graph(graph_id, write)
     size = path.stat().st_size
     if not session.answered(views.archived, done, str(path), size):
         files = f", {count(done.logs, 'log file')}" if with_logs else ""

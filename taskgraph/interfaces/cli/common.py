@@ -99,6 +99,18 @@ class Session:
             if telemetry is not None and telemetry.enabled:
                 setup.close()
 
+    def open_graph(
+        self, given: str, work: "Callable[[App, str], Awaitable[T]]", *, measured: bool = False
+    ) -> tuple[str, T]:
+        """`open` for a graph: its id, and what `work` gives for it (see `operations.which.named`)."""
+        return self.open(lambda app: self.in_graph(app, given, lambda graph_id: work(app, graph_id)), measured=measured)
+
+    async def in_graph(self, app: "App", given: str, ask: Callable[[str], Awaitable[T]]) -> tuple[str, T]:
+        """What `operations.which.named` gives; it is said which graph was chosen, if that was not said by its id."""
+        from taskgraph.interfaces.operations.which import named
+
+        return await named(app, given, ask, chosen=lambda graph_id: self.say(f"graph {graph_id}"))
+
     def answered(self, view: Callable[P, Any], *args: P.args, **kwargs: P.kwargs) -> bool:
         """Print an answer as JSON, made by `view`, if JSON is wanted. Whether it is."""
         if self.output.json:
@@ -437,10 +449,12 @@ def look_for_warnings(
 
 
 def check_graph_id(graph_id: str, *, new: bool = False) -> str:
-    """The id. Raises InvalidInput."""
+    """What stands for a graph; the id of a new one. Raises InvalidInput."""
+    from taskgraph.model.ids import LAST
     from taskgraph.queries import lookup
 
-    lookup.check_graph_id(graph_id, new=new)
+    if new or graph_id != LAST:
+        lookup.check_graph_id(graph_id, new=new)
     return graph_id
 
 

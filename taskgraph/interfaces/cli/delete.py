@@ -106,7 +106,7 @@ async def _delete(app: "App", session: Session, ids: Sequence[str], *, force: bo
                 done.append(
                     await archive.delete(app, graph_id, force=force, reason="taskgraph delete", progress=progress)
                 )
-        except (NotFound, Refused, Conflict) as error:
+        except (InvalidInput, NotFound, Refused, Conflict) as error:
             failed.append((graph_id, error))
         if len(ids) == 1 and failed:
             raise failed[0][1]

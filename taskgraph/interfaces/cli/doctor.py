@@ -39,7 +39,7 @@ def doctor(
     """
     if graph_id is None:
         return session.open(lambda app: _all(app, session, repair=repair))
-    return session.open(lambda app: _one(app, session, graph_id, repair=repair))
+    return session.open_graph(graph_id, lambda app, graph_id: _one(app, session, graph_id, repair=repair))[1]
 
 
 async def _one(app: "App", session: Session, graph_id: str, *, repair: bool) -> int:

@@ -119,7 +119,7 @@ def edit(
     data, name = read_source(file) if file is not None else (jsonlib.dumps(options).encode(), "options")
     named = mentions(data.decode("utf-8", "replace"))
 
-    async def ask(app: "App") -> None:
+    async def ask(app: "App", graph_id: str) -> None:
         from taskgraph.interfaces.operations import requests
 
         given = await requests.given(app, graph_id, values, named=named)
@@ -133,7 +133,7 @@ def edit(
 
     if not values and not named:
         read_edit(data, source=name)  # raises what is wrong with it before the store is opened
-    session.open(ask, measured=True)
+    session.open_graph(graph_id, ask, measured=True)
 
 
 def _options(tasks: Sequence[str], update: Mapping[str, Any], delete: Labels, delete_group: Labels) -> dict[str, Any]:

@@ -58,7 +58,7 @@ def events(
 
     session.output.lines = follow
 
-    async def journal(app: "App") -> None:
+    async def journal(app: "App", graph_id: str) -> None:
         await app.queries.state(graph_id)
         if follow:
             async with minding_signals() as stop:
@@ -69,7 +69,7 @@ def events(
         else:
             await _print_journal(session, _journal(app, graph_id, since, where, limit))
 
-    session.open(journal)
+    session.open_graph(graph_id, journal)
 
 
 def _where(filters: Sequence[str]) -> dict[str, list[str]]:
@@ -175,7 +175,7 @@ def rows(
 ) -> None:
     """Print the rows of a graph as they stand in the table, every column of them."""
 
-    async def partition(app: "App") -> None:
+    async def partition(app: "App", graph_id: str) -> None:
         await app.queries.state(graph_id)
         async with aclosing(app.queries.rows(graph_id, prefix)) as found:
             if session.output.json:
@@ -190,7 +190,7 @@ def rows(
                         break
                 session.output.say(f"{count(number, 'row')} in partition {graph_id}")
 
-    session.open(partition)
+    session.open_graph(graph_id, partition)
 
 
 def _print_row(session: Session, row: "Row") -> None:

@@ -48,12 +48,12 @@ def grant(
     if not read:
         raise InvalidInput("say --read: it is the only right that can be granted, and must not be granted by mistake")
 
-    async def granted(app: "App") -> "Grant":
+    async def granted(app: "App", graph_id: str) -> "Grant":
         from taskgraph.interfaces.operations import grant
 
         return await grant.read(app, graph_id, hours=hours, addresses=addresses)
 
-    found = session.open(granted)
+    _, found = session.open_graph(graph_id, granted)
     if session.answered(views.grant, found):
         return
     session.output.data(found.url)

@@ -73,11 +73,11 @@ def status(session: Session, graph_id: GraphArgument, group: GroupOption = None)
     waiting, running, blocked (a task failed for good) or finished, as its tasks are.
     """
     if group is not None:
-        grouped = session.open(lambda app: app.queries.group(graph_id, group))
+        _, grouped = session.open_graph(graph_id, lambda app, graph_id: app.queries.group(graph_id, group))
         if not session.answered(views.group_status, grouped):
             _print_group(session, grouped)
         return
-    found = session.open(lambda app: app.queries.status(graph_id))
+    _, found = session.open_graph(graph_id, lambda app, graph_id: app.queries.status(graph_id))
     if not session.answered(views.graph_status, found):
         _print_status(session, found)
 
@@ -225,12 +225,12 @@ def watch(session: Session, graph_id: GraphArgument, timeout: TimeoutOption = No
     """
     session.output.lines = True
 
-    async def watched(app: "App") -> int:
+    async def watched(app: "App", graph_id: str) -> int:
         await app.queries.state(graph_id)
         async with minding_signals() as stop:
             return await wait_and_finish(app, session, graph_id, stop, timeout_seconds=timeout, json_lines=True)
 
-    return session.open(watched)
+    return session.open_graph(graph_id, watched)[1]
 
 
 @command(
@@ -250,8 +250,10 @@ def show(
 
     Of a graph of more than 2,000 tasks no more than --limit are read, so that these are not the first by label.
     """
-    found = session.open(
-        lambda app: app.queries.listing(graph_id, state=str(state or ""), match=match, limit=limit, group=group or "")
+    in_state, in_group = str(state or ""), group or ""
+    graph_id, found = session.open_graph(
+        graph_id,
+        lambda app, graph_id: app.queries.listing(graph_id, state=in_state, match=match, limit=limit, group=in_group),
     )
     shown = _ordered(found.tasks)[:limit]
     output = session.output

@@ -79,9 +79,8 @@ def _change(
         return
     if len(graphs) != 1:
         raise InvalidInput("name the graph, or a target: --target NAME")
-    graph_id = graphs[0]
 
-    async def ask(app: "App") -> None:
+    async def ask(app: "App", graph_id: str) -> None:
         from taskgraph.interfaces.operations import limit
 
         asked = await limit.ask(app, graph_id, most, group=group, reason=asking.reason)
@@ -92,7 +91,7 @@ def _change(
         if not asking.wait:
             session.output.hint(f"handlers must run for it: taskgraph serve{session.store_words}")
 
-    session.open(ask, measured=True)
+    session.open_graph(graphs[0], ask, measured=True)
 
 
 def _change_target(session: Session, target: str, most: int, asking: RequestOptions) -> None:
@@ -134,7 +133,7 @@ def _show_targets(session: Session) -> None:
 
 
 def _show_limits(session: Session, graph_id: str) -> None:
-    found = session.open(lambda app: app.queries.limits_of(graph_id))
+    graph_id, found = session.open_graph(graph_id, lambda app, graph_id: app.queries.limits_of(graph_id))
     output = session.output
     if output.json:
         output.document(views.limits(graph_id, found))

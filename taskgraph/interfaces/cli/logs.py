@@ -43,7 +43,7 @@ def logs(
     """
     if follow and (session.output.json or result):
         raise InvalidInput("--follow prints a log as it grows; it goes with neither --json nor --result")
-    session.open(lambda app: _logs(app, session, graph_id, label, run, follow, result))
+    session.open_graph(graph_id, lambda app, graph_id: _logs(app, session, graph_id, label, run, follow, result))
 
 
 class _LogPrinter:

@@ -27,12 +27,12 @@ def notices(
     Notices are delivered by taskgraph serve, by taskgraph run, and by the timer of the function app.
     """
 
-    async def channels(app: "App") -> "tuple[list[ChannelStatus], int]":
+    async def channels(app: "App", graph_id: str) -> "tuple[list[ChannelStatus], int]":
         from taskgraph.interfaces.operations import notify
 
         return await notify.channels(app, graph_id, retry=retry)
 
-    found, number = session.open(channels)
+    graph_id, (found, number) = session.open_graph(graph_id, channels)
     if retry:
         session.say(f"{count(number, 'channel')} will be tried at once")
     if session.output.json:

@@ -64,8 +64,9 @@ LogFormatOption = Annotated[
         "Otherwise TASKGRAPH_LOG_FORMAT, then text.",
     ),
 ]
-GraphArgument = Annotated[str, typer.Argument(metavar="ID", help="The id of the graph.")]
-OptionalGraphArgument = Annotated[str | None, typer.Argument(metavar="ID", help="The id of the graph.")]
+_GRAPH: Final = "The id of the graph, the beginning of one, or @last."
+GraphArgument = Annotated[str, typer.Argument(metavar="ID", help=_GRAPH)]
+OptionalGraphArgument = Annotated[str | None, typer.Argument(metavar="ID", help=_GRAPH)]
 GraphFileArgument = Annotated[str, typer.Argument(metavar="FILE", help="The graph as JSON; - for standard input.")]
 LabelArgument = Annotated[str, typer.Argument(metavar="LABEL", help="The label of the task, or its taskId.")]
 OptionalLabelArgument = Annotated[

@@ -46,7 +46,7 @@ def rerun(
     if (label is None) == (group is None):
         raise InvalidInput("name the task, by its label, or a group of them: --group NAME; one of the two")
 
-    async def ask(app: "App") -> None:
+    async def ask(app: "App", graph_id: str) -> None:
         from taskgraph.interfaces.operations import rerun
 
         output = session.output
@@ -59,7 +59,7 @@ def rerun(
         where = session.store_words
         output.hint(f"handlers must run for it: taskgraph serve{where}, or taskgraph run --id {graph_id}{where}")
 
-    session.open(ask, measured=True)
+    session.open_graph(graph_id, ask, measured=True)
 
 
 @command(
@@ -91,7 +91,7 @@ def cancel(
     taskgraph serve. Exit code 4 if it had come to another end before.
     """
 
-    async def ask(app: "App") -> None:
+    async def ask(app: "App", graph_id: str) -> None:
         from taskgraph.interfaces.operations import cancel
 
         asked = await cancel.ask(app, graph_id, labels or (), group=group, reason=reason, terminate=terminate)
@@ -108,7 +108,7 @@ def cancel(
         if not session.answered(asked.answer, state):
             _print_cancelled(session, asked, state, over=over)
 
-    session.open(ask, measured=True)
+    session.open_graph(graph_id, ask, measured=True)
 
 
 def _print_cancelled(session: Session, asked: "Cancellation", state: GraphState, *, over: bool) -> None:
@@ -194,7 +194,7 @@ def _hold_graph_or_target(
 def _hold(
     session: Session, graph_id: str, labels: Sequence[str], group: str, asking: RequestOptions, *, on: bool
 ) -> None:
-    async def ask(app: "App") -> None:
+    async def ask(app: "App", graph_id: str) -> None:
         from taskgraph.interfaces.operations import pause
 
         asked = await pause.ask(app, graph_id, labels, on=on, group=group, reason=asking.reason)
@@ -207,7 +207,7 @@ def _hold(
             session.output.data(f"graph {graph_id}: {what} is asked {'to be held back' if on else 'to go on'}")
             hint_at_handlers(session, graph_id)
 
-    session.open(ask, measured=True)
+    session.open_graph(graph_id, ask, measured=True)
 
 
 def _hold_target(session: Session, target: str, asking: RequestOptions, *, on: bool) -> None:
@@ -247,7 +247,7 @@ def prioritize(
     """
     *labels, level = what
 
-    async def ask(app: "App") -> None:
+    async def ask(app: "App", graph_id: str) -> None:
         from taskgraph.interfaces.operations import prioritize
 
         asked = await prioritize.ask(app, graph_id, level, labels, group=group, reason=asking.reason)
@@ -259,4 +259,4 @@ def prioritize(
         if asked.tasks and not asking.wait:
             hint_at_handlers(session, graph_id)
 
-    session.open(ask, measured=True)
+    session.open_graph(graph_id, ask, measured=True)

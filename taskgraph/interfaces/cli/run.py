@@ -133,7 +133,6 @@ def check_runnable(document: "GraphDocument", source: str, executors: "Executors
 async def _run(app: "App", session: Session, order: _Order) -> int:
     from taskgraph.engine.outlets import read_outlets
     from taskgraph.interfaces.loops import deliver_rest, keeping, run_graph
-    from taskgraph.interfaces.operations.which import new_id
     from taskgraph.protocol.notices import has_notices
 
     output = session.output
@@ -142,9 +141,7 @@ async def _run(app: "App", session: Session, order: _Order) -> int:
     if order.document is not None and not has_notices(order.document):
         outlets = None
     began = app.clock.monotonic()
-    graph_id = order.graph_id or ""
-    if not graph_id and order.document is not None:
-        graph_id = await new_id(app, order.document, order.file or "")
+    graph_id = await _graph_id(app, session, order)
     given = [word for each in order.params for word in ("--param", each)]
     again = [*([order.file] if order.file not in (None, STDIN) else []), "--id", graph_id, *given]
     resume = f"taskgraph run {shlex.join(word for word in again if word)}{session.store_words}"
@@ -165,8 +162,6 @@ async def _run(app: "App", session: Session, order: _Order) -> int:
             output.hint(f"if this is interrupted, go on with: {resume}")
             submission = await submit_document(app, session, graph_id, order.document, stop)
             fresh = str(submission.outcome) == "created"
-        elif await app.queries.state(graph_id) == GraphState.SUBMITTING:
-            raise Refused(f"graph {graph_id} was never submitted to its end; run it again with its FILE", "submitting")
         targets = order.serves.targets
         if not order.serves.given:
             found = targets_in(order.document) if order.document and fresh else await targets_of(app, graph_id)
@@ -206,6 +201,18 @@ async def _run(app: "App", session: Session, order: _Order) -> int:
             output.warn("not all notices of this graph are delivered: the rest goes out while taskgraph serve runs")
             output.hint(f"         see: taskgraph notices {graph_id}{session.store_words}")
     return await finish(app, session, follower.tally, seconds_taken=seconds_taken)
+
+
+async def _graph_id(app: "App", session: Session, order: _Order) -> str:
+    """The id of the graph to run. Raises NotFound, Refused where there is no document and no graph to go on with."""
+    from taskgraph.interfaces.operations.which import new_id
+
+    if order.document is not None:
+        return order.graph_id or await new_id(app, order.document, order.file or "")
+    graph_id, state = await session.in_graph(app, order.graph_id or "", app.queries.state)
+    if state == GraphState.SUBMITTING:
+        raise Refused(f"graph {graph_id} was never submitted to its end; run it again with its FILE", "submitting")
+    return graph_id
 
 
 def targets_in(document: "GraphDocument") -> list[str]:

@@ -145,7 +145,7 @@ def extend(
         alone = read_document(data, source=name, kind="extension")
         look_for_warnings(session, alone, name, strict=strict)
 
-    async def extended(app: "App") -> None:
+    async def extended(app: "App", graph_id: str) -> None:
         from taskgraph.interfaces.operations import requests
 
         document = alone
@@ -155,7 +155,7 @@ def extend(
             look_for_warnings(session, document, name, strict=strict)
         await _extend(app, session, graph_id, document, request, wait, timeout)
 
-    session.open(extended, measured=True)
+    session.open_graph(graph_id, extended, measured=True)
 
 
 async def _extend(

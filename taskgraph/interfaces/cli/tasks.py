@@ -82,7 +82,7 @@ def task(
     --json has every requirement and dependent.
     """
     edges = None if session.output.json or everything else _WAITING_SHOWN_MAX
-    found = session.open(lambda app: app.queries.task(graph_id, label, edges=edges))
+    graph_id, found = session.open_graph(graph_id, lambda app, graph_id: app.queries.task(graph_id, label, edges=edges))
     if not session.answered(views.task, graph_id, found):
         _print_task(session, graph_id, found)
 
@@ -158,7 +158,7 @@ def _handed_on(resolution: Mapping[str, Any]) -> str:
 @command('taskgraph why nightly-2026-08-01 "publish"')
 def why(session: Session, graph_id: GraphArgument, label: LabelArgument) -> None:
     """Say why a task does not run, down to the first causes, and what to do about each."""
-    found = session.open(lambda app: app.queries.explain(graph_id, label))
+    graph_id, found = session.open_graph(graph_id, lambda app, graph_id: app.queries.explain(graph_id, label))
     if not session.answered(views.explanation, graph_id, label, found):
         _print_reasons(session, found)
 
@@ -211,6 +211,7 @@ def results(
     These are results of up to 4,000 characters; what is longer is found by `taskgraph logs ID LABEL --result`.
     """
     if label is None:
-        session.output.document(session.open(lambda app: app.queries.results(graph_id)))
+        found = session.open_graph(graph_id, lambda app, graph_id: app.queries.results(graph_id))[1]
     else:
-        session.output.document(session.open(lambda app: app.queries.output(graph_id, label)))
+        found = session.open_graph(graph_id, lambda app, graph_id: app.queries.output(graph_id, label))[1]
+    session.output.document(found)

@@ -27,6 +27,7 @@ from taskgraph.engine.submission import Extension, Submission, Submitted
 from taskgraph.interfaces import loops
 from taskgraph.interfaces.app import App, open_app
 from taskgraph.interfaces.client.graph import GraphLike, document_of, explained, has_params, patterns
+from taskgraph.interfaces.client.naming import by_graph
 from taskgraph.interfaces.client.schedules import ScheduleCalls
 from taskgraph.interfaces.loops import Watcher
 from taskgraph.interfaces.operations import archive, cancel, limit, notify, pause, prioritize, requests, rerun, which
@@ -57,6 +58,7 @@ SLOTS_DEFAULT: Final = 4
 _LOG_PIECE_BYTES: Final = 1 << 20
 
 
+@by_graph("delete")
 class Client:
     """One store, as an asynchronous context manager.
 
@@ -67,7 +69,8 @@ class Client:
     store: `sqlite:///path`, a connection string, `https://ACCOUNT.table.core.windows.net`, settings, a store that is
     open already (`taskgraph.testing.MemoryStore`), or None for what the environment says (TASKGRAPH_STORE …). Raises
     InvalidSettings. Every call may raise StorageUnavailable; those that name a graph or task raise NotFound, with the
-    nearest names. A task is named by its label or taskId.
+    nearest names. A task is named by its label or taskId; a graph by its id, by the beginning of one (3 characters at
+    least, of no other id) or as `@last`, the one that was submitted last. Only `delete` wants the whole id.
     """
 
     def __init__(self, store: str | StoreSettings | Store | None = None, *, clock: Clock | None = None) -> None:

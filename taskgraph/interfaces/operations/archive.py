@@ -16,7 +16,8 @@ from taskgraph.engine.progress import Progress, no_progress
 from taskgraph.engine.restore import Plan, Restored
 from taskgraph.engine.signing import read_trust
 from taskgraph.interfaces.app import App
-from taskgraph.model.errors import NotFound, Refused
+from taskgraph.interfaces.operations import which
+from taskgraph.model.errors import Refused
 from taskgraph.model.ids import GRAPH
 from taskgraph.model.states import GRAPH_GONE
 from taskgraph.protocol.lifecycle import undeletable
@@ -34,7 +35,7 @@ async def write(
 ) -> Archived:
     """Write a graph into a file or stream, signed if the environment names a key (see `engine.archive`)."""
     check_graph_id(graph_id)
-    await app.queries.graph_row(graph_id)  # names the nearest ids
+    await app.queries.graph_row(graph_id)
     handlers, logs, signer = app.handlers, app.logs, app.signer(os.environ)
     if not isinstance(out, Path):
         return await archives.archive(
@@ -117,13 +118,13 @@ async def delete(
     reason: str = "",
     progress: Progress = no_progress,
 ) -> Deleted:
-    """Take a graph away, with its logs, or go on with that (see `engine.delete.delete`)."""
-    check_graph_id(graph_id)
-    try:
+    """Take a graph away, with its logs, or go on with that (see `engine.delete.delete`); only by its whole id."""
+
+    async def take(graph_id: str) -> Deleted:
+        check_graph_id(graph_id)
         return await deletion.delete(app.handlers, app.logs, graph_id, force=force, because=reason, progress=progress)
-    except NotFound:
-        await app.queries.graph_row(graph_id)  # names the nearest ids
-        raise
+
+    return await which.whole(app, graph_id, take)
 
 
 async def deletable(app: App, before: datetime, states: Collection[str]) -> list[tuple[str, str, datetime]]:

@@ -15,7 +15,7 @@ async def examine(app: App, graph_id: str, *, repair: bool, progress: Callable[[
     try:
         return await (repair_graph if repair else examine_graph)(app.handlers, app.poison, graph_id, progress=progress)
     except NotFound:
-        await app.queries.graph_row(graph_id)  # names the nearest ids
+        await app.queries.graph_row(graph_id)  # says when it was deleted, and why
         raise
 
 
