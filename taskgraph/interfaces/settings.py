@@ -96,7 +96,14 @@ class StoreSettings(Naming):
         if lowered.get("usedevelopmentstorage", "").lower() == "true":
             return "the local storage emulator"
         account, suffix = lowered.get("accountname", ""), lowered.get("endpointsuffix", "core.windows.net")
-        return lowered.get("tableendpoint") or f"https://{account}.table.{suffix}"
+        return lowered.get("tableendpoint", "").partition("?")[0] or f"https://{account}.table.{suffix}"
+
+    def store_above(self, cwd: Path) -> str:
+        """Of the default store of a folder: the nearest store in a folder above it, relative to it; otherwise ""."""
+        if self.path != cwd / DEFAULT_PATH:
+            return ""
+        above = (number for number, folder in enumerate(cwd.parents, 1) if (folder / DEFAULT_PATH).is_file())
+        return next(("../" * number + DEFAULT_PATH for number in above), "")
 
 
 def read_settings(store: str | None, environ: Mapping[str, str], *, cwd: Path) -> StoreSettings:

@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ from typer.testing import CliRunner
 
 from taskgraph import Client, InvalidInput, NotFound
 from taskgraph.interfaces.cli import app as commands
+from taskgraph.interfaces.settings import read_settings
 from taskgraph.model.ids import is_graph_id, is_task_id, named_ids
 from taskgraph.testing import HurriedClock, MemoryStore
 
@@ -194,3 +196,35 @@ async def test_clients_take_what_commands_take() -> None:
         await client.delete("beta-1")
         with pytest.raises(NotFound, match="was deleted"):
             await client.status("beta-1")
+
+
+# --- the store that was looked at ------------------------------------------------------------------------------
+
+
+def test_a_store_in_a_folder_above_is_named(desk: Desk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    desk.submitted("nightly")
+    below = tmp_path / "a" / "b"
+    below.mkdir(parents=True)
+    monkeypatch.chdir(below)
+    hint = "there is a store in ../../.taskgraph: --store sqlite:///../../.taskgraph/taskgraph.db"
+    missing = desk("status", "nightly", exit_code=3)
+    assert f"there is no graph nightly in sqlite:///{below}/.taskgraph/taskgraph.db" in missing.stderr
+    assert hint in missing.stderr
+    assert hint in desk("list").stderr
+    assert "state" in desk("status", "nightly", *hint.split(": ")[1].split()).stdout
+    elsewhere = desk("status", "nightly", "--store", "sqlite:///other.db", exit_code=3)
+    assert "there is a store in" not in elsewhere.stderr
+
+
+@pytest.mark.parametrize(
+    "environ",
+    [
+        {"TASKGRAPH_STORE": "AccountName=someone;AccountKey=c2VjcmV0"},
+        {"TASKGRAPH_STORE": "TableEndpoint=https://someone.table.core.windows.net/?sig=c2VjcmV0;AccountName=someone"},
+    ],
+)
+def test_no_key_is_in_the_name_of_a_store(environ: Mapping[str, str]) -> None:
+    settings = read_settings(None, environ, cwd=Path("/nowhere"))
+    assert settings.display.startswith("https://someone.table.core.windows.net")
+    assert "c2VjcmV0" not in settings.display
+    assert settings.store_above(Path("/nowhere")) == ""

@@ -29,6 +29,7 @@ from taskgraph.model.errors import (
     InvalidGraph,
     InvalidInput,
     InvalidSettings,
+    NoGraph,
     NotFound,
     Problem,
     StorageError,
@@ -75,6 +76,12 @@ class Session:
         if self.store is None:
             return ""
         return f" --store {shlex.quote(self.store)}" if self.settings.embedded else " --store …"
+
+    @property
+    def store_above(self) -> str:
+        """Words about a store in a folder above, where the one of this folder is looked at; otherwise ""."""
+        found = self.settings.store_above(Path.cwd())
+        return f"there is a store in {found.rpartition('/')[0]}: --store sqlite:///{found}" if found else ""
 
     def open(self, work: "Callable[[App], Awaitable[T]]", *, measured: bool = False) -> T:
         """Run a coroutine over the store. measured: with telemetry, if the environment asks for it."""
@@ -284,15 +291,17 @@ def set_up_logging(session: Session, log_format: str | None = None) -> None:
 # --- errors ----------------------------------------------------------------------------------------------------
 
 
-def _missing_store(session: Session) -> str:
-    """What to say of a store whose file does not exist, else "": commands that only read create none."""
+def _of_store(session: Session, error: NotFound) -> list[str]:
+    """What to say of the store in which something was not found: commands that only read create none."""
     try:
         settings = session.settings
     except InvalidSettings:
-        return ""
-    if settings.path is None or settings.path.exists():
-        return ""
-    return f"there is no store at {settings.display}"
+        return []
+    missing = settings.path is not None and not settings.path.exists()
+    said = [f"there is no store at {settings.display}"] if missing else []
+    if (missing or isinstance(error, NoGraph)) and (above := session.store_above):
+        said.append(above)
+    return said
 
 
 def print_error(session: Session, error: TaskgraphError) -> int:
@@ -308,8 +317,8 @@ def print_error(session: Session, error: TaskgraphError) -> int:
         output.fail(str(error))
     else:
         first, *more = failures.sentences(error)
-        if isinstance(error, NotFound) and (missing := _missing_store(session)):
-            more.append(missing)
+        if isinstance(error, NotFound):
+            more += _of_store(session, error)
         if session.json_logs:
             level = logging.INFO if isinstance(error, failures.Interrupted) else logging.ERROR
             log.log(level, "%s", " ".join([first, *more]))

@@ -62,6 +62,8 @@ def list_(
     else:
         which = (f" of schedule {schedule}" if schedule else "") + (f" that are {state}" if state else "")
         output.say(f"there are no graphs{which} in {session.settings.display}")
+        if above := session.store_above:
+            output.hint(above)
 
 
 @command("taskgraph status nightly-2026-08-01", "taskgraph status nightly-2026-08-01 --group tests")
