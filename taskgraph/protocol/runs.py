@@ -48,6 +48,9 @@ LATER: Final = "later"
 POISON: Final = "poison"
 """Code of a task that several workers did not survive."""
 
+ASKED: Final = "asked"
+"""Why there is a next run, in the journal: it was asked for by hand."""
+
 # As plain texts: comparing one with a member of an enumeration takes ten times as long.
 _PENDING: Final = TaskState.PENDING.value
 _RUNNING: Final = TaskState.RUNNING.value
@@ -333,11 +336,13 @@ def _next_run(
     resolution: Mapping[str, Any] | None = None,
     begun: bool = False,
     event: str = "task-rerun",
+    because: str = "",
     **more: Any,
 ) -> None:
     """Close the present run and stand pending for the next one.
 
-    begun: it was lost with a worker that ran it. more: further fields of the event.
+    begun: it was lost with a worker that ran it. because: why there is a next run; the outcome otherwise. more: further
+    fields of the event.
     """
     run = task.integer("run")
     leave(task, context)
@@ -361,7 +366,7 @@ def _next_run(
     task.set("claim", "")
     if task.value("ahead"):
         task.set("ahead", False)
-    context.event(event, task, run=run + 1, because=outcome, reason=reason or None, **more)
+    context.event(event, task, run=run + 1, because=because or outcome, reason=reason or None, **more)
     if task.text("cancel"):
         task.set("cancel", "")
         task.set("cancelCode", "")
@@ -404,7 +409,7 @@ def _manual_rerun(item: ManualRerun, context: Context) -> Verdict:
         take_along(task, graph)
     ended = task.value("ended")  # a text on rows that a version before 0.3 wrote
     text = ended.isoformat() if isinstance(ended, datetime) else task.text("ended")
-    _next_run(task, context, state, text, reason, resolution)
+    _next_run(task, context, state, text, reason, resolution, because=ASKED)
     if deadline is not None and task.text("state") == TaskState.UNSCHEDULED:
         heed_deadline(graph, deadline)
     unblock(context)

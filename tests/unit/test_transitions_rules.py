@@ -361,7 +361,7 @@ def test_a_rerun_by_hand_is_counted_and_keeps_what_the_run_before_left(reason: s
         "task": A,
         "label": "a",
         "run": 2,
-        "because": "failed",
+        "because": "asked",
         "reason": shown,
     }
     assert (only(decision).outcome, only(decision).reason) == (Outcome.APPLIED, "")
