@@ -10,8 +10,10 @@ import pytest
 from typer.testing import CliRunner
 
 from taskgraph import Client, InvalidInput, Refused
+from taskgraph.engine.lead import Lead
 from taskgraph.interfaces.cli import app as commands
-from taskgraph.interfaces.operations import rerun
+from taskgraph.interfaces.loops import serve
+from taskgraph.interfaces.operations import handlers, rerun
 from taskgraph.model import limits
 from taskgraph.model.ids import row_key, task_id_of
 from taskgraph.model.messages import Rerun, parse
@@ -204,6 +206,27 @@ async def test_all_that_failed_for_good_are_rerun_however_many(client: Client) -
         rows = await tables.get("g", keys[start : start + 100])
         await tables.commit("g", [Merge(row.key, row.etag, {"state": "failed"}) for row in rows if row is not None])
     assert [each.label for each in await rerun.ask(client.app, "g")] == labels
+
+
+async def test_handlers_are_seen_while_they_listen_on_this_machine_or_lead_elsewhere(
+    client: Client, tmp_path: Path
+) -> None:
+    async with Client(f"sqlite:///{tmp_path}/store.db") as other:
+        assert not await handlers.seen(client.app)
+        stop = asyncio.Event()
+        serving = asyncio.create_task(serve(other.app, stop))
+        for _ in range(500):
+            if await handlers.seen(client.app):
+                break
+            await asyncio.sleep(0.01)
+        assert await handlers.seen(client.app)
+        assert not await handlers.seen(other.app), "of its own process nothing is said"
+        stop.set()
+        await serving
+    assert not await handlers.seen(client.app)
+    app = client.app
+    assert await Lead(app.tables, app.clock, app.handlers.names.events, "elsewhere").take() == 0
+    assert await handlers.seen(app)
 
 
 async def test_who_measures_sees_what_asked_for_reruns(client: Client) -> None:

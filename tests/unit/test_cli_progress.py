@@ -228,8 +228,11 @@ async def test_who_waits_for_long_is_told_for_what(monkeypatch: pytest.MonkeyPat
             await asyncio.sleep(0)
         return 2
 
-    assert await with_hint(quick(), lambda: said.append("hint")) == 1
+    async def say() -> None:
+        said.append("hint")
+
+    assert await with_hint(quick(), say) == 1
     assert not said
     monkeypatch.setattr(common, "_USUAL_WAIT_SECONDS", 0.0)
-    assert await with_hint(slow(), lambda: said.append("hint")) == 2
+    assert await with_hint(slow(), say) == 2
     assert said == ["hint"]

@@ -485,18 +485,27 @@ def read_checked(
 # --- waiting ---------------------------------------------------------------------------------------------------
 
 
-async def with_hint(work: Coroutine[Any, Any, T], say: Callable[[], None]) -> T:
+async def with_hint(work: Coroutine[Any, Any, T], say: Callable[[], Awaitable[None]]) -> T:
     """What the coroutine gives. If it takes longer than usual, `say` prints what it may wait for."""
     import asyncio
 
-    later = asyncio.get_running_loop().call_later(_USUAL_WAIT_SECONDS, say)
+    task = asyncio.ensure_future(work)
     try:
-        return await work
+        await asyncio.wait((task,), timeout=_USUAL_WAIT_SECONDS)
+        if not task.done():
+            await say()
+        return await task
     finally:
-        later.cancel()
+        if not task.done():
+            task.cancel()
+            await asyncio.wait((task,))
 
 
-def hint_at_handlers(session: Session, graph_id: str) -> None:
-    """Say which process does what has been asked for, and where to see the result."""
-    where = session.store_words
-    session.output.hint(f"handlers must run for it: taskgraph serve{where}; see taskgraph status {graph_id}{where}")
+async def hint_at_handlers(app: "App", session: Session, graph_id: str, *, serve: str = "taskgraph serve") -> None:
+    """Say what must run for what has been asked for, if no handler is seen."""
+    from taskgraph.interfaces.operations import handlers
+
+    if not await handlers.seen(app):
+        where = session.store_words
+        again = f"taskgraph run --id {graph_id}{where}"
+        session.output.hint(f"handlers must run for it, and none is seen: {serve}{where}, or {again}")

@@ -6,7 +6,7 @@ import typer
 
 from taskgraph.interfaces import views
 from taskgraph.interfaces.cli import options
-from taskgraph.interfaces.cli.common import Session, command
+from taskgraph.interfaces.cli.common import Session, command, hint_at_handlers
 from taskgraph.interfaces.cli.output import Column, safe
 from taskgraph.interfaces.cli.signals import RequestOptions
 from taskgraph.model import limits
@@ -89,7 +89,7 @@ def _change(
         whose = f"group “{safe(group)}” of graph {graph_id}" if group else f"graph {graph_id}"
         session.output.data(f"{whose}: the limit {'is' if asking.wait else 'is asked to be'} {asked.most:,}")
         if not asking.wait:
-            session.output.hint(f"handlers must run for it: taskgraph serve{session.store_words}")
+            await hint_at_handlers(app, session, graph_id)
 
     session.open_graph(graphs[0], ask, measured=True)
 

@@ -31,9 +31,18 @@ def command_words(command: str, graph_id: str, *more: str) -> str:
 
 
 async def finish(
-    app: "App", session: Session, tally: Tally, *, seconds_taken: float | None = None, as_line: bool = False
+    app: "App",
+    session: Session,
+    tally: Tally,
+    *,
+    seconds_taken: float | None = None,
+    as_line: bool = False,
+    handled: bool = False,
 ) -> int:
-    """Print how a graph ended; returns the exit code. as_line: JSON as the last of several lines."""
+    """Print how a graph ended; returns the exit code.
+
+    as_line: JSON as the last of several lines. handled: another process handles events, so it goes on by itself.
+    """
     output = session.output
     shown = list(tally.failures.values())[:_FAILURES_SHOWN_MAX]
     logs = [await _log_tail(app, tally.graph_id, one.task_id, one.run) for one in shown]
@@ -78,8 +87,8 @@ async def finish(
         if tally.failures and tally.state not in GRAPH_ENDED:
             where = session.store_words
             rerun = command_words("rerun", tally.graph_id, _typed(next(iter(tally.failures.values()))))
-            resume = f"taskgraph run --id {tally.graph_id}"
-            output.hint(f"when the cause is mended: {rerun}{where}, then {resume}{where}")
+            resume = "" if handled else f", then taskgraph run --id {tally.graph_id}{where}"
+            output.hint(f"when the cause is mended: {rerun}{where}{resume}")
     succeeded = tally.state == GraphState.FINISHED and not tally.failures
     return failures.DONE if succeeded else failures.UNSUCCESSFUL
 
@@ -135,6 +144,7 @@ async def wait_and_finish(
 ) -> int:
     """Show a graph until it has ended, and print how. Raises TimedOut, Interrupted."""
     from taskgraph.interfaces.loops import wait_for_end
+    from taskgraph.interfaces.operations import handlers
     from taskgraph.interfaces.operations.waiting import ends
 
     until = ends(app.clock, timeout_seconds)
@@ -148,4 +158,5 @@ async def wait_and_finish(
     if state is None:
         now = counts_line(session.output.err, follower.tally)
         raise failures.TimedOut(f"graph {graph_id} is {follower.tally.state} after {timeout_seconds:g} s: {now}")
-    return await finish(app, session, follower.tally, as_line=json_lines)
+    handled = state not in GRAPH_ENDED and await handlers.seen(app)
+    return await finish(app, session, follower.tally, as_line=json_lines, handled=handled)

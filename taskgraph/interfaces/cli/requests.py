@@ -56,8 +56,7 @@ def rerun(
         if not session.answered(views.rerun, graph_id, wanted, group):
             for each in wanted:
                 output.data(f"run {each.run + 1} of “{each.label}” is asked for")
-        where = session.store_words
-        output.hint(f"handlers must run for it: taskgraph serve{where}, or taskgraph run --id {graph_id}{where}")
+        await hint_at_handlers(app, session, graph_id)
 
     session.open_graph(graph_id, ask, measured=True)
 
@@ -106,12 +105,14 @@ def cancel(
             if not asked.tasks and state == GraphState.FINISHED:
                 raise Refused(f"graph {graph_id} finished before it could be cancelled", "finished")
         if not session.answered(asked.answer, state):
-            _print_cancelled(session, asked, state, over=over)
+            await _print_cancelled(app, session, asked, state, over=over)
 
     session.open_graph(graph_id, ask, measured=True)
 
 
-def _print_cancelled(session: Session, asked: "Cancellation", state: GraphState, *, over: bool) -> None:
+async def _print_cancelled(
+    app: "App", session: Session, asked: "Cancellation", state: GraphState, *, over: bool
+) -> None:
     output = session.output
     tasks = count(len(asked.tasks), "task") if asked.tasks else ""
     graph = f"graph {asked.graph_id}"
@@ -119,7 +120,7 @@ def _print_cancelled(session: Session, asked: "Cancellation", state: GraphState,
         output.data(safe(asked.nothing))
     elif not over:
         output.data(f"{graph}: {tasks or 'all of it'} is asked to be cancelled")
-        hint_at_handlers(session, asked.graph_id)
+        await hint_at_handlers(app, session, asked.graph_id)
     else:
         output.data(
             f"{graph}: {tasks} cancelled, or at an end before; it is {state}" if tasks else f"{graph} is cancelled"
@@ -205,7 +206,7 @@ def _hold(
             session.output.data(f"graph {graph_id}: {what} {'is held back' if on else 'goes on'}")
         else:
             session.output.data(f"graph {graph_id}: {what} is asked {'to be held back' if on else 'to go on'}")
-            hint_at_handlers(session, graph_id)
+            await hint_at_handlers(app, session, graph_id)
 
     session.open_graph(graph_id, ask, measured=True)
 
@@ -257,6 +258,6 @@ def prioritize(
         has = ("have" if len(asked.tasks) > 1 else "has") if asking.wait or not asked.tasks else "to get"
         session.output.data(f"graph {graph_id}: {which} {has} priority {level}")
         if asked.tasks and not asking.wait:
-            hint_at_handlers(session, graph_id)
+            await hint_at_handlers(app, session, graph_id)
 
     session.open_graph(graph_id, ask, measured=True)

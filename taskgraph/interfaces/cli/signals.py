@@ -91,7 +91,7 @@ async def until_settled(
 
     over = settled(app, asked, until=ends(app.clock, seconds))
     async with minding_signals() as stop:
-        if not await unless_stopped(stop, with_hint(over, lambda: hint_at_handlers(session, asked.graph_id))):
+        if not await unless_stopped(stop, with_hint(over, lambda: hint_at_handlers(app, session, asked.graph_id))):
             raise failures.TimedOut(f"graph {asked.graph_id}: {late} after {seconds:g} s")
 
 

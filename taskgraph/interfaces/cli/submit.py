@@ -10,6 +10,7 @@ from taskgraph.interfaces.cli.common import (
     Session,
     check_graph_id,
     command,
+    hint_at_handlers,
     look_for_warnings,
     read_checked,
     read_source,
@@ -91,7 +92,7 @@ def submit(
                 session.answered(views.submitted, submission)
                 output.hint(f"watch it: {command_words('watch', new_id)}{session.store_words}")
                 return failures.DONE
-            output.hint("handlers and workers must run somewhere: taskgraph serve --worker 2")
+            await hint_at_handlers(app, session, new_id, serve="taskgraph serve --worker 2")
             return await wait_and_finish(app, session, new_id, stop, timeout_seconds=timeout, fresh=fresh)
 
     return session.open(submitted, measured=True)
