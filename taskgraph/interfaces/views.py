@@ -342,16 +342,6 @@ def extended(graph_id: str, request: str, state: str, number: int, waits_for: st
     return {**asked, "tasks": number, "waitsFor": waits_for or None}
 
 
-def rerun(graph_id: str, wanted: Sequence["values.TaskStatus"], group: str | None) -> Json:
-    """Tasks, as they stood, that were asked to run again: one of them, or those of a group."""
-    asked = [
-        {"label": each.label, "taskId": each.task_id, "replacesRun": each.run, "run": each.run + 1} for each in wanted
-    ]
-    if group is None:
-        return {"graphId": graph_id, **asked[0]}
-    return {"graphId": graph_id, "group": group, "tasks": asked}
-
-
 def edited(graph_id: str, request: str, state: str, revision: object, *, unchanged: bool) -> Json:
     """An edit. revision: the one that it made, None while it has not; unchanged: all was so already, in that one."""
     return {"graphId": graph_id, "request": request, "state": state, "revision": revision, "unchanged": unchanged}

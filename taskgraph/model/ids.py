@@ -113,6 +113,11 @@ def typed(command: str, graph_id: str, label: str, task_id: str) -> str:
     return f"taskgraph {command} {guard}{graph_id} {shlex.quote(name)}"
 
 
+def rerun_failed(graph_id: str) -> str:
+    """The command that runs everything of a graph again that failed for good."""
+    return "taskgraph rerun " + (f"--failed -- {graph_id}" if graph_id.startswith("-") else f"{graph_id} --failed")
+
+
 # --- references: how rows name each other inside `requires` and `dependents` ------------------------------------
 # a task: its 22-character taskId; a relay: `join:<owner>:<n>` or `fork:<owner>:<n>`; the graph row: `task-graph`.
 # A relay's owner is a task, the graph, or a group: `group-<groupId>`. The joins of a group, `…:done` (its tasks have

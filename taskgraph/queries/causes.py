@@ -10,7 +10,7 @@ from taskgraph.model import limits
 from taskgraph.model.clock import Clock
 from taskgraph.model.columns import texts
 from taskgraph.model.foreign_times import Standing
-from taskgraph.model.ids import holders_in_words, limit_key, resume_command, typed
+from taskgraph.model.ids import holders_in_words, limit_key, rerun_failed, resume_command, typed
 from taskgraph.model.names import QueueNames
 from taskgraph.model.placement import worker_options
 from taskgraph.model.priorities import NORMAL, level_now, level_of
@@ -32,7 +32,10 @@ _SWEEPS = "run `taskgraph serve`, which sweeps"
 
 @dataclass(slots=True)
 class Causes:
-    """final: a failure cannot be taken back by a rerun. paused, permitted: by target. queued: queue -> messages."""
+    """final: a failure cannot be taken back by a rerun. several: more than one task failed for good.
+
+    paused, permitted: by target. queued: queue -> messages.
+    """
 
     tables: Tables
     queues: Queues
@@ -41,6 +44,7 @@ class Causes:
     graph_id: str
     graph_state: str
     final: bool
+    several: bool
     crew: Crew
     paused: Mapping[str, gates.Gate]
     permitted: Mapping[str, TargetLimit]
@@ -160,7 +164,8 @@ class Causes:
             word = shlex.quote(status.label)
             edit = f"taskgraph edit {self.graph_id} --task {word} --deadline none"
             return text, f"give it another deadline, or none: {edit}; then: {rerun}"
-        return text, f"mend it, then: {rerun}"
+        beside = f"; or all that failed: {rerun_failed(self.graph_id)}" if self.several else ""
+        return text, f"mend it, then: {rerun}{beside}"
 
 
 def _not_yet(status: TaskStatus) -> str:

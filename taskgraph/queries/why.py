@@ -177,8 +177,19 @@ class WhyQueries(GraphQueries):
         paused, permitted = gates.closed_in(beside), limits_in(beside, self._clock.now())
         state = str(graph.columns.get("state", ""))
         final = graph.columns.get("failurePolicy") == FailurePolicy.CONTINUE
+        several = integer(graph.columns, "failedTasks") > 1
         causes_of = Causes(
-            self._tables, self._queues, self._clock, self._names, graph_id, state, final, crew, paused, permitted
+            self._tables,
+            self._queues,
+            self._clock,
+            self._names,
+            graph_id,
+            state,
+            final,
+            several,
+            crew,
+            paused,
+            permitted,
         )
         made = [(depth, number, await causes_of.reason(row, depth)) for depth, number, row in stuck[:WHY_CAUSES_MAX]]
         ordered = sorted([*waiting, *made], key=lambda one: one[:2])

@@ -506,7 +506,7 @@ class User:
             (3, "resume", lambda: client.resume(graph_id)),
             (3, "deactivate", lambda: client.deactivate(graph_id, *some)),
             (3, "activate", lambda: client.activate(graph_id, *some)),
-            (2, "rerun", lambda: client.rerun(graph_id)),
+            (2, "rerun", lambda: client.rerun(graph_id, failed=True)),
             (1, "rerun tasks", lambda: client.rerun(graph_id, *some)),
             (3, "limit", lambda: client.set_limit(graph_id, rng.randint(0, 3), group=self._limited())),
             (1, "archive", lambda: client.archive(graph_id, self._file(), overwrite=True)),
@@ -574,7 +574,7 @@ class User:
                 if not reruns:
                     return True
                 reruns -= 1
-                await self.place.attempt("rerun", client.rerun(graph_id))
+                await self.place.attempt("rerun", client.rerun(graph_id, failed=True))
             quiet = not why
             await self.release()
             await asyncio.sleep(rng.uniform(0.4, 0.9))

@@ -176,8 +176,11 @@ def test_a_run_that_is_blocked_says_why_and_goes_on_after_a_rerun(tg: Run, tmp_p
 
     (tmp_path / "mended").touch()
     rerun = tg("rerun", "g", "first", "--reason", "mended", "--json")
-    assert json.loads(rerun.stdout)["run"] == 1
-    assert "taskgraph run --id g" in rerun.stderr
+    asked = json.loads(rerun.stdout)
+    assert ([(each["label"], each["run"]) for each in asked["tasks"]], asked["settled"]) == ([("first", 1)], False)
+    again = tg("rerun", "g", "first", "first")
+    assert again.stdout == "run 1 of “first” is asked for\n"
+    assert "none is seen: taskgraph serve, or taskgraph run --id g" in again.stderr
     done = tg("run", "--id", "g")
     assert done.returncode == 0, done.stderr
     assert "3/3 completed  1 rerun" in done.stdout

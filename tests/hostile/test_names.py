@@ -222,7 +222,7 @@ async def test_the_client_refuses_them_too(home: Path) -> None:
                 lambda bad=bad: client.task(bad, "a"),
                 lambda bad=bad: client.why(bad, "a"),
                 lambda bad=bad: client.events(bad),
-                lambda bad=bad: client.rerun(bad),
+                lambda bad=bad: client.rerun(bad, failed=True),
                 lambda bad=bad: client.wait(bad, timeout_seconds=1),
                 lambda bad=bad: client.logs(bad, "a"),
                 lambda bad=bad: client.result(bad, "a"),

@@ -94,7 +94,7 @@ WORDS: Final[dict[str, tuple[str, ...]]] = {
     "edit": ("g", "--task", "far", "--reruns", "1", "--no-wait"),
     "edit --plan": ("g", "--task", "far", "--reruns", "1", "--plan"),
     "rerun": ("ran", "bad"),
-    "rerun --group": ("ran", "--group", "some"),
+    "rerun --failed": ("ran", "--failed"),
     "cancel": ("g", "far"),
     "archive": ("g", "--output", "ARCHIVE"),
     "archive --ended": ("ended", "--output", "ENDED"),

@@ -132,19 +132,30 @@ async def test_those_of_a_group_are_rerun_or_all_that_failed_for_good(client: Cl
     app, reason = client.app, "n" * limits.REASON_CHARS_MAX
     for wanted, more in (
         (["a", "b"], {"group": "some"}),
-        (["a", "b", "d"], {}),
+        (["a", "b", "d"], {"failed": True}),
         (["d"], {"labels": ["d"]}),
+        (["a", "d"], {"labels": ["d", "a", task_id_of("g", "d")]}),
     ):
         asked = await rerun.ask(app, "g", reason=reason, **more)  # type: ignore[arg-type]
-        assert sorted(each.label for each in asked) == wanted
+        assert sorted(each.label for each in asked.tasks) == wanted
         put_down = await messages(client)
         assert {each.task for each in put_down} == {task_id_of("g", label) for label in wanted}
         assert {(each.run, each.reason) for each in put_down} == {(0, reason)}
+    one_of_three = (
+        "name tasks by their labels, a group of them, or all that failed for good (--failed, in Python failed=True): "
+        "one of the three"
+    )
+    two_or_none = (
+        {},
+        {"labels": ["a"], "group": "some"},
+        {"labels": ["a"], "failed": True},
+        {"group": "", "failed": True},
+    )
     await rerun.ask(app, "g", ["d"])
     assert [each.reason for each in await messages(client)] == [""]
     for wrong, words in (
         ({"reason": reason + "n"}, "the reason has 1,001 characters; 1,000 are allowed"),
-        ({"labels": ["a"], "group": "some"}, "name labels or a group, not both"),
+        *((each, one_of_three) for each in two_or_none),
     ):
         with pytest.raises(InvalidInput) as invalid:
             await rerun.ask(app, "g", **wrong)  # type: ignore[arg-type]
@@ -176,7 +187,7 @@ async def test_who_waits_for_reruns_hears_when_all_have_begun_or_nothing_is_on_i
         await queues.delete(delivery)
     assert await waited(asked, 3) == (False, 3.0), "it may be on its way"
     assert await waited(asked, None) == (True, pytest.approx(5.0, abs=0.11)), "no message is there, for so long"
-    await rerun.ask(app, "g")
+    await rerun.ask(app, "g", failed=True)
     assert await waited(asked, 20) == (False, 20.0), "a handler has still to hear of it"
     again = [ManualRerun(task_id_of("g", "a"), 0)]
     assert [each.outcome for each in await app.handlers.transition("g", again)] == [Outcome.APPLIED]
@@ -205,7 +216,56 @@ async def test_all_that_failed_for_good_are_rerun_however_many(client: Client) -
     for start in range(0, len(keys), 100):
         rows = await tables.get("g", keys[start : start + 100])
         await tables.commit("g", [Merge(row.key, row.etag, {"state": "failed"}) for row in rows if row is not None])
-    assert [each.label for each in await rerun.ask(client.app, "g")] == labels
+    assert [each.label for each in (await rerun.ask(client.app, "g", failed=True)).tasks] == labels
+
+
+async def test_who_waits_for_what_was_asked_for_learns_that_it_will_not_come(
+    client: Client, clock: HurriedClock
+) -> None:
+    await client.submit(document(client), "g")
+    await fail(client, "g", "a")
+    app, a = client.app, task_id_of("g", "a")
+    await messages(client)
+    asked = await rerun.ask(app, "g", ["a"])
+    run = {"label": "a", "taskId": a, "replacesRun": 0, "run": 1}
+    assert asked.answer(settled=False) == {"graphId": "g", "tasks": [run], "settled": False}
+    assert not await rerun.settled(app, asked, until=clock.monotonic() + 3), "it may be on its way"
+    await messages(client)
+    with pytest.raises(Refused) as refused:
+        await rerun.settled(app, asked)
+    assert (refused.value.code, str(refused.value)) == (
+        "lost",
+        "“a” was not rerun: what asked for it is lost; ask again",
+    )
+    clock.advance(DEADLINE_SECONDS)
+    with pytest.raises(Refused, match="“a” was not rerun: its deadline") as refused:
+        await rerun.settled(app, asked)
+    assert refused.value.code == "deadline-exceeded"
+
+
+async def test_what_was_asked_for_is_settled_once_the_next_run_stands_ready(client: Client) -> None:
+    await client.submit({"tasks": {"a": {"task": {}}}}, "g")
+    await fail(client, "g", "a")
+    asked = await rerun.ask(client.app, "g", failed=True)
+    (answer,) = await client.app.handlers.transition("g", [ManualRerun(task_id_of("g", "a"), 0, "mended")])
+    assert answer.outcome is Outcome.APPLIED
+    assert await rerun.settled(client.app, asked)
+    (fact,) = [each.fields for each in await client.events("g", where={"event": "task-rerun"})]
+    assert (fact["because"], fact["reason"]) == ("asked", "mended")
+    (record,) = (await client.task("g", "a")).status.runs
+    assert record["outcome"] == "failed"
+
+
+async def test_one_that_failed_of_several_is_rerun_alone_or_with_the_others(client: Client) -> None:
+    await client.submit({"tasks": {"a": {"task": {}}, "b": {"task": {}}, "c": {"requires": ["a"], "task": {}}}}, "g")
+
+    async def remedy() -> str:
+        return (await client.why("g", "a"))[0].remedy
+
+    await fail(client, "g", "a")
+    assert await remedy() == "mend it, then: taskgraph rerun g a"
+    await fail(client, "g", "b")
+    assert await remedy() == "mend it, then: taskgraph rerun g a; or all that failed: taskgraph rerun g --failed"
 
 
 async def test_handlers_are_seen_while_they_listen_on_this_machine_or_lead_elsewhere(
@@ -234,6 +294,6 @@ async def test_who_measures_sees_what_asked_for_reruns(client: Client) -> None:
     await client.submit(document(client), "g")
     await fail(client, "g", "a")
     client.app.handlers.telemetry = measured.telemetry()
-    await rerun.ask(client.app, "g")
+    await rerun.ask(client.app, "g", failed=True)
     (span,) = measured.named("taskgraph.rerun")
     assert attributes(span)["taskgraph.graph.id"] == "g"

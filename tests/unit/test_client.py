@@ -126,11 +126,11 @@ async def test_a_blocked_graph_goes_on_after_a_rerun(client: Client, tmp_path: P
     with pytest.raises(InvalidInput, match="1,000 are allowed"):
         await client.rerun("g", "gate", reason="x" * 1001)
     gate.touch()
-    assert await client.rerun("g", reason="the gate is open") == ["gate"]
+    assert await client.rerun("g", failed=True, reason="the gate is open") == ["gate"]
     # Nobody handles it yet, so the graph still looks blocked: waiting must not take that for an answer.
     with pytest.raises(TimeoutError):
         await client.wait("g", timeout_seconds=0.3)
-    await client.rerun("g")
+    await client.rerun("g", failed=True)
     stop = asyncio.Event()
     serving = asyncio.create_task(serve(client.app, stop, workers=[client.app.worker(built_in(client.app.clock))]))
     try:

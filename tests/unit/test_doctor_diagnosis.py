@@ -197,5 +197,10 @@ def test_why_names_targets_queues_leases_and_failures() -> None:
     ]
     (_, _, empty, _) = causes("g", rows, found, {}, NOW)
     assert empty.text.endswith("its queue is empty")
+    assert causes("g", rows, found, {}, NOW)[-1].remedy == "mend the cause, then: taskgraph rerun g d"
+    two = spoilt(rows, key("b"), state="failed")
+    blocked = causes("g", two, found, {}, NOW)[-1]
+    assert blocked.text == "it is blocked by “b”, “d”"
+    assert blocked.remedy == "mend the cause, then: taskgraph rerun g --failed"
     refused = spoilt(rows, key("a"), refusal="w1: no python here")
     assert any("no python here" in cause.text for cause in causes("g", refused, found, {}, NOW))

@@ -207,4 +207,4 @@ async def test_python_runs_a_graph_to_its_end_and_refuses_a_rerun_that_comes_too
         assert (status.state, status.failed_tasks) == ("finished", 1)
         assert dict(status.counts) == {"completed": 1, "failed": 1, "skipped": 1}
         with pytest.raises(Exception, match="have acted on the failure"):
-            await client.rerun("g")
+            await client.rerun("g", failed=True)

@@ -15,6 +15,7 @@ from taskgraph.interfaces.cli.outcome import command_words, wait_and_finish
 from taskgraph.interfaces.cli.output import Column, Stream, count, moment, safe
 from taskgraph.interfaces.cli.signals import minding_signals
 from taskgraph.interfaces.cli.tasks import task_words
+from taskgraph.model.ids import rerun_failed
 from taskgraph.model.priorities import NORMAL
 from taskgraph.model.states import PAUSED, FailurePolicy, GraphState, TaskState, held_group
 
@@ -190,6 +191,8 @@ def _print_status(session: Session, found: "GraphStatus") -> None:
     if found.state == GraphState.BLOCKED:
         output.say(f"blocked by “{found.blocked_by}”" + _others(found.failed_tasks - 1))
         output.hint(f"{command_words('why', found.graph_id, found.blocked_by)}{session.store_words}")
+        if found.failed_tasks > 1:
+            output.hint(f"when all is mended: {rerun_failed(found.graph_id)}{session.store_words}")
 
 
 def _paused_words(held: Sequence[str]) -> str:

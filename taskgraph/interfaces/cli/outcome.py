@@ -11,7 +11,7 @@ from taskgraph.interfaces.cli.common import Session
 from taskgraph.interfaces.cli.output import LogText, count, safe, seconds
 from taskgraph.interfaces.cli.progress import Failure, Tally, counts_line, display_for, following
 from taskgraph.interfaces.cli.signals import Stop, unless_stopped
-from taskgraph.model.ids import is_task_id
+from taskgraph.model.ids import is_task_id, rerun_failed
 from taskgraph.model.states import GRAPH_ENDED, GraphState
 
 if TYPE_CHECKING:
@@ -86,9 +86,10 @@ async def finish(
             output.hint(f"… and {left:,} more: {state} --state failed{session.store_words}")
         if tally.failures and tally.state not in GRAPH_ENDED:
             where = session.store_words
-            rerun = command_words("rerun", tally.graph_id, _typed(next(iter(tally.failures.values()))))
+            first, *others = tally.failures.values()
+            rerun = rerun_failed(tally.graph_id) if others else command_words("rerun", tally.graph_id, _typed(first))
             resume = "" if handled else f", then taskgraph run --id {tally.graph_id}{where}"
-            output.hint(f"when the cause is mended: {rerun}{where}{resume}")
+            output.hint(f"when {'all is' if others else 'the cause is'} mended: {rerun}{where}{resume}")
     succeeded = tally.state == GraphState.FINISHED and not tally.failures
     return failures.DONE if succeeded else failures.UNSUCCESSFUL
 

@@ -24,39 +24,49 @@ TargetOption = Annotated[
     str | None, typer.Option("--target", metavar="NAME", help="All work of this target, of all graphs.")
 ]
 LabelsArgument = Annotated[list[str], typer.Argument(metavar="LABEL...", help="Tasks, by label or taskId.")]
+OptionalLabelsArgument = Annotated[
+    list[str] | None, typer.Argument(metavar="[LABEL]...", help="Tasks, by label or taskId.")
+]
 
 
 @command(
-    'taskgraph rerun nightly-2026-08-01 "test/unit" --reason "the disk was full"',
-    "taskgraph rerun nightly-2026-08-01 --group tests",
+    'taskgraph rerun nightly-2026-08-01 "test/unit" "test/slow" --reason "the disk was full"',
+    "taskgraph rerun nightly-2026-08-01 --failed",
+    "taskgraph rerun nightly-2026-08-01 --group tests --wait",
 )
 def rerun(
     session: Session,
     graph_id: options.GraphArgument,
-    label: options.OptionalLabelArgument = None,
+    labels: OptionalLabelsArgument = None,
     group: Annotated[
         str | None, typer.Option("--group", metavar="NAME", help="All tasks of this group that failed for good.")
     ] = None,
-    reason: Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why; kept with the run.")] = "",
+    failed: Annotated[
+        bool, typer.Option("--failed", help="All tasks that failed for good, or were cancelled alone.")
+    ] = False,
+    asking: RequestOptions = RequestOptions(),
 ) -> None:
-    """Run a task again that failed for good; or every such task of a group.
+    """Run tasks again that failed for good: those that are named, those of a group, or with --failed all.
 
     With the last such task the graph goes on. Handlers must run for that: taskgraph serve, or taskgraph run --id ID.
+    --wait waits until they have taken it up, and not for the end of the runs: taskgraph watch ID does. Where one task
+    cannot be rerun, nothing is asked for: exit code 4.
     """
-    if (label is None) == (group is None):
-        raise InvalidInput("name the task, by its label, or a group of them: --group NAME; one of the two")
 
     async def ask(app: "App", graph_id: str) -> None:
         from taskgraph.interfaces.operations import rerun
 
-        output = session.output
-        wanted = await rerun.ask(app, graph_id, () if label is None else (label,), group=group, reason=reason)
-        if not wanted:
-            raise Refused(f"no task of group “{group}” failed for good; only such can be rerun", "not-failed")
-        if not session.answered(views.rerun, graph_id, wanted, group):
-            for each in wanted:
-                output.data(f"run {each.run + 1} of “{each.label}” is asked for")
-        await hint_at_handlers(app, session, graph_id)
+        asked = await rerun.ask(app, graph_id, labels or (), group=group, failed=failed, reason=asking.reason)
+        if not asked.tasks:
+            whose = f"graph {graph_id}" if group is None else f"group “{safe(group)}”"
+            raise Refused(f"no task of {whose} failed for good; only such can be rerun", "not-failed")
+        if await asking.answered(app, session, rerun.settled, asked, "not all of it is taken up"):
+            return
+        for each in asked.tasks:
+            how = "taken up" if asking.wait else "asked for"
+            session.output.data(f"run {each.run + 1} of “{safe(each.label)}” is {how}")
+        if not asking.wait:
+            await hint_at_handlers(app, session, graph_id)
 
     session.open_graph(graph_id, ask, measured=True)
 

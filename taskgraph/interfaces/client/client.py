@@ -247,15 +247,17 @@ class Client:
         """The channels that notices of a graph go to. retry: try those at once that wait, or were given up."""
         return (await notify.channels(self.app, graph_id, retry=retry))[0]
 
-    async def rerun(self, graph_id: str, *labels: str, group: str | None = None, reason: str = "") -> list[str]:
-        """Ask for another run of tasks that failed for good: of these, all in a group, or all. Gives their labels.
+    async def rerun(
+        self, graph_id: str, *labels: str, group: str | None = None, failed: bool = False, reason: str = ""
+    ) -> list[str]:
+        """Ask for another run of tasks that failed for good: of these, of a group, or with `failed` of all.
 
-        reason: kept with the run. Raises InvalidInput if it is too long, and Refused, with nothing asked for, when one
-        of the tasks has not failed for good, its deadline has passed, or its graph is over.
+        Gives their labels. reason: kept with the run. Raises InvalidInput if it is too long, and Refused, with nothing
+        asked for, when one of the tasks has not failed for good, its deadline has passed, or its graph is over.
         """
-        wanted = await rerun.ask(self.app, graph_id, labels, group=group, reason=reason)
-        self._rerun.setdefault(graph_id, {}).update({each.task_id: each.run for each in wanted})
-        return [each.label for each in wanted]
+        asked = await rerun.ask(self.app, graph_id, labels, group=group, failed=failed, reason=reason)
+        self._rerun.setdefault(graph_id, {}).update({each.task_id: each.run for each in asked.tasks})
+        return [each.label for each in asked.tasks]
 
     async def delete(self, graph_id: str, *, force: bool = False, reason: str = "") -> Deleted:
         """Delete a graph that has ended, with its logs, for good. The same call again continues an interrupted one.

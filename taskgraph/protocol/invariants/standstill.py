@@ -7,7 +7,7 @@ from datetime import datetime
 
 from taskgraph.model.columns import integer, is_held, texts, time_of
 from taskgraph.model.foreign_times import Standing
-from taskgraph.model.ids import GRAPH, holders_in_words, limit_key, reference_of, resume_command, typed
+from taskgraph.model.ids import GRAPH, holders_in_words, limit_key, reference_of, rerun_failed, resume_command, typed
 from taskgraph.model.priorities import level_of
 from taskgraph.model.states import GRAPH_ENDED, GRAPH_GONE, INACTIVE, PAUSED, GraphState, TaskState
 from taskgraph.model.timing import clock_text, not_yet_seconds, ready_since
@@ -173,8 +173,8 @@ def _blocked_by(graph_id: str, tasks: Sequence[Row]) -> Iterator[Cause]:
     if failed:
         shown = ", ".join(f"“{label}”" for label, _ in failed[:NAMED_MAX])
         more = f" and {len(failed) - NAMED_MAX:,} more" if len(failed) > NAMED_MAX else ""
-        remedy = f"mend the cause, then: {typed('rerun', graph_id, *failed[0])}"
-        yield Cause(f"it is blocked by {shown}{more}", remedy)
+        rerun = rerun_failed(graph_id) if len(failed) > 1 else typed("rerun", graph_id, *failed[0])
+        yield Cause(f"it is blocked by {shown}{more}", f"mend the cause, then: {rerun}")
 
 
 def _stopping(graph_id: str, running: Sequence[Row]) -> Iterator[Cause]:
