@@ -48,7 +48,6 @@ from taskgraph.protocol.context import Outcome
 from taskgraph.protocol.decide import Item
 from taskgraph.protocol.definitions import gathered
 from taskgraph.protocol.dispatch_windows import Windows
-from taskgraph.protocol.extension import WAITS_FOR
 from taskgraph.protocol.limited_backlog import Backlog
 from taskgraph.protocol.runs import Claim, HandBack, LeaseLost, Renew
 from taskgraph.storage.queues import Delivery
