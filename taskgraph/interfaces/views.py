@@ -173,6 +173,11 @@ def log(graph_id: str, label: str, task_id: str, run: int, text: str) -> Json:
     return {"graphId": graph_id, "label": label, "taskId": task_id, "run": run, "log": text}
 
 
+def log_line(graph_id: str, label: str, task_id: str, run: int, text: str) -> Json:
+    """text: without the end of the line."""
+    return {"graphId": graph_id, "label": label, "taskId": task_id, "run": run, "text": text}
+
+
 def result(graph_id: str, label: str, task_id: str, run: int, value: object) -> Json:
     return {"graphId": graph_id, "label": label, "taskId": task_id, "run": run, "result": plain(value)}
 

@@ -5,7 +5,7 @@ Listings of large graphs end where their limit ends. Edges are logical: whatever
 
 import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import aclosing
 from typing import Any
 
@@ -38,14 +38,7 @@ class TaskQueries(GraphQueries):
         graph = await self.graph_row(graph_id)
         rows = await group_rows(self._tables, graph_id, name)
         members = members_of(rows)
-        found: list[Row] = []
-        if len(members) <= worth_pages(integer(graph.columns, "tasks")):
-            found += [row for row in await self._tables.get(graph_id, list(map(row_key, members))) if row is not None]
-        else:
-            inside = frozenset(map(row_key, members))
-            async for row in self._pages(graph_id, Range("task:", "task;", select=SHOWN)):
-                if row.key in inside:
-                    found.append(row)
+        found = await self._rows_of(graph, graph_id, members)
         paused = await gates.closed(self._tables)
         listed = sorted((status_of_task(row, paused) for row in found), key=lambda each: each.label)
         counts = Counter(each.state for each in listed)
@@ -75,6 +68,21 @@ class TaskQueries(GraphQueries):
             within=texts(rows[0].columns, "groups"),
             listed=listed,
         )
+
+    async def statuses(self, graph_id: str, task_ids: Collection[str]) -> list[values.TaskStatus]:
+        """These tasks, as far as there are such, in no order."""
+        if not task_ids:
+            return []
+        return [status_of_task(row) for row in await self._rows_of(await self.graph_row(graph_id), graph_id, task_ids)]
+
+    async def _rows_of(self, graph: Row, graph_id: str, task_ids: Collection[str]) -> list[Row]:
+        """Read one by one, or of a large graph by pages."""
+        keys = list(map(row_key, task_ids))
+        if len(keys) <= worth_pages(integer(graph.columns, "tasks")):
+            return [row for row in await self._tables.get(graph_id, keys) if row is not None]
+        inside = frozenset(keys)
+        rows = self._pages(graph_id, Range("task:", "task;", select=SHOWN))
+        return [row async for row in rows if row.key in inside]
 
     async def listing(
         self, graph_id: str, *, state: str = "", match: str = "", limit: int = 1000, group: str = ""

@@ -44,7 +44,7 @@ SMALL: Final = {
     "groups": {"some": {"tasks": ["bad"]}},
     "tasks": {
         "one": {"task": {"payload": {"command": ["echo", "1"]}}},
-        "bad": {"requires": ["one"], "task": {"payload": {"command": ["false"]}}},
+        "bad": {"requires": ["one"], "task": {"payload": {"command": ["sh", "-c", "echo no; false"]}}},
     },
 }
 WORDS: Final[dict[str, tuple[str, ...]]] = {
@@ -56,6 +56,7 @@ WORDS: Final[dict[str, tuple[str, ...]]] = {
     "why": ("g", "far"),
     "results": ("ran",),
     "logs": ("ran", "one"),
+    "logs --failed": ("ran", "--failed"),
     "events": ("g",),
     "rows": ("g",),
     "notices": ("g",),
@@ -204,7 +205,7 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> Answers:
         typed = [*name.partition(" --")[0].split(), *(made.get(word, word) for word in words), "--json"]
         typed += [] if name in ("validate", "plan", "keygen") else ["--store", store]
         done = run(commands, typed)
-        lines = done.stdout.splitlines() if name.startswith("watch") else [done.stdout]
+        lines = done.stdout.splitlines() if name.startswith(("watch", "logs --failed")) else [done.stdout]
         try:
             found[name] = [json.loads(line, parse_constant=pytest.fail) for line in lines]
         except ValueError:

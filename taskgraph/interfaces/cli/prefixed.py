@@ -1,0 +1,43 @@
+"""Lines of many tasks on one stream, each behind the label of its task."""
+
+import zlib
+from collections.abc import Iterable
+from typing import Final
+
+from taskgraph.interfaces.cli.output import LogText, Stream, Style, cell_width, fitted, safe
+
+_STYLES: Final[tuple[Style, ...]] = ("cyan", "yellow", "green", "magenta", "blue")
+_LABEL_CHARS_MAX: Final = 24  # a longer label makes no column wider, and is cut on a terminal
+
+
+class Prefixes:
+    """What stands before the lines of each task: all as wide as the widest label so far, each task in its colour."""
+
+    def __init__(self, stream: Stream) -> None:
+        self._stream = stream
+        self._width = 0
+        room = stream.width
+        self._most = _LABEL_CHARS_MAX if room is None else max(1, min(_LABEL_CHARS_MAX, room // 3))
+
+    def expect(self, labels: Iterable[str]) -> None:
+        """Make room for these."""
+        for label in labels:
+            self._width = max(self._width, min(cell_width(safe(label)), self._most))
+
+    def of(self, label: str) -> str:
+        self.expect((label,))
+        text = safe(label)
+        if self._stream.tty or cell_width(text) < self._width:
+            text = fitted(text, self._width)
+        # Of the label alone, so that a task has the same colour in every call.
+        style = _STYLES[zlib.crc32(label.encode("utf-8", "replace")) % len(_STYLES)]
+        return self._stream.paint(f"{text} {'│' if self._stream.unicode else '|'} ", style)
+
+
+def clean_lines(data: bytes, *, colour: bool) -> list[str]:
+    """Whole lines of a log as text, without what a terminal would obey; colour: colours stay, and end with a line."""
+    text = data.decode("utf-8", "replace")
+    cleaning = LogText(colour=colour)
+    text = cleaning.take(text) + cleaning.end().removesuffix("\x1b[0m")
+    lines = text.removesuffix("\n").split("\n")
+    return [line.removesuffix("\x1b[0m") + "\x1b[0m" if "\x1b" in line else line for line in lines]
