@@ -1,9 +1,12 @@
 """Lines of many tasks on one stream: what stands before them, and what is left of them."""
 
+import asyncio
+
 import pytest
 
 from taskgraph.interfaces.cli.output import Stream
-from taskgraph.interfaces.cli.prefixed import Prefixes, clean_lines
+from taskgraph.interfaces.cli.prefixed import Echo, Prefixes, clean_lines
+from taskgraph.worker.executors import Work
 from tests.unit.test_cli_output import Pipe, Terminal
 
 
@@ -38,3 +41,27 @@ def test_lines_are_cleaned() -> None:
     ]
     assert clean_lines(data, colour=False)[0] == "red"
     assert clean_lines(b"\n", colour=False) == [""]
+
+
+async def test_an_echo_prints_whole_lines_of_one_graph() -> None:
+    err, kept = Pipe(), []
+    echo = Echo(Stream(err, {}), "g", ["one", "three"])
+
+    async def keep(data: bytes) -> None:
+        await asyncio.sleep(0)
+        kept.append(data)
+
+    works = [Work(graph, label, 0, label, "claim", {}) for graph, label in (("g", "one"), ("g", "three"), ("h", "x"))]
+    one, three, other = (echo.around(work, keep) for work in works)
+    assert other is keep
+    await one(b"begun ")
+    await three(b"a\nb\nc")
+    await one(b"and done\n")
+    assert err.getvalue() == "three │ a\nthree │ b\none   │ begun and done\n"
+    assert kept == [b"begun ", b"a\nb\nc", b"and done\n"]
+    for work in works:
+        echo.end(work)
+        echo.end(work)
+    assert err.getvalue().splitlines()[3:] == ["three │ c"]
+    await one(b"x" * 100_000)
+    assert err.getvalue().endswith("xxx\n"), "a line without an end is not kept for ever"

@@ -14,6 +14,7 @@ from taskgraph.interfaces.cli.common import with_hint
 from taskgraph.interfaces.cli.output import Output
 from taskgraph.interfaces.cli.progress import (
     Board,
+    EndsDisplay,
     Here,
     JsonDisplay,
     LiveDisplay,
@@ -132,6 +133,59 @@ def test_ten_thousand_failures_are_not_all_listed() -> None:
     assert len(err.getvalue().splitlines()) == 101
 
 
+def test_a_run_has_a_line_for_each_task_at_its_end() -> None:
+    err, clock = Pipe(), Clock()
+    board = Board(clock, took={("id-a", 0): 0.5034, ("id-b", 2): 71.0})
+    display = display_for(Output(Pipe(), err, {}), clock, board=board)
+    assert isinstance(display, EndsDisplay)
+    tally = Tally("g", state="running", tasks=5)
+    display.draw(tally, Here())
+    ends = [
+        event(2, "task-completed", "a"),
+        event(2, "task-rerun", "b", because="failed", run=1),
+        event(3, "task-failed", "b", reason="exit code 2", run=2),
+        event(3, "task-skipped", "c\x1b[2J", reason="“b” failed"),
+        event(4, "task-cancelled", "d", reason="no need"),
+        event(4, "task-exception", "e", reason="lost"),
+    ]
+    display.events(ends)
+    tally.take(ends)
+    clock.seconds += 5
+    display.draw(tally, Here())  # counts alone are worth no line beside these
+    tally.state = "finished"
+    display.close()
+    assert err.getvalue().splitlines() == [
+        "   0.0 s  running: 0/5 completed, 5 waiting",
+        "✓ a  0.503 s",
+        "✗ b (run 2)  exit code 2  1 min 11 s",
+        "– c\\x1b[2J  skipped  “b” failed",
+        "– d  cancelled  no need",
+        "‼ e  lost",
+        "   5.0 s  finished: 1/5 completed, ✗ 1 failed, ‼ 1 exception, – 1 skipped, 1 cancelled",
+    ]
+    assert not board.took
+
+
+def test_the_ends_of_very_many_tasks_are_counted() -> None:
+    err, clock = Pipe(), Clock()
+    display = EndsDisplay(Output(Pipe(), err, {}), clock, Board(clock))
+    tally = Tally("g", state="running", tasks=5_000)
+    for first in range(0, 3_000, 300):
+        display.events([event(n, "task-completed", f"t{n}") for n in range(first, first + 300)])
+        tally.completed += 300
+        clock.seconds += 1
+        display.draw(tally, Here())
+    display.events([event(3_001, "task-failed", "bad", reason="exit code 1")])
+    lines = err.getvalue().splitlines()
+    assert [line for line in lines if not line.startswith("✓ t")] == [
+        "   1.0 s  running: 300/5,000 completed, 4,700 waiting",
+        "further tasks are counted, and only failures are listed here",
+        *(f"{n / 300:6.1f} s  running: {n:,}/5,000 completed, {5_000 - n:,} waiting" for n in range(1_200, 3_001, 300)),
+        "✗ bad  exit code 1",
+    ]
+    assert sum(line.startswith("✓ t") for line in lines) == 1_000
+
+
 def test_json_lines() -> None:
     out, err = Pipe(), Pipe()
     output = Output(out, err, {})
@@ -215,6 +269,7 @@ async def test_the_board_knows_what_runs_of_which_graph() -> None:
         await executor.run(Work("g", "t", 0, "label", "claim", {}), io.BytesIO().write)  # type: ignore[arg-type]
     assert seen == [(Here([Running("label", 100.0)], 0), Here([], 1))]
     assert board.of("g") == Here([], 0)
+    assert board.took == {("t", 0): 0.0}
 
 
 async def test_who_waits_for_long_is_told_for_what(monkeypatch: pytest.MonkeyPatch) -> None:

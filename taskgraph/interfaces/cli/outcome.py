@@ -3,6 +3,7 @@
 import itertools
 import shlex
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from taskgraph.interfaces import views
@@ -38,14 +39,16 @@ async def finish(
     seconds_taken: float | None = None,
     as_line: bool = False,
     handled: bool = False,
+    with_logs: bool = True,
 ) -> int:
     """Print how a graph ended; returns the exit code.
 
     as_line: JSON as the last of several lines. handled: another process handles events, so it goes on by itself.
+    with_logs: with the ends of the logs of what failed.
     """
     output = session.output
     shown = list(tally.failures.values())[:_FAILURES_SHOWN_MAX]
-    logs = [await _log_tail(app, tally.graph_id, one.task_id, one.run) for one in shown]
+    logs = [await _log_tail(app, tally.graph_id, one.task_id, one.run) if with_logs else None for one in shown]
     if output.json:
         failed = [
             views.failure(one.label, one.task_id, one.run, one.state, one.reason, log)
@@ -94,12 +97,14 @@ async def finish(
     return failures.DONE if succeeded else failures.UNSUCCESSFUL
 
 
-def _print_failures(session: Session, graph_id: str, shown: Sequence[Failure], logs: Sequence[Sequence[str]]) -> None:
+def _print_failures(
+    session: Session, graph_id: str, shown: Sequence[Failure], logs: Sequence[Sequence[str] | None]
+) -> None:
     err = session.output.err
     for one, tail in zip(shown, logs, strict=True):
         reason = f": {safe(one.reason)}" if one.reason else ""
         err.line(f"{err.state(one.state)}  {err.paint(safe(one.label), 'bold')} (run {one.run}){reason}")
-        for line in tail:
+        for line in tail or ():
             err.line(f"    {err.paint('│' if err.unicode else '|', 'dim')} {safe(line)}")
         err.line(err.paint(f"    {command_words('why', graph_id, _typed(one))}{session.store_words}", "dim"))
 
@@ -117,18 +122,10 @@ async def _log_tail(app: "App", graph_id: str, task_id: str, run: int) -> list[s
     if not data:
         return []
     if len(data) == _LOG_WHOLE_BYTES:
-        # No request gives the length of a log: look for its end by steps that double, then by halves.
-        low = _LOG_WHOLE_BYTES
-        high = 2 * low
-        while await app.logs.read(graph_id, task_id, run, offset=high, limit=1):
-            low, high = high, 2 * high
-        while high - low > _LOG_TAIL_BYTES:
-            middle = (low + high) // 2
-            if await app.logs.read(graph_id, task_id, run, offset=middle, limit=1):
-                low = middle
-            else:
-                high = middle
-        data = await app.logs.read(graph_id, task_id, run, offset=low - _LOG_TAIL_BYTES, limit=3 * _LOG_TAIL_BYTES)
+        from taskgraph.interfaces.operations.logs import size_of
+
+        read = partial(app.logs.read, graph_id, task_id, run)
+        data = await read(offset=await size_of(read) - _LOG_TAIL_BYTES, limit=_LOG_TAIL_BYTES)
     text = (data or b"")[-_LOG_TAIL_BYTES:].decode("utf-8", "replace")
     return LogText.plain(text).splitlines()[-_LOG_LINES_SHOWN:]
 

@@ -145,10 +145,10 @@ def count(number: int, noun: str, plural: str = "") -> str:
     return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
 
 
-def seconds(value: float) -> str:
-    """A length of time: `0.25 s`, `12.3 s`, `5 min 08 s`, `3 h 20 min`."""
+def seconds(value: float, *, digits: int = 2) -> str:
+    """A length of time: `0.25 s`, `12.3 s`, `5 min 08 s`, `3 h 20 min`. digits: of the seconds, below ten of them."""
     if value < 10:
-        return f"{value:.2f} s"
+        return f"{value:.{digits}f} s"
     if value < 60:
         return f"{value:.1f} s"
     whole = round(value)

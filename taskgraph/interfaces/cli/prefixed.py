@@ -2,12 +2,16 @@
 
 import zlib
 from collections.abc import Iterable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from taskgraph.interfaces.cli.output import LogText, Stream, Style, cell_width, fitted, safe
 
+if TYPE_CHECKING:
+    from taskgraph.worker.executors import Work, WriteLog
+
 _STYLES: Final[tuple[Style, ...]] = ("cyan", "yellow", "green", "magenta", "blue")
 _LABEL_CHARS_MAX: Final = 24  # a longer label makes no column wider, and is cut on a terminal
+_LINE_BYTES_MAX: Final = 64 * 1024  # so much is kept of a line that has no end yet
 
 
 class Prefixes:
@@ -41,3 +45,43 @@ def clean_lines(data: bytes, *, colour: bool) -> list[str]:
     text = cleaning.take(text) + cleaning.end().removesuffix("\x1b[0m")
     lines = text.removesuffix("\n").split("\n")
     return [line.removesuffix("\x1b[0m") + "\x1b[0m" if "\x1b" in line else line for line in lines]
+
+
+class Echo:
+    """Prints what tasks of one graph print in this process, as it comes, whole lines of each."""
+
+    def __init__(self, stream: Stream, graph_id: str, labels: Iterable[str] = ()) -> None:
+        self._stream = stream
+        self._graph_id = graph_id
+        self._prefixes = Prefixes(stream)
+        self._prefixes.expect(labels)
+        self._begun: dict[tuple[str, int], bytes] = {}  # lines that have no end yet, by task and run
+
+    def around(self, work: "Work", write_log: "WriteLog") -> "WriteLog":
+        """What takes the output of a run, and prints it too."""
+        if work.graph_id != self._graph_id:
+            return write_log
+
+        async def write(data: bytes) -> None:
+            self._take(work, data)
+            await write_log(data)
+
+        return write
+
+    def end(self, work: "Work") -> None:
+        """The run has ended: so has its last line."""
+        if rest := self._begun.pop((work.task_id, work.run), b""):
+            self._print(work.label, rest)
+
+    def _take(self, work: "Work", data: bytes) -> None:
+        key = (work.task_id, work.run)
+        data = self._begun.pop(key, b"") + data
+        end = data.rfind(b"\n") + 1 or (len(data) if len(data) >= _LINE_BYTES_MAX else 0)
+        if end < len(data):
+            self._begun[key] = data[end:]
+        if end:
+            self._print(work.label, data[:end])
+
+    def _print(self, label: str, data: bytes) -> None:
+        prefix = self._prefixes.of(label)
+        self._stream.line("\n".join(prefix + line for line in clean_lines(data, colour=self._stream.colour)))

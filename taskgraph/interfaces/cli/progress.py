@@ -16,6 +16,7 @@ from taskgraph.model.states import PAUSED, TaskState
 
 if TYPE_CHECKING:
     from taskgraph.interfaces.app import App
+    from taskgraph.interfaces.cli.prefixed import Echo
     from taskgraph.model.clock import Clock
     from taskgraph.queries.values import Event
     from taskgraph.worker.executors import Executor, Outcome, Work, WriteLog
@@ -28,6 +29,15 @@ _LINE_SECONDS: Final = 1.0
 _RUNNING_SHOWN_MAX: Final = 8
 _FAILURE_KINDS: Final = ("task-failed", "task-exception")
 _NOTICES_MAX: Final = 100  # failures printed one by one; the rest is counted
+_ENDS: Final[Mapping[str, str]] = {
+    "task-completed": TaskState.COMPLETED,
+    "task-failed": TaskState.FAILED,
+    "task-exception": TaskState.EXCEPTION,
+    "task-skipped": TaskState.SKIPPED,
+    "task-cancelled": TaskState.SKIPPED,
+}
+"""Events by which a task is at its end -> the state whose symbol they have."""
+_ENDS_MAX: Final = 1_000  # ends of tasks printed one by one
 
 
 # --- adding up -------------------------------------------------------------------------------------------------
@@ -141,14 +151,25 @@ class Here:
 
 @dataclass(slots=True)
 class Board:
-    """What runs in this process now, by (graph, task, run), of all graphs."""
+    """What runs in this process now, by (graph, task, run), of all graphs.
+
+    took: (task, run) -> seconds, of the first runs that have ended here, until it is taken out. echo: prints what runs
+    print.
+    """
 
     clock: "Clock"
     running: dict[tuple[str, str, int], Running] = field(default_factory=dict)
+    took: dict[tuple[str, int], float] = field(default_factory=dict)
+    echo: "Echo | None" = None
 
     def of(self, graph_id: str) -> "Here":
         own = [one for (graph, _, _), one in self.running.items() if graph == graph_id]
         return Here(own, len(self.running) - len(own))
+
+    def note_end(self, key: tuple[str, str, int]) -> None:
+        began = self.running.pop(key).began
+        if len(self.took) < 2 * _ENDS_MAX:  # some may be run again before they are at their end
+            self.took[key[1:]] = self.clock.monotonic() - began
 
     def watched(self, executor: "Executor") -> "Executor":
         return _Watched(executor, self)
@@ -175,10 +196,15 @@ class _Watched:
     async def run(self, work: "Work", write_log: "WriteLog") -> "Outcome":
         key = (work.graph_id, work.task_id, work.run)
         self._board.running[key] = Running(work.label, self._board.clock.monotonic())
+        echo = self._board.echo
+        if echo is not None:
+            write_log = echo.around(work, write_log)
         try:
             return await self._inner.run(work, write_log)
         finally:
-            del self._board.running[key]
+            self._board.note_end(key)
+            if echo is not None:
+                echo.end(work)
 
 
 # --- showing ---------------------------------------------------------------------------------------------------
@@ -198,11 +224,14 @@ class _Failures:
             self._number += 1
             if self._number > _NOTICES_MAX:
                 continue
-            failure = failure_of(event)
-            reason = f": {safe(failure.reason)}" if failure.reason else ""
-            self._err.line(f"{self._err.state(failure.state)}  {safe(failure.label)} (run {failure.run}){reason}")
+            self._err.line(self._words(event))
             if self._number == _NOTICES_MAX:
                 self._err.line("further failures are counted, and not listed here")
+
+    def _words(self, event: "Event") -> str:
+        failure = failure_of(event)
+        reason = f": {safe(failure.reason)}" if failure.reason else ""
+        return f"{self._err.state(failure.state)}  {safe(failure.label)} (run {failure.run}){reason}"
 
 
 def counts_line(stream: Stream, tally: Tally, here: Here | None = None) -> str:
@@ -260,6 +289,45 @@ class PlainDisplay(_Failures):
     def _print(self, tally: Tally, here: Here | None) -> None:
         elapsed = self._last_line - self._began
         self._err.line(f"{elapsed:6.1f} s  {tally.state}: {counts_line(self._err, tally, here)}")
+
+
+class EndsDisplay(PlainDisplay):
+    """A line for each task at its end, of the first ones; behind them, or when something else changes, counts.
+
+    board: knows how long runs of this process took.
+    """
+
+    def __init__(self, output: Output, clock: "Clock", board: Board) -> None:
+        super().__init__(output, clock)
+        self._took = board.took
+        self._ends = 0
+
+    def events(self, events: "Sequence[Event]") -> None:
+        ends = [event for event in events if event.kind in _ENDS]
+        room = max(0, _ENDS_MAX - self._ends)
+        lines = list(map(self._words, ends[:room]))
+        if self._ends <= _ENDS_MAX < self._ends + len(ends):
+            lines.append("further tasks are counted, and only failures are listed here")
+        self._ends += len(ends)
+        if lines:
+            self._err.line("\n".join(lines))
+        super().events(ends[room:])
+
+    def _words(self, event: "Event") -> str:
+        one = failure_of(event)
+        words = [f"{self._err.symbol(_ENDS[event.kind])} {safe(one.label)}" + (f" (run {one.run})" if one.run else "")]
+        if event.kind in ("task-skipped", "task-cancelled"):
+            words.append(one.state)
+        if one.reason:
+            words.append(safe(one.reason))
+        if (took := self._took.pop((one.task_id, one.run), None)) is not None:
+            words.append(self._err.paint(seconds(took, digits=3), "dim"))
+        return "  ".join(words)
+
+    def _what_counts(self, tally: Tally, here: Here | None) -> object:
+        if self._ends > _ENDS_MAX:
+            return super()._what_counts(tally, here)
+        return (tally.state, tally.tasks, tally.held, bool(here and here.others))
 
 
 class JsonDisplay(PlainDisplay):
@@ -335,10 +403,12 @@ class LiveDisplay(_Failures):
 Display = PlainDisplay | LiveDisplay
 
 
-def display_for(output: Output, clock: "Clock", *, json_lines: bool = False) -> Display:
-    """json_lines: whether progress is printed as JSON lines, where JSON is wanted."""
+def display_for(output: Output, clock: "Clock", *, json_lines: bool = False, board: Board | None = None) -> Display:
+    """json_lines: whether progress is printed as JSON lines, where JSON is wanted. board: for a line for each task."""
     if json_lines and output.json:
         return JsonDisplay(output, clock)
+    if board is not None and not output.err.live:
+        return EndsDisplay(output, clock, board)
     return LiveDisplay(output, clock) if output.err.live else PlainDisplay(output, clock)
 
 

@@ -6,6 +6,7 @@ import os
 import shlex
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
@@ -14,6 +15,7 @@ from taskgraph.interfaces.cli import failures, options
 from taskgraph.interfaces.cli.common import STDIN, Session, check_graph_id, command, look_for_warnings, read_graph
 from taskgraph.interfaces.cli.outcome import finish
 from taskgraph.interfaces.cli.output import Output
+from taskgraph.interfaces.cli.prefixed import Echo
 from taskgraph.interfaces.cli.progress import Board, counts_line, display_for, following
 from taskgraph.interfaces.cli.serve import Serves, WorkerOptions, default_slots
 from taskgraph.interfaces.cli.signals import minding_signals
@@ -31,6 +33,14 @@ if TYPE_CHECKING:
 _DEFAULT_TARGET: Final = "default"
 
 
+class Shown(StrEnum):
+    """What is shown of that which tasks print."""
+
+    FAILED = "failed"
+    ALL = "all"
+    NONE = "none"
+
+
 @dataclass(frozen=True, slots=True)
 class _Order:
     """What `run` was asked for."""
@@ -45,6 +55,7 @@ class _Order:
     params: Sequence[str]
     handed: Handed
     every: bool = False
+    shown: Shown = Shown.FAILED
 
 
 @command(
@@ -53,6 +64,7 @@ class _Order:
     "taskgraph run --id nightly-2026-08-01",
     'taskgraph run release.json --param version=1.4 --param regions:=\'["eu", "us"]\'',
     "taskgraph run graph.json --executor sleep --time-scale 0.001",
+    "taskgraph run graph.json --output all",
     "taskgraph run graph.json --all",
 )
 def run(
@@ -73,6 +85,14 @@ def run(
     every: Annotated[
         bool, typer.Option("--all", help="Work on all other graphs of the store, too, until this one ends.")
     ] = False,
+    shown: Annotated[
+        Shown,
+        typer.Option(
+            "--output",
+            help="What tasks print, on stderr. failed: at the end, the last lines of those that failed. all: besides, "
+            "every line as it comes, behind the label of its task. none: nothing.",
+        ),
+    ] = Shown.FAILED,
 ) -> int:
     """Submit a graph, and handle and work on it in this process until it ends.
 
@@ -100,7 +120,7 @@ def run(
         check_runnable(document, name, executors, served)
         look_for_warnings(session, document, name, strict=strict)
     order = _Order(
-        file, graph_id, document, executors, board, served, slots or default_slots(), param or (), handed, every
+        file, graph_id, document, executors, board, served, slots or default_slots(), param or (), handed, every, shown
     )
     return session.open(lambda app: _run(app, session, order), measured=True)
 
@@ -152,6 +172,8 @@ async def _run(app: "App", session: Session, order: _Order) -> int:
         else:
             logging.getLogger("asyncio").setLevel(logging.CRITICAL)  # errors of what is cut short now
 
+    if order.shown is Shown.ALL:
+        order.board.echo = Echo(output.err, graph_id, order.document.tasks if order.document else ())
     fresh = False
     async with minding_signals(on_signal) as stop, contextlib.AsyncExitStack() as stack:
         if order.document is not None:
@@ -169,7 +191,7 @@ async def _run(app: "App", session: Session, order: _Order) -> int:
         worker = app.worker(
             order.executors, targets=targets, offer=order.serves.offer, slots=order.slots, with_store=order.handed.store
         )
-        display = display_for(output, app.clock)
+        display = display_for(output, app.clock, board=order.board)
         async with following(app, graph_id, display, lambda: order.board.of(graph_id), fresh=fresh) as follower:
 
             async def watcher(state: GraphState) -> None:
@@ -200,7 +222,9 @@ async def _run(app: "App", session: Session, order: _Order) -> int:
         if rest.waiting or rest.given_up:
             output.warn("not all notices of this graph are delivered: the rest goes out while taskgraph serve runs")
             output.hint(f"         see: taskgraph notices {graph_id}{session.store_words}")
-    return await finish(app, session, follower.tally, seconds_taken=seconds_taken)
+    return await finish(
+        app, session, follower.tally, seconds_taken=seconds_taken, with_logs=order.shown is not Shown.NONE
+    )
 
 
 async def _graph_id(app: "App", session: Session, order: _Order) -> str:

@@ -47,7 +47,7 @@ def task_words(task: "TaskStatus", now: datetime) -> str:
             return f"ready for {since}" + (f"; {task.refusal}" if task.refusal else "")
         case TaskState.COMPLETED:
             length = run_seconds(task)
-            return f"in {seconds(length)}" if length is not None else ""
+            return f"in {seconds(length, digits=3)}" if length is not None else ""
         case _:
             return ""
 
@@ -107,7 +107,7 @@ def _print_task(session: Session, graph_id: str, found: "TaskDetail") -> None:
             ("reason", safe(str(resolution.get("reason", "")))),
             ("exit code", safe(str(resolution.get("exitCode", "")))),
             ("run", f"{one.run}"),
-            ("took", seconds(length) if length is not None else ""),
+            ("took", seconds(length, digits=3) if length is not None else ""),
             ("worker", safe(one.worker)),
             ("target", safe(one.target)),
             ("priority", one.priority if one.priority != NORMAL else ""),
