@@ -3,16 +3,16 @@
 Each task is checked as a task of an extension, with what an update leaves out filled in.
 """
 
-import contextlib
 import hashlib
 import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from taskgraph.documents import texts
 from taskgraph.documents.nodes import TaskNode
 from taskgraph.documents.problems import PROBLEMS_MAX, Report
-from taskgraph.documents.read import NOTHING_GIVEN, Given, document_from_object, read_json
+from taskgraph.documents.read import NOTHING_GIVEN, Given, document_from_object
 from taskgraph.documents.schema_check import explain
 from taskgraph.model import json_pointer, schemas
 from taskgraph.model.errors import InvalidGraph
@@ -66,13 +66,14 @@ class EditDocument:
         return slugid_from(bytes.fromhex(self.digest))
 
 
-def read_edit(text: bytes | str, *, source: str = "edit", given: Given = NOTHING_GIVEN) -> EditDocument:
+def read_edit(
+    text: bytes | str, *, source: str = "edit", given: Given = NOTHING_GIVEN, form: texts.Form = "json"
+) -> EditDocument:
     """Read an edit. given: values of the graph's parameters. Raises InvalidGraph with every problem."""
-    obj = read_json(text, source=source)
     report = Report(source)
-    with contextlib.suppress(UnicodeDecodeError):
-        report.text = (text.decode("utf-8") if isinstance(text, bytes) else text).removeprefix("\ufeff")
-    return _checked(obj, report, given)
+    read = texts.parse(text, report, form)
+    report.raise_if_any()
+    return _checked(read.value, report, given)
 
 
 def edit_from_object(obj: object, *, source: str = "edit", given: Given = NOTHING_GIVEN) -> EditDocument:

@@ -62,9 +62,12 @@ def _json(text: str, name: str) -> Any:
     return parsed.value
 
 
+_ESCAPES: Final = ("\\u00", "\\x", "\\U00")  # of JSON, YAML and TOML
+
+
 def mentions(text: str) -> bool:
-    """Whether a JSON text may hold a `$param` object. True for any text with an escape that could spell the word."""
-    return PARAM in text or "\\u00" in text
+    """Whether a text may hold a `$param` object. True for one with an escape that could spell the word."""
+    return PARAM in text or any(escape in text for escape in _ESCAPES)
 
 
 @dataclass(frozen=True, slots=True)

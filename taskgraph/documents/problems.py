@@ -5,10 +5,10 @@ import heapq
 import itertools
 import math
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Final
 
-from taskgraph.model import json_pointer, limits
+from taskgraph.model import limits
 from taskgraph.model.errors import InvalidGraph, Problem
 from taskgraph.model.json_pointer import pointer
 from taskgraph.model.json_strict import Path, show
@@ -20,13 +20,19 @@ _NEAR_LOOKUPS_MAX: Final = 5  # comparing names is the one thing here that is no
 _NEAR_NAMES_MAX: Final = 200_000
 _NEAR_CANDIDATES_MAX: Final = 500  # compared letter by letter
 
+TOO_DEEP: Final = (
+    "depth",
+    f"Arrays and objects are nested more than {limits.DOCUMENT_DEPTH_MAX} deep.",
+    "Flatten the value, or pass it as a string.",
+)
+
 
 class Report:
     """Collects problems, lists the first ones and counts the rest."""
 
     def __init__(self, source: str) -> None:
         self.source = source
-        self.text: str | None = None
+        self.lines: Callable[[Iterable[Path]], Mapping[Path, int]] = lambda _: {}  # of places, where they are known
         self.count = 0
         self._listed: dict[tuple[Path, str, str], tuple[Path, str, str, str, int | None]] = {}
         self._codes: Counter[str] = Counter()
@@ -64,9 +70,7 @@ class Report:
             raise self.error()
 
     def error(self) -> InvalidGraph:
-        lines: Mapping[Path, int] = {}
-        if self.text is not None:
-            lines = json_pointer.lines(self.text, [path for path, *_, line in self._listed.values() if line is None])
+        lines = self.lines([path for path, *_, line in self._listed.values() if line is None])
         problems = [
             Problem(pointer(path), code, message, remedy, line if line is not None else lines.get(path))
             for path, code, message, remedy, line in self._listed.values()

@@ -7,20 +7,18 @@ requirements, references, sizes, cycles.
 
 import contextlib
 import gc
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from taskgraph.documents import checks, parameters
+from taskgraph.documents import checks, parameters, texts
 from taskgraph.documents import groups as grouping
 from taskgraph.documents.nodes import GraphDocument, GroupNode, Kind, TaskNode
-from taskgraph.documents.problems import Report
+from taskgraph.documents.problems import TOO_DEEP, Report
 from taskgraph.documents.schema_check import named
 from taskgraph.documents.warnings import check_keys
 from taskgraph.model import json_strict, limits, priorities, timing
-from taskgraph.model.errors import InvalidGraph
 from taskgraph.model.json_strict import Path
 from taskgraph.model.states import FailurePolicy, When
 
@@ -51,21 +49,20 @@ class Given:
 
 NOTHING_GIVEN: Final = Given()
 
-_TOO_DEEP: Final = (
-    "depth",
-    f"Arrays and objects are nested more than {limits.DOCUMENT_DEPTH_MAX} deep.",
-    "Flatten the value, or pass it as a string.",
-)
-
 
 def read_document(
-    text: bytes | str, *, source: str = "document", kind: Kind = "graph", given: Given = NOTHING_GIVEN
+    text: bytes | str,
+    *,
+    source: str = "document",
+    kind: Kind = "graph",
+    given: Given = NOTHING_GIVEN,
+    form: texts.Form = "json",
 ) -> GraphDocument:
     """Read a submission or an extension. source: named in errors. Raises InvalidGraph with every problem."""
     report = Report(source)
     with collector_paused():
-        obj = _parse(text, report)
-        return _document(obj, kind, report, given, mentions=parameters.mentions(report.text or ""))
+        read = texts.parse(text, report, form)
+        return _document(read.value, kind, report, given, mentions=read.mentions)
 
 
 def document_from_object(
@@ -84,65 +81,9 @@ def document_from_object(
 def read_json(text: bytes | str, *, source: str = "document") -> Any:
     """The value of a strict JSON text, without any schema. Raises InvalidGraph with what keeps it from being one."""
     report = Report(source)
-    obj = _parse(text, report)
+    read = texts.parse(text, report)
     report.raise_if_any()
-    return obj
-
-
-def _parse(text: bytes | str, report: Report) -> Any:
-    """From text to a value; raises InvalidGraph at once where there is nothing to go on with."""
-
-    def fatal(code: str, message: str, remedy: str, line: int | None = None) -> InvalidGraph:
-        report.add((), code, message, remedy, line)
-        return report.error()
-
-    if isinstance(text, bytes):
-        try:
-            text = text.decode("utf-8")
-        except UnicodeDecodeError as error:
-            line = error.object.count(b"\n", 0, error.start) + 1
-            message = f"Byte {error.start:,} is not UTF-8."
-            raise fatal("encoding", message, "Save the document as UTF-8.", line) from error
-    text = text.removeprefix("\ufeff")
-    if not text.strip(" \t\r\n"):
-        raise fatal("syntax", "The document is empty.", 'The smallest graph is {"tasks": {"a": {}}}.')
-    offset = json_strict.too_deep_at(text, limits.DOCUMENT_DEPTH_MAX)
-    if offset is not None:
-        raise fatal(*_TOO_DEEP, text.count("\n", 0, offset) + 1)
-    try:
-        parsed = json_strict.parse(text)
-    except json.JSONDecodeError as error:
-        at = f"line {error.lineno}, column {error.colno}"
-        raise fatal("syntax", f"This is not JSON: {error.msg} ({at}).", _syntax_remedy(error), error.lineno) from error
-    report.text = text
-    if parsed.suspect:
-        for fault in json_strict.faults(parsed.value):
-            report.add(fault.path, fault.code, fault.message, fault.remedy)
-    return parsed.value
-
-
-def _syntax_remedy(error: json.JSONDecodeError) -> str:
-    here, before = error.doc[error.pos : error.pos + 1], error.doc[: error.pos].rstrip()[-1:]
-    if here == "'":
-        return "Strings and keys take double quotes."
-    if here in ("/", "#"):
-        return "JSON has no comments."
-    if here == "," or (here in ("}", "]") and before == ","):
-        return "Remove the comma after the last member."
-    if not here:
-        return "The text ends too early; a bracket or quote is not closed."
-    for beginning, remedy in _SYNTAX_REMEDIES.items():
-        if error.msg.startswith(beginning):
-            return remedy
-    return "Correct the text at this place."
-
-
-_SYNTAX_REMEDIES: Final = {
-    "Illegal trailing comma": "Remove the comma after the last member.",
-    "Extra data": "A document is one JSON value; remove what follows it.",
-    "Invalid control character": "Write line breaks and tabs inside strings as \\n and \\t.",
-    "Unterminated string": "Close the string with a double quote.",
-}
+    return read.value
 
 
 def _copy(obj: object, report: Report, path: Path = ()) -> Any:
@@ -157,7 +98,7 @@ def _copy(obj: object, report: Report, path: Path = ()) -> Any:
         case float():
             return float(obj)
         case Mapping() | list() | tuple() if len(path) >= limits.DOCUMENT_DEPTH_MAX:
-            report.add(path, *_TOO_DEEP)
+            report.add(path, *TOO_DEEP)
         case Mapping():
             copied = {}
             for key, member in obj.items():

@@ -127,6 +127,10 @@ def _words(error: "ValidationError", path: Path, name: str, report: Report) -> t
         case "type":
             expected = TYPE_NAMES[bound if isinstance(bound, str) else "string"]
             remedy = f"Write {expected}."
+            if expected == TYPE_NAMES["string"] and isinstance(value, bool | int | float):
+                remedy = "Write it in quotes."
+            elif expected == TYPE_NAMES["object"] and value is None:
+                remedy = "Write an object: {} is an empty one."
             if path[-1:] == ("command",) and isinstance(value, str):
                 remedy = f'Write its words: {_listed(value.split())}; for a shell: ["sh", "-c", {show(value)}].'
             elif isinstance(value, float):

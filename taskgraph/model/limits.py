@@ -32,6 +32,7 @@ ROUTING_KEY_CHARS_MAX: Final = 2 * ROUTING_CHARS_MAX + 1  # of a graph's routing
 
 # --- documents -------------------------------------------------------------------------------------------------
 DOCUMENT_DEPTH_MAX: Final = 64  # nested arrays and objects
+YAML_ALIASED_CHARS_MAX: Final = 16_000_000  # that aliases may add to a text, 16 for each value beside its own
 GROUPS_OF_TASK_MAX: Final = 16  # groups that a task is in, nested ones counted: its row names them
 PLANNED_PAIRS_MAX: Final = 10_000_000  # requirements from task to task that a plan lists, where groups stand for them
 RERUNS_MAX: Final = 999

@@ -12,11 +12,13 @@ from typing import Any, Final
 
 import pytest
 
+from taskgraph.documents.read import read_document
 from tests.e2e.processes import ROOT, environment, taskgraph
 
 EXAMPLES: Final = ROOT / "examples"
 TESTED: Final = {
     "build.json",
+    "build.yaml",
     "fan.json",
     "flaky.json",
     "blocked.json",
@@ -50,7 +52,7 @@ def test_every_example_is_tested_here() -> None:
     assert {name for name in there if "__pycache__" not in name} == TESTED | {"README.md"}
 
 
-@pytest.mark.parametrize("name", sorted(name for name in TESTED if name.endswith(".json")))
+@pytest.mark.parametrize("name", sorted(name for name in TESTED if name.endswith((".json", ".yaml"))))
 def test_an_example_is_a_valid_graph_without_warnings(name: str, call: Call) -> None:
     (found,) = json.loads(call("validate", str(EXAMPLES / name), "--json"))["files"]
     assert found["valid"] is True
@@ -85,6 +87,14 @@ def test_build(call: Call, tmp_path: Path) -> None:
     assert archive.stat().st_mtime_ns == written
     call("run", str(EXAMPLES / "build.json"), "--id", "c")
     assert states(call, "c") == found
+
+
+def test_build_as_yaml(call: Call) -> None:
+    call("run", str(EXAMPLES / "build.yaml"), "--id", "y")
+    assert states(call, "y") == dict.fromkeys(("write circle.py", "compile circle", "test circle"), ("completed", 0))
+    assert "Ran 2 tests" in call("logs", "y", "test circle")
+    written, whole = (read_document((EXAMPLES / f"build.{form}").read_bytes(), form=form) for form in ("yaml", "json"))
+    assert written.tasks == {label: whole.tasks[label] for label in written.tasks}
 
 
 def test_fan(call: Call) -> None:

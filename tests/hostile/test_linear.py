@@ -18,6 +18,7 @@ import pytest
 import taskgraph
 from taskgraph.documents.plan import plan, to_dot, to_mermaid
 from taskgraph.documents.read import document_from_object, read_document
+from taskgraph.documents.texts import Form
 from taskgraph.interfaces.cli.output import LogText, safe
 from taskgraph.model import schemas
 from taskgraph.model.errors import InvalidGraph, InvalidMessage
@@ -156,9 +157,9 @@ DOCUMENTS: Final[dict[str, tuple[Callable[[int], str], int]]] = {
 }
 
 
-def read(text: str) -> None:
+def read(text: str, form: Form = "json") -> None:
     try:
-        document = read_document(text)
+        document = read_document(text, form=form)
     except InvalidGraph as error:
         assert error.problems  # noqa: PT017 - that there is one is all that matters here
     else:
@@ -169,6 +170,41 @@ def read(text: str) -> None:
 def test_reading_a_document_is_linear(shape: str) -> None:
     make, size = DOCUMENTS[shape]
     assert is_linear(read, make, size)
+
+
+AS_WRITTEN: Final[dict[str, tuple[Form, Callable[[int], str], int]]] = {
+    "brackets": ("yaml", lambda n: "a: " + "[" * n, 5_000),
+    "dashes": ("yaml", lambda n: "- " * n, 5_000),
+    "questions": ("yaml", lambda n: "? " * n, 5_000),
+    "colons": ("yaml", lambda n: "a: " * n, 5_000),
+    "words": ("yaml", lambda n: "a:\n" + "  x\n" * n, 5_000),
+    "flow-words": ("yaml", lambda n: "[" + "x, 'y' " * n, 5_000),
+    "open-quote": ("yaml", lambda n: 'a: "' + "\\x41\n" * n, 5_000),
+    "comments": ("yaml", lambda n: "# x\n" * n + "a: 1", 5_000),
+    "block": ("yaml", lambda n: "a: |\n" + "  x\n" * n, 5_000),
+    "digits": ("yaml", lambda n: "a: " + "9" * n, 20_000),
+    "zeros": ("yaml", lambda n: "a: " + "0" * n, 20_000),
+    "base-60": ("yaml", lambda n: "a: 1" + ":30" * n, 20_000),
+    "tasks": ("yaml", lambda n: "tasks:\n" + "".join(f"  t{i}:\n    requires: []\n" for i in range(n)), 500),
+    "same-key": ("yaml", lambda n: "tasks:\n" + "  a: {}\n" * n, 1_000),
+    "anchors": ("yaml", lambda n: "a:\n" + "".join(f"- &a{i} x\n" for i in range(n)), 1_000),
+    "aliases": ("yaml", lambda n: "a: &a [x, y]\nb: [" + "*a, " * n + "]", 1_000),
+    "merges": ("yaml", lambda n: "a: &a {x: y}\nb: {<<: [" + "*a, " * n + "]}", 1_000),
+    "tables": ("toml", lambda n: "".join(f"[tasks.t{i}]\nrequires = []\n" for i in range(n)), 500),
+    "dots": ("toml", lambda n: "x." * n + "x = 1", 5_000),
+    "dots-inside": ("toml", lambda n: "a = {" + "x." * n + "x = 1}", 5_000),
+    "dots-in-a-text": ("toml", lambda n: 'a = "' + "x." * n + '"', 5_000),
+    "toml-brackets": ("toml", lambda n: "a = " + "[" * n, 5_000),
+    "toml-quotes": ("toml", lambda n: "a = '" + "''" * n, 5_000),
+    "by-content": ("by-content", lambda n: "\n# x\n" * n + "x", 5_000),
+    "a-line": ("by-content", lambda n: "x" * n, 50_000),
+}
+
+
+@pytest.mark.parametrize("shape", AS_WRITTEN)
+def test_reading_what_people_write_is_linear(shape: str) -> None:
+    form, make, size = AS_WRITTEN[shape]
+    assert is_linear(lambda text: read(text, form), make, size)
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from typer.main import get_command
 
 from taskgraph.documents.edit_document import read_edit
 from taskgraph.documents.read import read_document
+from taskgraph.documents.texts import Form
 from taskgraph.documents.warnings import warnings
 from taskgraph.interfaces import settings
 from taskgraph.interfaces.cli import app, failures
@@ -119,24 +120,24 @@ def test_the_glossary_names_every_state() -> None:
     assert {str(state) for state in GraphState} <= set(re.findall(r"`([a-z]+)`", graphs))
 
 
-def json_examples() -> list[Any]:
+def examples() -> list[Any]:
     found = []
     for page in PAGES:
-        blocks = re.findall(r"^```json\n(.*?)^```$", page.read_text("utf-8"), re.DOTALL | re.MULTILINE)
-        found += [pytest.param(text, id=f"{page.name}-{number}") for number, text in enumerate(blocks)]
+        blocks = re.findall(r"^```(json|yaml|toml)\n(.*?)^```$", page.read_text("utf-8"), re.DOTALL | re.MULTILINE)
+        found += [pytest.param(form, text, id=f"{page.name}-{number}") for number, (form, text) in enumerate(blocks)]
     return found
 
 
 def test_the_readme_has_an_example() -> None:
-    assert json_examples()
+    assert examples()
 
 
-@pytest.mark.parametrize("text", json_examples())
-def test_an_example_is_a_valid_graph_or_edit(text: str) -> None:
+@pytest.mark.parametrize(("form", "text"), examples())
+def test_an_example_is_a_valid_graph_or_edit(form: Form, text: str) -> None:
     if '"update"' in text:
-        assert read_edit(text, source="example").said
+        assert read_edit(text, source="example", form=form).said
     else:
-        assert warnings(read_document(text, source="example")) == []
+        assert warnings(read_document(text, source="example", form=form)) == []
 
 
 def table(heading: str) -> list[list[str]]:

@@ -40,6 +40,7 @@ from taskgraph.model.priorities import LEVELS, column, is_level
 
 if TYPE_CHECKING:
     from taskgraph.documents.nodes import GraphDocument, Kind
+    from taskgraph.documents.texts import Form
     from taskgraph.engine.telemetry import Telemetry
     from taskgraph.interfaces.app import App
 
@@ -408,8 +409,8 @@ def _session_of(ctx: Any) -> Session:
 # --- documents -------------------------------------------------------------------------------------------------
 
 
-def read_source(file: str) -> tuple[bytes, str]:
-    """The bytes of a file, unpacked if they are gzip, and its name for messages. Raises InvalidGraph."""
+def read_source(file: str) -> "tuple[bytes, str, Form]":
+    """The bytes of a file, unpacked if they are gzip, its name for messages, and its form. Raises InvalidGraph."""
     name = "standard input" if file == STDIN else file
     try:
         data = sys.stdin.buffer.read() if file == STDIN else Path(file).read_bytes()
@@ -420,7 +421,9 @@ def read_source(file: str) -> tuple[bytes, str]:
         from taskgraph.documents.importers.shaping import unpacked
 
         data = unpacked(data, name)
-    return data, name
+    from taskgraph.documents.texts import form_of
+
+    return data, name, form_of(file)
 
 
 def read_graph(
@@ -436,8 +439,8 @@ def read_graph(
     from taskgraph.documents.read import Given, read_document
 
     given = Given(typed(params or ()))
-    data, name = read_source(file)
-    document = read_document(data, source=name, kind=kind, given=given)
+    data, name, form = read_source(file)
+    document = read_document(data, source=name, kind=kind, given=given, form=form)
     return document if priority is None else replace(document, priority=column(priority)), name
 
 

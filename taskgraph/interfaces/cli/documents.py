@@ -40,7 +40,9 @@ _GROUPS_SHOWN: Final = 10
 )
 def validate(
     session: Session,
-    files: Annotated[list[str], typer.Argument(metavar="FILE…", help="Graphs as JSON; - for standard input.")],
+    files: Annotated[
+        list[str], typer.Argument(metavar="FILE…", help="Graphs: YAML, JSON or TOML; - for standard input.")
+    ],
     extension: Annotated[
         bool, typer.Option("--extension", help="The files are extensions: they may name tasks of the graph.")
     ] = False,
@@ -91,7 +93,7 @@ class PlanFormat(StrEnum):
 )
 def plan(
     session: Session,
-    file: Annotated[str, typer.Argument(metavar="FILE", help="A graph as JSON; - for standard input.")],
+    file: Annotated[str, typer.Argument(metavar="FILE", help="A graph: YAML, JSON or TOML; - for standard input.")],
     format: Annotated[  # noqa: A002  (as in other programs)
         PlanFormat, typer.Option("--format", "-f", help="text, its table alone, json, or a picture: mermaid, dot.")
     ] = PlanFormat.TEXT,
@@ -244,7 +246,7 @@ def import_(
     """
     if graph_id is not None:
         check_graph_id(graph_id, new=True)
-    data, name = read_source(file)
+    data, name, _ = read_source(file)
     from taskgraph.documents.canonical import document_object
     from taskgraph.documents.importers import import_graph
 

@@ -18,6 +18,7 @@ from taskgraph.model.priorities import LEVELS
 
 if TYPE_CHECKING:
     from taskgraph.documents.edit_document import EditDocument
+    from taskgraph.documents.texts import Form
     from taskgraph.engine.plans import EditPreview
     from taskgraph.interfaces.app import App
 
@@ -74,7 +75,9 @@ class ChangeOptions:
 def edit(
     session: Session,
     graph_id: GraphArgument,
-    file: Annotated[str | None, typer.Argument(metavar="FILE", help="The edit as JSON; - for standard input.")] = None,
+    file: Annotated[
+        str | None, typer.Argument(metavar="FILE", help="The edit: YAML, JSON or TOML; - for standard input.")
+    ] = None,
     task: Annotated[
         Labels, typer.Option("--task", metavar="LABEL", help="A task that the next options are about; may be repeated.")
     ] = None,
@@ -116,14 +119,18 @@ def edit(
     if if_revision is not None:
         options["ifRevision"] = if_revision
     values = typed(param or ())
-    data, name = read_source(file) if file is not None else (jsonlib.dumps(options).encode(), "options")
+    form: Form = "json"
+    if file is None:
+        data, name = jsonlib.dumps(options).encode(), "options"
+    else:
+        data, name, form = read_source(file)
     named = mentions(data.decode("utf-8", "replace"))
 
     async def ask(app: "App", graph_id: str) -> None:
         from taskgraph.interfaces.operations import requests
 
         given = await requests.given(app, graph_id, values, named=named)
-        document = read_edit(data, source=name, given=given)
+        document = read_edit(data, source=name, given=given, form=form)
         if file is not None and options:
             document = edit_from_object({**document.said, **options}, source=name)
         if plan:
@@ -132,7 +139,7 @@ def edit(
             await _ask(app, session, graph_id, document, request, timeout if wait else None)
 
     if not values and not named:
-        read_edit(data, source=name)  # raises what is wrong with it before the store is opened
+        read_edit(data, source=name, form=form)  # raises what is wrong with it before the store is opened
     session.open_graph(graph_id, ask, measured=True)
 
 

@@ -67,7 +67,9 @@ LogFormatOption = Annotated[
 _GRAPH: Final = "The id of the graph, the beginning of one, or @last."
 GraphArgument = Annotated[str, typer.Argument(metavar="ID", help=_GRAPH)]
 OptionalGraphArgument = Annotated[str | None, typer.Argument(metavar="ID", help=_GRAPH)]
-GraphFileArgument = Annotated[str, typer.Argument(metavar="FILE", help="The graph as JSON; - for standard input.")]
+GraphFileArgument = Annotated[
+    str, typer.Argument(metavar="FILE", help="The graph: YAML, JSON or TOML; - for standard input.")
+]
 LabelArgument = Annotated[str, typer.Argument(metavar="LABEL", help="The label of the task, or its taskId.")]
 GroupOption = Annotated[str | None, typer.Option("--group", metavar="NAME", help="Only the tasks of this group.")]
 PartOption = Annotated[str, typer.Option("--group", metavar="NAME", help="Only the tasks of this group.")]

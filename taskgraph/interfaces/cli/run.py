@@ -73,7 +73,7 @@ def run(
         str | None,
         typer.Argument(
             metavar="FILE",
-            help="The graph as JSON; - for standard input. May be left out when --id names a graph that exists.",
+            help="The graph: YAML, JSON or TOML; - for standard input. Left out where --id names one that exists.",
         ),
     ] = None,
     graph_id: options.IdOption = None,

@@ -106,7 +106,7 @@ def extend(
         str,
         typer.Argument(
             metavar="FILE",
-            help="The tasks to add as JSON; - for standard input. They may require tasks that the graph has.",
+            help="The tasks to add: YAML, JSON or TOML; - for standard input. They may require tasks of the graph.",
         ),
     ],
     param: options.ParamOption = None,
@@ -139,11 +139,11 @@ def extend(
     from taskgraph.documents.read import read_document
 
     values = typed(param or ())
-    data, name = read_source(file)
+    data, name, form = read_source(file)
     # What names no parameter is checked without the graph, before the store is opened.
     alone = None
     if not values and not mentions(data.decode("utf-8", "replace")):
-        alone = read_document(data, source=name, kind="extension")
+        alone = read_document(data, source=name, kind="extension", form=form)
         look_for_warnings(session, alone, name, strict=strict)
 
     async def extended(app: "App", graph_id: str) -> None:
@@ -152,7 +152,7 @@ def extend(
         document = alone
         if document is None:
             given = await requests.given(app, graph_id, values, named=True)
-            document = read_document(data, source=name, kind="extension", given=given)
+            document = read_document(data, source=name, kind="extension", given=given, form=form)
             look_for_warnings(session, document, name, strict=strict)
         await _extend(app, session, graph_id, document, request, wait, timeout)
 

@@ -15,6 +15,7 @@ from taskgraph.documents.nodes import GraphDocument, Kind
 from taskgraph.documents.parameters import names_in
 from taskgraph.documents.plan import Plan, plan, to_mermaid
 from taskgraph.documents.read import NOTHING_GIVEN, Given, document_from_object, read_document
+from taskgraph.documents.texts import form_of
 from taskgraph.interfaces.client.tasks import Group, Pair, Task, moment_text
 from taskgraph.model.errors import InvalidGraph, InvalidInput
 from taskgraph.model.states import FailurePolicy
@@ -212,9 +213,11 @@ class Graph:
 
     @classmethod
     def from_file(cls, path: str | os.PathLike[str]) -> "Graph":
-        """A graph from a JSON file. Raises InvalidGraph with all problems, each with its line; OSError."""
+        """A graph from a file: YAML, JSON or TOML, by its ending. Raises InvalidGraph with all problems; OSError."""
+        name = os.fspath(path)
         with explained():
-            return cls.from_document(read_document(Path(path).read_bytes(), source=os.fspath(path), given=_OPEN))
+            read = read_document(Path(path).read_bytes(), source=name, given=_OPEN, form=form_of(name))
+            return cls.from_document(read)
 
     def to_dict(self) -> dict[str, Any]:
         """The document as JSON values; what has its default value is left out. Nothing is checked."""
