@@ -111,6 +111,11 @@ def validated(files: Sequence[Json]) -> Json:
     return {"valid": all(each["valid"] for each in files), "files": list(files)}
 
 
+def graph_begun(template: str, files: Sequence[str], steps: Sequence[str]) -> Json:
+    """steps: what to type next."""
+    return {"template": template, "files": list(files), "next": list(steps)}
+
+
 def functions(found: Iterable[Json]) -> Json:
     return {"functions": list(found)}
 

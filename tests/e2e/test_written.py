@@ -1,4 +1,4 @@
-"""Documents as people write them, at every command that reads one."""
+"""Documents as people write them, at every command that reads one; and `init`, whose templates run as they are."""
 
 import gzip
 import json
@@ -10,6 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from taskgraph.interfaces.cli import app as commands
+from tests.e2e.processes import taskgraph
 
 Run = Callable[..., Any]
 GRAPH: Final = "tasks:\n  a:\n    task: {payload: {command: [echo, yes]}}\n  b: {requires: [a], task: {target: far}}\n"
@@ -72,3 +73,51 @@ def test_a_mistake_comes_with_its_line(tg: Run, tmp_path: Path) -> None:
     (tmp_path / "g.json").write_text(GRAPH)
     assert "g.json:1: This is not JSON: it looks like YAML" in tg("run", "g.json", code=2).stderr
     assert "it looks like YAML" in tg("import", "--from", "neutral", "g.yaml", code=2).stderr
+
+
+# --- init ------------------------------------------------------------------------------------------------------
+
+
+def test_the_build_of_init(tg: Run, tmp_path: Path) -> None:
+    made = tg("init")
+    assert made.stdout == "graph.yaml\n"
+    for step in ("taskgraph validate graph.yaml", "taskgraph run graph.yaml", "taskgraph why ID LABEL"):
+        assert step in made.stderr
+    assert tg("validate", "graph.yaml", "--strict").stdout == "graph.yaml: valid, 4 tasks, 4 edges\n"
+    assert "4/4 completed" in tg("run", "graph.yaml").stdout
+    assert (tmp_path / "build" / "hello.tar").exists()
+
+
+def test_the_data_pipeline_of_init(tg: Run) -> None:
+    tg("init", "d.yml", "--template", "data")
+    tg("validate", "d.yml", "--strict")
+    tg("run", "d.yml", "--id", "d", "--param", "rows=10")
+    results = json.loads(tg("results", "d").stdout)
+    assert results == {"extract": {"file": "data/numbers.txt", "rows": 10}, "sum": 55, "largest": 10}
+    assert tg("logs", "d", "report").stdout == "rows: 10, sum: 55, largest: 10\n"
+
+
+def test_the_functions_of_init(tg: Run, tmp_path: Path) -> None:
+    made = json.loads(tg("init", "p.yaml", "--template", "python", "--json").stdout)
+    assert made["files"] == ["p.yaml", "steps.py"]
+    (words,) = [each.split() for each in made["next"] if each.startswith("taskgraph run")]
+    done = taskgraph(
+        *words[1:], "--id", "p", store=f"sqlite:///{tmp_path}/s.db", cwd=tmp_path
+    )  # which imports steps.py
+    assert "3/3 completed" in done.stdout, done.stderr
+    assert json.loads(tg("results", "p", "total").stdout) == {"count": 12, "total": 650}
+    (tmp_path / "sub").mkdir()
+    assert "  cd sub  " in tg("init", "sub/p.yaml", "--template", "python").stderr
+
+
+def test_init_overwrites_nothing_unasked(tg: Run, tmp_path: Path) -> None:
+    (tmp_path / "steps.py").write_text("mine")
+    assert "steps.py exists" in tg("init", "--template", "python", code=4).stderr
+    assert not (tmp_path / "graph.yaml").exists()
+    tg("init")
+    assert "graph.yaml exists" in tg("init", code=4).stderr
+    assert "--force" in tg("init", code=4).stderr
+    tg("init", "--template", "python", "--force")
+    assert "def load" in (tmp_path / "steps.py").read_text()
+    assert "ends in .yaml" in tg("init", "graph.json", code=2).stderr
+    assert "nowhere/graph.yaml cannot be written: No such file" in tg("init", "nowhere/graph.yaml", code=2).stderr

@@ -151,6 +151,8 @@ def test_its_entries(package: Package) -> None:
         }
     for kind in ("task-graph", "extension"):
         assert (package.site / "taskgraph" / "schemas" / f"{kind}.json").is_file()
+    templates = package.site / "taskgraph" / "interfaces" / "cli" / "templates"
+    assert {each.name for each in templates.glob("*.*")} == {"build.yaml", "data.yaml", "python.yaml", "steps.py"}
 
 
 @pytest.mark.campaign

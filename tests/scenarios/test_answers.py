@@ -106,6 +106,7 @@ WORDS: Final[dict[str, tuple[str, ...]]] = {
     "poison list": (),
     "poison replay": ("--all",),
     "keygen": ("KEY",),
+    "init": ("BEGUN",),
     "validate": ("FILE",),
     "plan": ("FILE",),
     "run": ("SMALL", "--id", "small"),
@@ -192,6 +193,7 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> Answers:
     documents = {"FILE": GRAPH, "MORE": {"tasks": {"more": {"requires": ["a"], "task": {}}}}, "SMALL": SMALL}
     documents["DONE"] = {"tasks": {"one": {"task": {"payload": {"command": ["true"]}}}}}
     made = {name: str(folder / f"{name.lower()}.json") for name in (*documents, "ARCHIVE", "ENDED", "KEY")}
+    made["BEGUN"] = str(folder / "begun.yaml")
     for name, document in documents.items():
         Path(made[name]).write_text(json.dumps(document))
     store = f"sqlite:///{folder}/store.db"
@@ -203,7 +205,7 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> Answers:
     found: Answers = {}
     for name, words in {**of_examples(), **WORDS}.items():
         typed = [*name.partition(" --")[0].split(), *(made.get(word, word) for word in words), "--json"]
-        typed += [] if name in ("validate", "plan", "keygen") else ["--store", store]
+        typed += [] if name in ("init", "validate", "plan", "keygen") else ["--store", store]
         done = run(commands, typed)
         lines = done.stdout.splitlines() if name.startswith(("watch", "logs --failed")) else [done.stdout]
         try:

@@ -22,6 +22,7 @@ from taskgraph.interfaces.cli import (
     functions,
     grant,
     graphs,
+    init,
     limit,
     logs,
     notices,
@@ -93,7 +94,7 @@ _add(app, (requests.pause, requests.resume, requests.prioritize, requests.deacti
 _add(app, (graphs.list_, graphs.status, graphs.watch, graphs.show, tasks.task, tasks.why, tasks.results), _LOOK)
 _add(app, (top.top, logs.logs, events.events, notices.notices, events.rows, doctor.doctor, grant.grant), _LOOK)
 _add(app, (archive.archive, archive.restore, archive.keygen, delete.delete), _KEEP)
-_add(app, (documents.validate, documents.plan, documents.import_), _FILES)
+_add(app, (init.init, documents.validate, documents.plan, documents.import_), _FILES)
 _add(app, (serve.serve, serve.worker), _SERVE)
 
 _add_group(
