@@ -197,10 +197,25 @@ def test_parameters_and_edits() -> None:
     edit = "reason: it is flaky\nupdate:\n  build:\n    reruns: 3\n"
     assert read_edit(edit, form="yaml").digest == read_edit(json.dumps(yaml.safe_load(edit))).digest
     with pytest.raises(InvalidGraph) as caught:
-        read_edit(edit + "    rerun: 3\ndelete: [x, x]\n", form="yaml")
+        read_edit(edit + "    rerun: 3\n    active: no\ndelete: [x, x]\n", form="yaml")
     assert [(each.pointer, each.line) for each in caught.value.problems] == [
         ("/update/build/rerun", 5),
-        ("/delete/1", 6),
+        ("/update/build/active", 6),
+        ("/delete/1", 7),
+    ]
+
+
+def test_all_problems_of_an_edit_come_at_once_and_each_once() -> None:
+    text = (
+        '{"update": {"\\ud800": {"reruns": 1}, "a": {"reruns": 1, "reruns": 2, "task": {"x": 1e999}}}, "delete": ["a"]}'
+    )
+    with pytest.raises(InvalidGraph) as caught:
+        read_edit(text)
+    assert [(each.code, each.pointer) for each in caught.value.problems] == [
+        ("surrogate", "/update/\\ud800"),
+        ("duplicate-key", "/update/a/reruns"),
+        ("number", "/update/a/task/x"),
+        ("deleted-and-updated", "/delete/0"),
     ]
 
 
