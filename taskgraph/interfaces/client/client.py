@@ -69,8 +69,8 @@ class Client:
     store: `sqlite:///path`, a connection string, `https://ACCOUNT.table.core.windows.net`, settings, a store that is
     open already (`taskgraph.testing.MemoryStore`), or None for what the environment says (TASKGRAPH_STORE …). Raises
     InvalidSettings. Every call may raise StorageUnavailable; those that name a graph or task raise NotFound, with the
-    nearest names. A task is named by its label or taskId; a graph by its id, by the beginning of one (3 characters at
-    least, of no other id) or as `@last`, the one that was submitted last. Only `delete` wants the whole id.
+    nearest names. A task is named by its label or taskId; a graph by its id, the beginning of one (3 characters at
+    least), or `@last`. Only `delete` wants the whole id.
     """
 
     def __init__(self, store: str | StoreSettings | Store | None = None, *, clock: Clock | None = None) -> None:
@@ -129,10 +129,9 @@ class Client:
     ) -> Extension:
         """Ask for tasks to be added to a graph that runs, or is blocked; they may require tasks that it has.
 
-        Of a paused graph they are added when it is resumed: then the answer says `waits_for="resume"`. request: id of
-        this request; derived from the content if None, so that asking twice adds once; `Client.request` gives what
-        became of it. params: values of parameters; what is not given is as the graph has it. Raises InvalidGraph,
-        Refused.
+        Of a paused graph they are added when it is resumed: then the answer says `waits_for="resume"`. request: its id,
+        for `Client.request`; derived from the content if None, so that asking twice adds once. params: values of
+        parameters; what is not given is as the graph has it. Raises InvalidGraph, Refused.
         """
         requests.check_ids(graph_id, request)
         if not isinstance(graph, GraphDocument):
