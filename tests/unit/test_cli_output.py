@@ -203,6 +203,14 @@ def test_colours_only_on_a_terminal() -> None:
     assert not Stream(Pipe(), {"TERM": "xterm"}).live
 
 
+def test_colours_can_be_forced_and_a_picture_cannot() -> None:
+    assert Stream(Pipe(), {"FORCE_COLOR": "1"}).paint("x", "red") == "\x1b[31mx\x1b[0m"
+    assert Stream(Terminal(), {"TERM": "dumb", "FORCE_COLOR": "1"}).colour
+    assert not Stream(Pipe(), {"FORCE_COLOR": ""}).colour
+    assert not Stream(Terminal(), {"TERM": "xterm", "FORCE_COLOR": "1", "NO_COLOR": "1"}).colour
+    assert not Stream(Pipe(), {"FORCE_COLOR": "1"}).live
+
+
 def test_words_and_data_go_apart() -> None:
     out, err = Pipe(), Pipe()
     output = Output(out, err, {})

@@ -197,7 +197,8 @@ class Stream:
         self._needed = needed
         self.tty = file.isatty()
         dumb = environ.get("TERM", "") in ("", "dumb")
-        self.colour = self.tty and not dumb and not environ.get("NO_COLOR")
+        # As https://no-color.org and https://force-color.org say it; where both are set, there are none.
+        self.colour = not environ.get("NO_COLOR") and (bool(environ.get("FORCE_COLOR")) or (self.tty and not dumb))
         self.live = self.tty and not dumb
         encoding = (getattr(file, "encoding", "") or "ascii").lower().replace("-", "")
         self.unicode = encoding.startswith("utf")
