@@ -35,6 +35,9 @@ _PER_OPERATION: Final = "per-operation"
 _NUMBER: Final = re.compile(r"[0-9]{1,6}(?:\.[0-9]{1,6})?")
 _PREFIX: Final = re.compile(r"^[a-z][a-z0-9]{2,15}$")
 _CONNECTION_STRING: Final = re.compile(r"(?i)(^|;)\s*(AccountName|TableEndpoint|UseDevelopmentStorage)\s*=")
+_HARMLESS: Final = re.compile(r"[A-Za-z0-9._:/~ -]{1,200}")  # no sign of keys, signatures or passwords
+_KEY_LIKE: Final = re.compile(r"[A-Za-z0-9]{25}")
+_FILE: Final = re.compile(r"/|\.(?:db|sqlite3?)$")
 _ACCOUNT_URL: Final = re.compile(
     r"^https://(?P<account>[a-z0-9]{3,24})(?:\.(?:table|queue|blob))?(?P<suffix>\.core\.[a-z0-9.-]+)?/?$"
 )
@@ -232,17 +235,28 @@ def _parse(text: str, source: str, environ: Mapping[str, str], cwd: Path) -> Sto
             blob_endpoint=f"https://{account}.blob{suffix}",
             client_id=environ.get("AZURE_CLIENT_ID", ""),
         )
-    # The text may be a secret with a typing error in it: it is not repeated.
     raise InvalidSettings(
-        f"{source} is no store: write sqlite:///PATH, a storage connection string, "
-        "or https://ACCOUNT.table.core.windows.net"
+        f"{source} is no store{_repeated(text)}: write sqlite:///PATH, a storage connection string, "
+        "or https://ACCOUNT.table.core.windows.net" + (f"; did you mean sqlite:///{text}?" if _is_file(text) else "")
     )
+
+
+def _repeated(text: str) -> str:
+    """The text for a message; "" for one that may be a secret with a typing error in it."""
+    harmless = _HARMLESS.fullmatch(text) and not _KEY_LIKE.search(text)
+    return f" (“{text}”)" if harmless else ""
+
+
+def _is_file(text: str) -> bool:
+    return bool(_repeated(text)) and ":" not in text and bool(_FILE.search(text))
 
 
 def _sqlite(text: str, source: str, cwd: Path) -> StoreSettings:
     parts = urlsplit(text)
     if not text.lower().startswith("sqlite:///") or len(parts.path) < 2:
-        raise InvalidSettings(f"{source}: write sqlite:///relative/path.db or sqlite:////absolute/path.db")
+        raise InvalidSettings(
+            f"{source} is no store{_repeated(text)}: write sqlite:///relative/path.db or sqlite:////absolute/path.db"
+        )
     options = parse_qs(parts.query)
     synchronous = options.pop("synchronous", ["normal"])[-1].lower()
     if options or synchronous not in ("normal", "full"):
