@@ -558,6 +558,15 @@ def test_an_unreachable_store_is_5_soon_and_names_no_key(tg: Run) -> None:
     assert len(lost.stderr.splitlines()) == 1
 
 
+def test_a_run_names_its_graph_only_where_the_store_has_it(tg: Run, tmp_path: Path) -> None:
+    bad = tmp_path / "bad.db"
+    bad.write_text("this is no database, and long enough to be looked at as one\n" * 20)
+    refused = tg("run", good(tmp_path), "--id", "q", store=f"sqlite:///{bad}")
+    assert refused.returncode == 5, refused.stderr
+    assert refused.stderr.startswith("error: ")
+    assert "go on with" not in refused.stderr
+
+
 def test_a_store_that_never_answers_is_5_soon(tg: Run, tmp_path: Path) -> None:
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))

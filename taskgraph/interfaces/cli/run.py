@@ -174,15 +174,18 @@ async def _run(app: "App", session: Session, order: _Order) -> int:
 
     if order.shown is Shown.ALL:
         order.board.echo = Echo(output.err, graph_id, order.document.tasks if order.document else ())
+
+    def begun() -> None:
+        output.say(f"graph {graph_id}", "bold")
+        output.hint(f"if this is interrupted, go on with: {resume}")
+
     fresh = False
     async with minding_signals(on_signal) as stop, contextlib.AsyncExitStack() as stack:
         if order.document is not None:
             if not order.every:  # from the first task on
                 of_document = order.serves.targets if order.serves.given else targets_in(order.document)
                 stack.enter_context(keeping(app, graph_id, of_document))
-            output.say(f"graph {graph_id}", "bold")
-            output.hint(f"if this is interrupted, go on with: {resume}")
-            submission = await submit_document(app, session, graph_id, order.document, stop)
+            submission = await submit_document(app, session, graph_id, order.document, stop, begun)
             fresh = str(submission.outcome) == "created"
         targets = order.serves.targets
         if not order.serves.given:

@@ -1,5 +1,6 @@
 """The commands `submit` and `extend`: write graphs, or more of one."""
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
@@ -30,19 +31,38 @@ _EXTEND_TIMEOUT_SECONDS: Final = 60.0
 
 
 async def submit_document(
-    app: "App", session: Session, graph_id: str, document: "GraphDocument", stop: Stop
+    app: "App",
+    session: Session,
+    graph_id: str,
+    document: "GraphDocument",
+    stop: Stop,
+    begun: Callable[[], None] = lambda: None,
 ) -> "Submission":
-    """Submit with progress. Raises Interrupted, which says how to go on."""
+    """Submit with progress. begun: called once the store has the graph. Raises Interrupted, which says how to go on."""
     from taskgraph.engine.submission import Submitted
     from taskgraph.interfaces.operations.requests import submit
 
+    there = False
+
+    def is_there() -> None:
+        nonlocal there
+        if not there:
+            there = True
+            begun()
+
     try:
-        with submitting(session.output, app.clock) as progress:
+        with submitting(session.output, app.clock) as draw:
+
+            def progress(written: int, total: int | None) -> None:
+                is_there()
+                draw(written, total)
+
             submission = await unless_stopped(stop, submit(app, graph_id, document, progress=progress))
     except failures.Interrupted:
         raise failures.Interrupted(
             f"interrupted while graph {graph_id} was being submitted; the same command with --id {graph_id} goes on"
         ) from None
+    is_there()
     if submission.outcome is not Submitted.CREATED:
         session.output.say(f"graph {graph_id} was submitted before, with the same content: going on with it")
     return submission
