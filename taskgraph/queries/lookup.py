@@ -210,6 +210,7 @@ class GraphQueries:
             schedule=str(row.columns.get("schedule", "")),
             fired_for=time_of(row.columns, "firedFor"),
             held=tuple(texts(columns, "held")),
+            failed_tasks=integer(columns, "failedTasks"),
         )
 
     async def status(self, graph_id: str, graph: Row | None = None) -> values.GraphStatus:

@@ -76,7 +76,7 @@ class LimitStatus:
 
 @dataclass(frozen=True, slots=True)
 class GraphListed:
-    """A graph in the list. held: what of it is paused, as the column of its row says."""
+    """A graph in the list. failed_tasks: for good. held: what of it is paused, as the column of its row says."""
 
     graph_id: str
     state: str
@@ -86,6 +86,7 @@ class GraphListed:
     schedule: str = ""
     fired_for: datetime | None = None
     held: tuple[str, ...] = ()
+    failed_tasks: int = 0
 
 
 @dataclass(frozen=True, slots=True)

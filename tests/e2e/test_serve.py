@@ -98,6 +98,7 @@ def test_a_graph_that_goes_on_after_failures_cleans_up_and_says_so(
     assert "finished with failures" in watched.stdout
     status = taskgraph("status", "g", store=store, cwd=tmp_path, **more)
     assert "finished with failures" in status.stdout
+    assert "finished with failures" in taskgraph("list", store=store, cwd=tmp_path, **more).stdout
     assert taskgraph("logs", "g", "cleanup", store=store, cwd=tmp_path, **more).stdout == "cleaned\n"
     refused = taskgraph("rerun", "g", "build", store=store, cwd=tmp_path, **more)
     assert refused.returncode == 4

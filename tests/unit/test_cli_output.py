@@ -182,12 +182,20 @@ def test_camel_case() -> None:
 
 def test_every_state_has_a_symbol_and_a_word() -> None:
     words = {"active", "draining", "drained", "gone"}  # of workers
-    assert {*TaskState, *GraphState, *GroupState, *words, "held"} == set(LOOKS)
+    assert {*TaskState, *GraphState, *GroupState, *words, "held", "finished with failures"} == set(LOOKS)
     assert all(look.symbol and look.plain.isascii() for look in LOOKS.values())
     stream = Stream(Pipe(), {})
     assert stream.state("failed") == "✗ failed"
     ascii_only = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
     assert Stream(ascii_only, {}).state("failed") == "x failed"
+
+
+def test_a_graph_that_ended_with_failures_does_not_look_well() -> None:
+    stream = Stream(Pipe(), {"FORCE_COLOR": "1"})
+    assert stream.graph_state("finished", failures=False) == "\x1b[32m✓ finished\x1b[0m"
+    assert stream.graph_state("finished", failures=True) == "\x1b[33m▲ finished with failures\x1b[0m"
+    assert stream.graph_state("blocked", failures=True) == stream.state("blocked")
+    assert not {look.style for name, look in LOOKS.items() if "failures" in name} & {"green"}
 
 
 def test_colours_only_on_a_terminal() -> None:

@@ -12,7 +12,7 @@ from taskgraph.interfaces import views
 from taskgraph.interfaces.cli.common import Session, command
 from taskgraph.interfaces.cli.options import GraphArgument, GroupOption, TimeoutOption
 from taskgraph.interfaces.cli.outcome import command_words, wait_and_finish
-from taskgraph.interfaces.cli.output import Column, Stream, count, moment, safe
+from taskgraph.interfaces.cli.output import Column, Stream, count, graph_words, moment, safe
 from taskgraph.interfaces.cli.signals import minding_signals
 from taskgraph.interfaces.cli.tasks import task_words
 from taskgraph.model.ids import rerun_failed
@@ -51,7 +51,7 @@ def list_(
         paused = Column("PAUSED", lambda each: _paused_words(each.held), flexible=True)
         columns = [
             Column("GRAPH", lambda each: each.graph_id),
-            Column("STATE", lambda each: each.state, state=True),
+            Column("STATE", lambda each: graph_words(each.state, failures=each.failed_tasks > 0), state=True),
             Column("TASKS", lambda each: f"{each.tasks:,}", number=True),
             Column("CREATED", lambda each: moment(each.created)),
             *([paused] if any(each.held for each in found) else []),
@@ -145,13 +145,12 @@ def _print_tasks(session: Session, shown: Sequence["TaskStatus"]) -> None:
 def _print_status(session: Session, found: "GraphStatus") -> None:
     output = session.output
     out = output.out
-    with_failures = found.state == GraphState.FINISHED and found.failed_tasks > 0
     metadata = [(safe(name), safe(str(value))) for name, value in found.metadata.items()]
     tags = ", ".join(safe(f"{name}={value}") for name, value in found.tags.items())
     output.pairs(
         [
             ("graph", out.paint(safe(found.graph_id), "bold")),
-            ("state", out.state(found.state) + (" with failures" if with_failures else "")),
+            ("state", out.graph_state(found.state, failures=found.failed_tasks > 0)),
             ("after failures", found.failure_policy if found.failure_policy != FailurePolicy.BLOCK else ""),
             *metadata,
             ("tags", tags),

@@ -71,8 +71,8 @@ async def finish(
             output.document(made)
     else:
         out = output.out
-        how = " with failures" if tally.state == GraphState.FINISHED and tally.failures else ""
-        parts = [out.state(tally.state) + how, out.paint(tally.graph_id, "bold"), counts_line(out, tally)]
+        state = out.graph_state(tally.state, failures=bool(tally.failures))
+        parts = [state, out.paint(tally.graph_id, "bold"), counts_line(out, tally)]
         if tally.reruns:
             parts.append(count(tally.reruns, "rerun"))
         if tally.retries:

@@ -66,6 +66,7 @@ LOOKS: Final[Mapping[str, Look]] = {
     GraphState.SUBMITTING: Look("…", "~", "yellow"),
     GraphState.BLOCKED: Look("■", "#", "red"),
     GraphState.FINISHED: Look("✓", "+", "green"),
+    "finished with failures": Look("▲", "^", "yellow"),
     GraphState.CANCELLING: Look("…", "~", "yellow"),
     GraphState.CANCELLED: Look("–", "-", "dim"),
     GraphState.DELETING: Look("…", "~", "dim"),
@@ -189,6 +190,10 @@ def _json_value(value: object) -> object:
 # --- streams ---------------------------------------------------------------------------------------------------
 
 
+def graph_words(state: str, *, failures: bool) -> str:
+    return f"{state} with failures" if failures and state == GraphState.FINISHED else state
+
+
 class Stream:
     """stdout or stderr. live: a terminal on which a picture can be drawn. needed: a full disk is an error."""
 
@@ -273,6 +278,10 @@ class Stream:
         look = LOOKS.get(state, _NO_LOOK)
         text = f"{look.symbol if self.unicode else look.plain} {safe(state)}"
         return self.paint(text.ljust(width), look.style)
+
+    def graph_state(self, state: str, *, failures: bool) -> str:
+        """A state of a graph; one that ended with failures looks otherwise than one that is well."""
+        return self.state(graph_words(state, failures=failures))
 
     def symbol(self, state: str) -> str:
         look = LOOKS.get(state, _NO_LOOK)

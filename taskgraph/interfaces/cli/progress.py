@@ -373,7 +373,8 @@ class LiveDisplay(_Failures):
         now = self._clock.monotonic()
         width = max(20, self._console.width - 1)
         elapsed = seconds(now - self._began)
-        head = f"{self._err.state(tally.state)}  {safe(tally.graph_id)}  {self._err.paint(elapsed, 'dim')}"
+        state = self._err.graph_state(tally.state, failures=bool(tally.failures))
+        head = f"{state}  {safe(tally.graph_id)}  {self._err.paint(elapsed, 'dim')}"
         lines = [head, self._bar(tally, width), f"  {counts_line(self._err, tally, here)}"]
         shown = sorted(here.running if here else (), key=lambda one: one.began)
         for one in shown[:_RUNNING_SHOWN_MAX]:
