@@ -10,6 +10,7 @@ import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, tzinfo
+from types import MappingProxyType
 from typing import Final
 from zoneinfo import ZoneInfo, available_timezones
 
@@ -21,6 +22,16 @@ from taskgraph.model.timing import clock_text
 
 _UTC_NAMES: Final = ("UTC", "Etc/UTC")
 _FIELDS: Final = 5
+MACROS: Final = MappingProxyType(
+    {
+        "@hourly": "0 * * * *",
+        "@daily": "0 0 * * *",
+        "@weekly": "0 0 * * 0",
+        "@monthly": "0 0 1 * *",
+        "@yearly": "0 0 1 1 *",
+    }
+)
+"""Names for five fields; what is kept is the fields, which every version reads."""
 _YEARS: Final = (1970, 8999)  # what stores hold, with room for what is counted from it
 _WINDOW: Final = timedelta(hours=1)
 _SOME_DAY: Final = datetime(2024, 1, 1, tzinfo=UTC)
@@ -133,10 +144,15 @@ class Times:
         if self.anchor is not None and every is None:
             raise InvalidInput("an anchor goes with every")
         if cron is not None:
-            return Recurrence(cron=" ".join(cron.split()), timezone=self.timezone or old.timezone or "UTC")
+            return Recurrence(cron=_fields(cron), timezone=self.timezone or old.timezone or "UTC")
         if every is not None:
             return Recurrence(every=every, anchor=old.anchor if self.anchor is None else self.anchor)
         return Recurrence(at=at)
+
+
+def _fields(text: str) -> str:
+    text = " ".join(text.split())
+    return MACROS.get(text.lower(), text)
 
 
 def _check_timezone(name: str) -> None:
@@ -151,6 +167,8 @@ def _check_cron(text: str, zone: tzinfo) -> None:
     if len(text) > limits.SCHEDULE_CRON_CHARS_MAX:
         raise InvalidInput(f"cron has {len(text):,} characters; {limits.SCHEDULE_CRON_CHARS_MAX} are allowed")
     if len(text.split()) != _FIELDS:
+        if text.startswith("@"):
+            raise InvalidInput(f"cron {text!r}: one of {', '.join(MACROS)}, or five fields")
         fields = "five fields, minute hour day month weekday, such as 30 2 * * 1-5; there are no seconds"
         raise InvalidInput(f"cron {text!r}: {fields}")
     if next(_cron_times(text, zone, _SOME_DAY), None) is None:

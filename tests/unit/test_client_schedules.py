@@ -59,7 +59,7 @@ async def test_what_makes_no_sense_is_refused(tmp_path: Path) -> None:
         with pytest.raises(InvalidInput, match="one of skip, queue, cancel, allow"):
             await schedules.create("a", graph, params=who, every=60, overlap="maybe")
         with pytest.raises(InvalidInput, match="five fields"):
-            await schedules.create("a", graph, params=who, cron="@daily")
+            await schedules.create("a", graph, params=who, cron="@reboot")
         with pytest.raises(InvalidGraph):
             await schedules.create("a", graph, every=60)
         with pytest.raises(InvalidInput, match="go with a graph"):

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from taskgraph.documents.recurrence import Recurrence
+from taskgraph.documents.recurrence import MACROS, Recurrence, Times
 from taskgraph.model import limits
 from taskgraph.model.errors import InvalidInput
 
@@ -206,3 +206,28 @@ def test_words_say_when() -> None:
         "every 3,600 s, counted from 2026-01-01 06:00:00Z"
     )
     assert Recurrence(at=utc("2026-01-01T06:00")).words() == "at 2026-01-01 06:00:00Z"
+
+
+# --- names for fields ---
+
+
+@pytest.mark.parametrize(
+    ("name", "first"),
+    [
+        ("@hourly", "2026-05-06T08:00"),
+        ("@daily", "2026-05-07T00:00"),
+        (" @Weekly ", "2026-05-10T00:00"),
+        ("@monthly", "2026-06-01T00:00"),
+        ("@yearly", "2027-01-01T00:00"),
+    ],
+)
+def test_a_name_stands_for_fields(name: str, first: str) -> None:
+    made = Times(cron=name).over()
+    made.check()
+    assert made.cron in MACROS.values(), "earlier versions read fields alone"
+    assert made.after(utc("2026-05-06T07:30")) == utc(first)
+
+
+def test_an_unknown_name_is_refused_with_those_that_there_are() -> None:
+    with pytest.raises(InvalidInput, match="one of @hourly, @daily, @weekly, @monthly, @yearly, or five fields"):
+        Times(cron="@dailly").over().check()

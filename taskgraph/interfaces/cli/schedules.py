@@ -36,7 +36,10 @@ class ScheduleOptions:
     cron: Annotated[
         str | None,
         typer.Option(
-            "--cron", metavar="CRON", help="Fire by cron: minute, hour, day, month, weekday, such as '30 2 * * 1-5'."
+            "--cron",
+            metavar="CRON",
+            help="Fire by cron: minute, hour, day, month, weekday, such as '30 2 * * 1-5'; or @hourly, @daily, "
+            "@weekly, @monthly, @yearly.",
         ),
     ] = None
     timezone: Annotated[
