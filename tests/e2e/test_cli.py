@@ -605,6 +605,10 @@ def test_options_may_stand_before_the_command(tg: Run, tmp_path: Path) -> None:
     assert tg("status", "g").returncode == 3
     assert tg("--store", "sqlite:///other.db", "status", "g").returncode == 0
     assert tg("status", "g", "--store", "sqlite:///other.db").returncode == 0
+    assert json.loads(tg("--json", "--store", "sqlite:///other.db", "status", "g").stdout)["graphId"] == "g"
+    refused = tg("--json", "import", "--from", "neutral", "x.json")
+    assert refused.returncode == 2
+    assert json.loads(refused.stdout)["error"]["message"] == "import has no --json"
     debug = tg("-vv", "status", "nope")
     assert debug.returncode == 3
     assert "Traceback" in debug.stderr

@@ -38,7 +38,7 @@ from taskgraph.interfaces.cli import (
 )
 from taskgraph.interfaces.cli.common import Command, Root, Session, set_up_logging
 from taskgraph.interfaces.cli.help_texts import import_help
-from taskgraph.interfaces.cli.options import StoreOption, VerboseOption
+from taskgraph.interfaces.cli.options import JsonOption, StoreOption, VerboseOption
 from taskgraph.interfaces.cli.plain_values import PlainCommand, PlainGroup
 
 __all__ = ["app", "main"]
@@ -64,6 +64,7 @@ def _version(wanted: bool) -> None:
 def root(
     ctx: typer.Context,
     store: StoreOption = None,
+    json: JsonOption = False,
     verbose: VerboseOption = 0,
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
@@ -71,6 +72,7 @@ def root(
 ) -> None:
     """Run graphs of tasks. The only server is a storage account; on one machine it is a file."""
     session = Session(store=store, verbose=verbose)
+    session.output.json = json
     ctx.obj = session
     set_up_logging(session)
 

@@ -190,6 +190,8 @@ def command(
             if ctx.invoked_subcommand is not None:
                 return
             session = _begin(ctx, **{name: values.pop(name) for name in options})
+            if session.output.json and "json" not in options:
+                raise InvalidInput(f"{ctx.info_name} has no --json")
             for name, group in groups.items():
                 values[name] = group(**{each.name: values.pop(each.name) for each in fields(group)})
             if code := function(session, **values):  # type: ignore[call-arg]
@@ -225,7 +227,7 @@ def _begin(
     if store is not None:
         session.store = store
     session.verbose += verbose
-    session.output.json = json
+    session.output.json |= json
     set_up_logging(session, log_format)
     return session
 
