@@ -74,6 +74,15 @@ def test_version_and_help_are_quick(tg: Run) -> None:
     assert "$ taskgraph logs" in shown.stdout
 
 
+def test_help_may_stand_before_a_command(tg: Run) -> None:
+    for words in ((), ("run",), ("limit",), ("limit", "set")):
+        shown = tg("help", *words)
+        assert (shown.returncode, shown.stdout) == (0, tg(*words, "--help").stdout)
+    wrong = tg("help", "rnu")
+    assert wrong.returncode == 2
+    assert "run" in wrong.stderr
+
+
 def test_validate(tg: Run, tmp_path: Path) -> None:
     file = good(tmp_path)
     fine = tg("validate", file)

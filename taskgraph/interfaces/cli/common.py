@@ -376,6 +376,15 @@ class Root(PlainGroup):
                 raise _harmless(error) from error.__cause__
             raise
 
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """`help` before a command is `--help` behind it."""
+        if args[0] != "help":
+            return super().resolve_command(ctx, args)
+        if len(args) == 1:
+            typer.echo(ctx.get_help())
+            raise typer.Exit
+        return super().resolve_command(ctx, [*args[1:], "--help"])
+
     def invoke(self, ctx: Any) -> Any:
         try:
             return super().invoke(ctx)
