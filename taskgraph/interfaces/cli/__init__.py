@@ -36,7 +36,7 @@ from taskgraph.interfaces.cli import (
     top,
     workers,
 )
-from taskgraph.interfaces.cli.common import Command, Root, Session, set_up_logging
+from taskgraph.interfaces.cli.common import Command, OwnCommand, OwnGroup, Root, Session, set_up_logging
 from taskgraph.interfaces.cli.help_texts import import_help
 from taskgraph.interfaces.cli.options import JsonOption, StoreOption, VerboseOption
 from taskgraph.interfaces.cli.plain_values import PlainCommand, PlainGroup
@@ -79,12 +79,12 @@ def root(
 
 def _add(group: typer.Typer, commands: Sequence[Command], panel: str | None = None) -> None:
     for each in commands:
-        declared = group.command(each.name, cls=PlainCommand, help=each.help, epilog=each.epilog, rich_help_panel=panel)
-        declared(each.call)
+        made = group.command(each.name, cls=OwnCommand, help=each.help, epilog=each.epilog, rich_help_panel=panel)
+        made(each.call)
 
 
 def _add_group(name: str, panel: str, text: str, commands: Sequence[Command]) -> None:
-    group = typer.Typer(no_args_is_help=True, help=text)
+    group = typer.Typer(cls=OwnGroup, no_args_is_help=True, help=text)
     _add(group, commands)
     app.add_typer(group, name=name, rich_help_panel=panel)
 
@@ -122,7 +122,7 @@ _add_group(
 )
 
 _workers = typer.Typer(
-    cls=PlainGroup, invoke_without_command=True, help=workers.workers.help, epilog=workers.workers.epilog
+    cls=OwnGroup, invoke_without_command=True, help=workers.workers.help, epilog=workers.workers.epilog
 )
 _workers.callback()(workers.workers.call)
 _add(_workers, (workers.drain, workers.undrain))

@@ -23,7 +23,7 @@ from taskgraph.interfaces.cli.options import (
     VerboseOption,
 )
 from taskgraph.interfaces.cli.output import Output, Style, safe
-from taskgraph.interfaces.cli.plain_values import PlainGroup
+from taskgraph.interfaces.cli.plain_values import PlainCommand, PlainGroup
 from taskgraph.interfaces.settings import StoreSettings, read_settings
 from taskgraph.model.errors import (
     InvalidGraph,
@@ -365,7 +365,26 @@ def print_bug(session: Session, error: BaseException) -> int:
     return failures.BUG
 
 
-class Root(PlainGroup):
+class _PlainFlags:
+    """In a help, a flag has no type: `--json`, and not `--json <bool>`."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        found: list[Any] = super().get_params(ctx)  # type: ignore[misc]
+        for each in found:
+            if getattr(each, "is_flag", False) and each.metavar is None:
+                each.metavar = ""
+        return found
+
+
+class OwnCommand(_PlainFlags, PlainCommand):
+    pass
+
+
+class OwnGroup(_PlainFlags, PlainGroup):
+    pass
+
+
+class Root(OwnGroup):
     """The root command: what a command raises becomes an exit code here."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:

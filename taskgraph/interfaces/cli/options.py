@@ -43,9 +43,8 @@ StoreOption = Annotated[
     typer.Option(
         "--store",
         metavar="STORE",
-        help="Where graphs live: sqlite:///PATH, a storage connection string, or "
-        "https://ACCOUNT.table.core.windows.net. "
-        "Otherwise TASKGRAPH_STORE, then AzureWebJobsStorage, then .taskgraph/taskgraph.db here.",
+        help="Where graphs live: sqlite:///PATH, a storage connection string, or https://ACCOUNT, which stands for "
+        "the account's tables. Otherwise TASKGRAPH_STORE, then AzureWebJobsStorage, then .taskgraph/taskgraph.db here.",
     ),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, with stable keys: see schemas/answers.json.")]
