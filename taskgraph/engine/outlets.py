@@ -128,6 +128,29 @@ def _session(hosts: Hosts) -> "aiohttp.ClientSession":
     )
 
 
+def _plain(error: Exception) -> str:
+    """Why a request had no answer, in one line: `connection refused`."""
+    import aiohttp
+
+    match error:
+        case aiohttp.ClientConnectorDNSError():
+            return f"there is no address for the name {error.host}"
+        case aiohttp.ClientConnectorCertificateError():
+            return f"its certificate is not trusted: {_first_line(error.certificate_error)}"
+        case aiohttp.ClientConnectorSSLError():
+            return f"no TLS: {_first_line(error.os_error)}"
+        case aiohttp.ServerDisconnectedError():
+            return "the connection was closed without an answer"
+        case aiohttp.ClientOSError() if error.errno and error.errno > 0:
+            return os.strerror(error.errno).lower()
+        case _:
+            return f"{type(error).__name__}: {_first_line(error)}"
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [""])[0][:_TAIL_CHARS]
+
+
 class Outlets:
     """prefix: of the installation's own queues, to which no notice goes."""
 
@@ -209,7 +232,7 @@ class Outlets:
         except (aiohttp.ClientError, OSError, ValueError) as error:
             if _NOT_PUBLIC in str(error):
                 raise NotDelivered(f"{host} {_NOT_PUBLIC}: {HOSTS_VARIABLE} must name the address too") from error
-            raise NotDelivered(f"{type(error).__name__}: {str(error)[:_TAIL_CHARS]}") from error
+            raise NotDelivered(_plain(error)) from error
         if not 200 <= status < 300:
             seconds = float(wait) if wait.isascii() and wait.isdigit() and len(wait) < 9 else 0.0
             more = "; redirects are not followed" if 300 <= status < 400 else ""
