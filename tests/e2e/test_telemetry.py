@@ -22,7 +22,7 @@ from taskgraph.interfaces.cli.common import read_graph
 from taskgraph.interfaces.settings import read_settings
 from taskgraph.interfaces.telemetry.otel import SPANS
 from tests.e2e.collector import Collector, attributes, collecting
-from tests.e2e.processes import started, taskgraph, until
+from tests.e2e.processes import command, started, taskgraph, until, write_graph
 
 CANARY = "canary-7c1f"
 """In everything that may hold a secret; with a word behind it that says where."""
@@ -278,6 +278,20 @@ def test_application_insights_gets_traces_numbers_and_lines_and_no_payload(colle
     assert leaks(json.dumps(collector.items), ()) == []
 
 
+def test_a_collector_that_is_down_is_one_line(tmp_path: Path):
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        port = closed.getsockname()[1]
+    graph = write_graph(tmp_path / "g.json", {"a": command("true")})
+    environ = {"OTEL_EXPORTER_OTLP_ENDPOINT": f"http://127.0.0.1:{port}", "OTEL_EXPORTER_OTLP_TIMEOUT": "3"}
+    done = taskgraph("run", str(graph), store=f"sqlite:///{tmp_path}/store.db", cwd=tmp_path, **environ)
+    assert done.returncode == 0, done.stderr
+    said = [line for line in done.stderr.splitlines() if "opentelemetry" in line or "elemetry is" in line]
+    assert len(said) == 1, done.stderr
+    assert f"telemetry is not sent: 127.0.0.1:{port}: connection refused (" in said[0]
+    assert "urllib3" not in done.stderr
+
+
 def test_a_store_that_does_not_answer_is_named_without_its_key(collector: Collector, tmp_path: Path):
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
@@ -288,12 +302,12 @@ def test_a_store_that_does_not_answer_is_named_without_its_key(collector: Collec
     signed = urlencode({"sv": "2020-02-10", "sig": f"{CANARY}-signature"})
     by_key = f"DefaultEndpointsProtocol=http;AccountName=devstoreaccount1;AccountKey={key};{ends}"
     by_signature = f"{ends};SharedAccessSignature={signed}"
-    for words, secret, command, log_format in (
+    for words, secret, name, log_format in (
         (by_key, key, "worker", "text"),
         (by_signature, f"{CANARY}-signature", "serve", "json"),
     ):
         environ = exporting(collector, TASKGRAPH_LOG_FORMAT=log_format)
-        ended = taskgraph(command, "-vv", store=words, cwd=tmp_path, **environ)
+        ended = taskgraph(name, "-vv", store=words, cwd=tmp_path, **environ)
         assert ended.returncode == 5, ended.stderr
         assert str(port) in ended.stderr
         assert leaks(ended.stderr + ended.stdout, (secret,)) == []

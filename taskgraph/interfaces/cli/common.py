@@ -15,6 +15,7 @@ import typer
 
 from taskgraph.interfaces import views
 from taskgraph.interfaces.cli import failures
+from taskgraph.interfaces.cli.loglines import ExportersInShort
 from taskgraph.interfaces.cli.options import (
     LOG_FORMAT_VARIABLE,
     JsonOption,
@@ -272,6 +273,8 @@ def set_up_logging(session: Session, log_format: str | None = None) -> None:
         raise InvalidSettings(f"{source}={given}: write text or json")
     session.json_logs = given == "json"
     voice = _StderrLog(session.output, as_json=session.json_logs)
+    if not session.verbose:
+        voice.addFilter(ExportersInShort())
     for name in (_LOGGER, "opentelemetry", ""):  # "" is the root: warnings of other libraries, which must be JSON too
         logger = logging.getLogger(name)
         for handler in list(logger.handlers):

@@ -1,15 +1,45 @@
-"""Log records as lines of JSON (docs/telemetry.md).
+"""Log records as lines of JSON (docs/telemetry.md), and what an exporter of telemetry says, in short.
 
 Of an exception only the type and the stack are written: its text may quote what a task was given.
 """
 
 import json
 import logging
+import re
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Final
 
 from taskgraph.engine.telemetry import fields_in, timestamp, trace_and_span
 from taskgraph.model.errors import trail
+
+_EXPORTERS: Final = "opentelemetry.exporter."
+_END: Final = re.compile(r"host='([^']+)', port=(\d+)")
+_ERRNO: Final = re.compile(r"\[Errno -?\d+\] ([^'\")\]]+)")
+_CHARS_MAX: Final = 200
+
+
+class ExportersInShort(logging.Filter):
+    """Lets pass what exporters of OpenTelemetry say once, in one line: they say it at each try, with all causes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._said = False
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if not record.name.startswith(_EXPORTERS):
+            return True
+        if self._said:
+            return False
+        self._said = True
+        record.msg, record.args, record.exc_info = _in_short(record.getMessage()), (), None
+        return True
+
+
+def _in_short(message: str) -> str:
+    reason, end = _ERRNO.search(message), _END.search(message)
+    short = reason[1].strip().lower() if reason else (message.splitlines() or [""])[0][:_CHARS_MAX]
+    where = f"{end[1]}:{end[2]}: " if end else ""
+    return f"telemetry is not sent: {where}{short} (this is said once; more with --verbose)"
 
 
 class JsonLines(logging.Formatter):
