@@ -84,7 +84,7 @@ def test_words_and_exit_codes(tmp_path: Path) -> None:
     assert run("run", "--id", "g").exit_code == 0
     status = json.loads(run("status", "g", "--json").stdout)
     assert status["revision"] == 4
-    assert "revision  4" in run("status", "g").stdout
+    assert "revision    4" in run("status", "g").stdout
     refused = run("edit", "g", "--task", "a", "--reruns", "1")
     assert refused.exit_code == 4
     assert "it is finished" in refused.stderr or "is finished; only" in refused.stderr

@@ -6,11 +6,14 @@ import os
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, timezone
 from operator import itemgetter
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from typer.testing import CliRunner
 
+from taskgraph.interfaces.cli import app as commands
 from taskgraph.interfaces.cli.events import looks_like
 from taskgraph.interfaces.cli.output import (
     LOOKS,
@@ -157,6 +160,19 @@ def test_counts() -> None:
     assert count(1, "task") == "1 task"
     assert count(2_000, "task") == "2,000 tasks"
     assert count(0, "retry", "retries") == "0 retries"
+
+
+def test_the_number_of_edges_has_one_name_each(tmp_path: Path) -> None:
+    tasks = {"a": {"task": {}}, "b": {"task": {}}, **{name: {"requires": ["g"], "task": {}} for name in "cde"}}
+    file = tmp_path / "g.json"
+    store = f"sqlite:///{tmp_path}/s.db"
+    file.write_text(json.dumps({"tasks": tasks, "groups": {"g": {"tasks": ["a", "b"]}}}))
+    run = CliRunner().invoke
+    assert run(commands, ["validate", str(file)]).stdout.strip().endswith("valid, 5 tasks, 5 kept edges")
+    assert "6, kept as 5 by way of groups" in run(commands, ["plan", str(file)]).stdout
+    assert "5 kept edges" in run(commands, ["submit", str(file), "--id", "x", "--store", store]).stderr
+    shown = run(commands, ["status", "x", "--store", store]).stdout
+    assert "5" in next(line for line in shown.splitlines() if line.startswith("kept edges"))
 
 
 def test_times_are_in_utc() -> None:

@@ -39,7 +39,6 @@ from taskgraph.interfaces.cli import (
 from taskgraph.interfaces.cli.common import Command, OwnCommand, OwnGroup, Root, Session, set_up_logging
 from taskgraph.interfaces.cli.help_texts import import_help
 from taskgraph.interfaces.cli.options import JsonOption, StoreOption, VerboseOption
-from taskgraph.interfaces.cli.plain_values import PlainCommand, PlainGroup
 
 __all__ = ["app", "main"]
 

@@ -20,7 +20,7 @@ from taskgraph.interfaces.cli.common import (
     read_source,
 )
 from taskgraph.interfaces.cli.options import ParamOption, StrictOption
-from taskgraph.interfaces.cli.output import Column, count, json_text, safe, seconds
+from taskgraph.interfaces.cli.output import Column, count, edges_words, json_text, safe, seconds
 from taskgraph.model.errors import InvalidGraph, InvalidInput
 from taskgraph.storage.private_files import unwritable
 
@@ -71,7 +71,7 @@ def _validated(session: Session, file: str, extension: bool, params: list[str] |
         return views.invalid_file(error)
     if not output.json:
         output.data(
-            f"{name}: valid, {count(len(document.tasks), 'task')}, {count(document.edges, 'edge')}"
+            f"{name}: valid, {count(len(document.tasks), 'task')}, {edges_words(document.edges, document.groups)}"
             + (f", {count(len(found.problems), 'warning')}" if found.problems else "")
         )
     return views.valid_file(document, found)
@@ -134,13 +134,12 @@ def _print_plan(session: Session, made: "Plan", full: bool) -> None:
     def most(number: int, label: str) -> str:
         return f"{number:,}" + (f"  {out.paint(f'({safe(label)})', 'dim')}" if label else "")
 
-    grouped = made.kept < made.edges
     shown = list(made.groups.items())[: None if full else _GROUPS_SHOWN]
     more = f", … {len(made.groups) - len(shown):,} more" if len(shown) < len(made.groups) else ""
     output.pairs(
         [
             ("tasks", f"{made.tasks:,}"),
-            ("edges", f"{made.edges:,}" + (f", kept as {made.kept:,} by way of groups" if grouped else "")),
+            ("edges", f"{made.edges:,}" + (f", kept as {made.kept:,} by way of groups" if made.groups else "")),
             ("groups", ", ".join(f"{safe(name)} ({len(labels):,})" for name, labels in shown) + more),
             (
                 "limits",
@@ -264,5 +263,5 @@ def import_(
     for note in imported.notes:
         session.output.say(f"note: {note}")
     where = "" if out == STDIN else f" written to {out}"
-    edges = count(imported.document.edges, "edge")
+    edges = edges_words(imported.document.edges, imported.document.groups)
     session.output.say(f"{count(len(imported.document.tasks), 'task')}, {edges}{where}")

@@ -163,7 +163,7 @@ def _print_status(session: Session, found: "GraphStatus") -> None:
             ("deadline", moment(found.deadline)),
             ("stalled", _stalled(session, found)),
             ("revision", f"{found.revision:,}" if found.revision else ""),
-            ("edges", f"{found.edges:,}"),
+            ("kept edges", f"{found.edges:,}"),
             ("tasks", f"{found.tasks:,}"),
         ]
     )

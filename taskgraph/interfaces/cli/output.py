@@ -11,7 +11,7 @@ import re
 import shutil
 import sys
 import unicodedata
-from collections.abc import AsyncIterable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final, Literal, TextIO
@@ -144,6 +144,11 @@ class LogText:
 def count(number: int, noun: str, plural: str = "") -> str:
     """`1 task`, `2,000 tasks`."""
     return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
+
+
+def edges_words(kept: int, groups: Collection[str]) -> str:
+    """`3 edges`; of a graph with groups `6 kept edges`, for by way of a group M x N edges are kept as M + N."""
+    return count(kept, "kept edge" if groups else "edge")
 
 
 def seconds(value: float, *, digits: int = 2) -> str:

@@ -17,7 +17,7 @@ from taskgraph.interfaces.cli.common import (
     read_source,
 )
 from taskgraph.interfaces.cli.outcome import command_words, wait_and_finish
-from taskgraph.interfaces.cli.output import count
+from taskgraph.interfaces.cli.output import count, edges_words
 from taskgraph.interfaces.cli.progress import submitting
 from taskgraph.interfaces.cli.signals import Stop, minding_signals, unless_stopped
 from taskgraph.model.errors import InvalidInput
@@ -106,7 +106,7 @@ def submit(
             fresh = str(submission.outcome) == "created"
             if not output.json:
                 output.data(new_id)
-            size = f"{count(submission.tasks, 'task')}, {count(submission.edges, 'edge')}"
+            size = f"{count(submission.tasks, 'task')}, {edges_words(submission.edges, document.groups)}"
             output.say(f"graph {new_id}: {submission.outcome}, {size}")
             if not wait:
                 session.answered(views.submitted, submission)
