@@ -133,6 +133,7 @@ def test_a_reference_becomes_the_id_of_the_task() -> None:
         ({"target": "big", "definition": {"target": "small"}}, "target is given twice"),
         ({"command": ["a"], "definition": {"payload": {}}}, "payload is given twice"),
         ({"command": "make all"}, "list of texts"),
+        ({"command": ["make"], "call": "build"}, "a command and a call"),
         ({"deadline": datetime(2030, 1, 1)}, "no time zone"),
     ],
 )

@@ -144,6 +144,8 @@ class Task(_Dependent):
         self.after(optional, optional=True)
         if isinstance(command, str):
             raise InvalidInput(f'task “{label}”: command is a list of texts, such as ["sh", "-c", "make"]')
+        if command is not None and call is not None:
+            raise InvalidInput(f"task “{label}”: it has a command and a call; give one, or make two tasks of it")
         deadline = moment_text(f"task “{label}”", "deadline", deadline)
         timing = {
             "notBefore": moment_text(f"task “{label}”", "not_before", not_before),
