@@ -229,6 +229,15 @@ def test_the_picture_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     assert shown.endswith("after\n")
 
 
+def test_a_label_that_is_cut_stands_apart_from_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    err, clock = Terminal(), Clock()
+    display = display_for(Output(Pipe(), err, {"TERM": "xterm", "NO_COLOR": "1"}), clock)
+    display.draw(failing_tally(), Here([Running("x" * 100, clock.seconds - 11)]))
+    display.close()
+    assert "x… 11.0 s" in err.getvalue()
+
+
 def test_submitting_says_nothing_when_it_is_quick() -> None:
     err, clock = Pipe(), Clock()
     output = Output(Pipe(), err, {})

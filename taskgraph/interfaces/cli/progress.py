@@ -379,8 +379,8 @@ class LiveDisplay(_Failures):
         shown = sorted(here.running if here else (), key=lambda one: one.began)
         for one in shown[:_RUNNING_SHOWN_MAX]:
             length = seconds(max(0.0, now - one.began))
-            label = fitted(safe(one.label), max(8, width - len(length) - 6))
-            lines.append(f"  {self._err.symbol(TaskState.RUNNING)} {label}{self._err.paint(length, 'dim')}")
+            label = fitted(safe(one.label), max(8, width - len(length) - 7))
+            lines.append(f"  {self._err.symbol(TaskState.RUNNING)} {label} {self._err.paint(length, 'dim')}")
         if len(shown) > _RUNNING_SHOWN_MAX:
             lines.append(self._err.paint(f"    … and {len(shown) - _RUNNING_SHOWN_MAX:,} more", "dim"))
         texts = [Text.from_ansi(line, no_wrap=True, overflow="ellipsis") for line in lines]
