@@ -5,6 +5,7 @@ import fcntl
 import json
 import os
 import pty
+import re
 import signal
 import socket
 import struct
@@ -404,6 +405,15 @@ def test_looking_at_a_graph(tg: Run, tmp_path: Path) -> None:
     only = tg("rows", "g", "--prefix", "task-graph")
     assert only.stdout.startswith("task-graph\n")
     assert "  state         blocked\n" in only.stdout
+
+
+def test_the_earlier_runs_of_a_task_are_a_table(tg: Run, tmp_path: Path) -> None:
+    tasks = {"a": command("sh", "-c", "test $TASKGRAPH_RUN_ID -gt 0 || exit 6", reruns=1)}
+    assert tg("run", str(write_graph(tmp_path / "g.json", tasks)), "--id", "g").returncode == 0
+    lines = tg("task", "g", "a").stdout.splitlines()
+    title = next(number for number, line in enumerate(lines) if line.startswith("EARLIER RUN"))
+    time_form = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\dZ"
+    assert re.fullmatch(rf" *0  failed +{time_form}  {time_form}  \S+  exit code 6", lines[title + 1]), lines
 
 
 def test_looking_at_a_large_graph(tg: Run, tmp_path: Path) -> None:

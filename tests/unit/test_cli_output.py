@@ -29,6 +29,7 @@ from taskgraph.interfaces.cli.output import (
     safe,
     seconds,
 )
+from taskgraph.interfaces.cli.tasks import recorded_reason
 from taskgraph.interfaces.views import fields_of, iso, plain
 from taskgraph.model.row_schema import USUAL
 from taskgraph.model.states import GraphState, TaskState
@@ -160,6 +161,19 @@ def test_counts() -> None:
     assert count(1, "task") == "1 task"
     assert count(2_000, "task") == "2,000 tasks"
     assert count(0, "retry", "retries") == "0 retries"
+
+
+@pytest.mark.parametrize(
+    ("outcome", "reason", "shown"),
+    [
+        ("lost", "worker vm-1 was lost", ""),
+        ("handed-back", "worker vm-1 was stopped", "was stopped"),
+        ("failed", "exit code 6", "exit code 6"),
+        ("failed", None, ""),
+    ],
+)
+def test_the_reason_of_a_run_says_nothing_twice(outcome: str, reason: str | None, shown: str) -> None:
+    assert recorded_reason({"run": 0, "outcome": outcome, "worker": "vm-1", "reason": reason}) == shown
 
 
 def test_the_number_of_edges_has_one_name_each(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import typer
 from taskgraph.interfaces import views
 from taskgraph.interfaces.cli.common import Session, command
 from taskgraph.interfaces.cli.options import GraphArgument, LabelArgument
-from taskgraph.interfaces.cli.output import count, moment, safe, seconds
+from taskgraph.interfaces.cli.output import Column, count, moment, safe, seconds
 from taskgraph.model.columns import NO_OUTPUT, OUTPUT
 from taskgraph.model.ids import holders_in_words
 from taskgraph.model.priorities import NORMAL
@@ -139,14 +139,41 @@ def _print_task(session: Session, graph_id: str, found: "TaskDetail") -> None:
             ("dependents", labels(found.dependents, found.dependents_count)),
         ]
     )
-    for record in one.runs:
-        words = ", ".join(
-            safe(str(record[name])) for name in ("outcome", "reason", "worker", "started", "ended") if record.get(name)
-        )
-        out.line(f"  run {safe(str(record.get('run', '?')))}: {words}")
+    if one.runs:
+        out.line()
+        output.table(one.runs, _EARLIER_RUNS)
+        out.line()
     out.line(out.paint("definition", "dim"))
     text = jsonlib.dumps(dict(found.definition), indent=2, ensure_ascii=False)
     out.line("\n".join(f"  {safe(line)}" for line in text.splitlines()))
+
+
+def _recorded(record: Mapping[str, Any], name: str) -> str:
+    return str(record.get(name) or "")
+
+
+def _recorded_time(record: Mapping[str, Any], name: str) -> str:
+    text = _recorded(record, name)
+    try:
+        return moment(datetime.fromisoformat(text)) if text else ""
+    except ValueError:
+        return text
+
+
+def recorded_reason(record: Mapping[str, Any]) -> str:
+    """Why an earlier run ended, without what stands in other columns: its worker, and that it was lost."""
+    reason = _recorded(record, "reason").removeprefix(f"worker {record.get('worker')} ")
+    return "" if reason == f"was {record.get('outcome')}" else reason
+
+
+_EARLIER_RUNS: Final = (
+    Column("EARLIER RUN", lambda record: str(record.get("run", "?")), number=True),
+    Column("OUTCOME", lambda record: _recorded(record, "outcome")),
+    Column("STARTED", lambda record: _recorded_time(record, "started")),
+    Column("ENDED", lambda record: _recorded_time(record, "ended")),
+    Column("WORKER", lambda record: _recorded(record, "worker")),
+    Column("", recorded_reason, flexible=True),
+)
 
 
 def _handed_on(resolution: Mapping[str, Any]) -> str:
