@@ -234,7 +234,7 @@ def test_a_rehearsal_runs_everything(tg: Run, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_an_interrupted_run_hands_back_and_goes_on(tg: Run, tmp_path: Path, store: str, number: signal.Signals) -> None:
     slow = command("sh", "-c", "echo begun >> begun; test $TASKGRAPH_RUN_ID -gt 0 || exec sleep 60")
     file = write_graph(tmp_path / "g.json", {"slow": slow})
@@ -246,6 +246,26 @@ def test_an_interrupted_run_hands_back_and_goes_on(tg: Run, tmp_path: Path, stor
     task = json.loads(tg("task", "g", "slow", "--json").stdout)
     assert (task["state"], task["run"], task["retriesLeft"]) == ("pending", 1, 5)
     assert tg("run", "--id", "g").returncode == 0
+
+
+def test_a_closed_terminal_ends_a_run_as_sigterm_does(tg: Run, tmp_path: Path, store: str) -> None:
+    slow = command("sh", "-c", "echo begun >> begun; test $TASKGRAPH_RUN_ID -gt 0 || exec sleep 60")
+    file = write_graph(tmp_path / "g.json", {"slow": slow})
+    terminal, far_end = pty.openpty()
+    words = [sys.executable, "-m", "taskgraph", "run", str(file), "--id", "g"]
+    child = subprocess.Popen(
+        [sys.executable, "-c", f"import os; os.login_tty({far_end}); os.execv({words[0]!r}, {words!r})"],
+        cwd=tmp_path,
+        env=environment(store, TERM="xterm-256color"),
+        pass_fds=[far_end],
+        start_new_session=True,
+    )
+    os.close(far_end)
+    until(lambda: (tmp_path / "begun").exists(), what="the task begins")
+    os.close(terminal)
+    assert child.wait(timeout=20) == 130
+    task = json.loads(tg("task", "g", "slow", "--json").stdout)
+    assert (task["state"], task["run"], task["retriesLeft"]) == ("pending", 1, 5)
 
 
 def test_a_task_extends_its_own_graph(tg: Run, tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ A reader that goes away (`| head`) is no error: what follows is dropped.
 """
 
 import contextlib
+import errno
 import json
 import os
 import re
@@ -265,6 +266,9 @@ class Stream:
         except BrokenPipeError:
             self.hang_up()
         except OSError as error:
+            if error.errno == errno.EIO and self.tty:  # the terminal was closed
+                self.hang_up()
+                return
             if not has_no_room(error):
                 raise
             if self._needed:

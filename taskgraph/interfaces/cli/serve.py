@@ -131,7 +131,7 @@ def serve(
 ) -> None:
     """Handle the events of all graphs of a store, and repair what was lost, until stopped.
 
-    Any number of these may run over one store. SIGTERM and SIGINT end it gracefully; a second one at once.
+    Any number of these may run over one store. SIGTERM, SIGINT and SIGHUP end it gracefully; a second one at once.
     """
     handed = given.handed()
     make_worker = _worker_of(given, handed, lease_seconds, grace_seconds)
@@ -169,8 +169,8 @@ def worker(
 ) -> None:
     """Run tasks that are ready, until stopped.
 
-    Any number of workers may run, anywhere. SIGTERM and SIGINT hand unfinished tasks back, for others to run; a second
-    one ends it at once. Handlers must run too: taskgraph serve.
+    Any number of workers may run, anywhere. SIGTERM, SIGINT and SIGHUP hand unfinished tasks back, for
+    others to run; a second one ends it at once. Handlers must run too: taskgraph serve.
     """
     handed = given.handed()
     make_worker = _worker_of(given, handed, lease_seconds, grace_seconds)

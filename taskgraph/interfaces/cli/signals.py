@@ -3,9 +3,9 @@
 import contextlib
 import os
 import signal
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from taskgraph.interfaces.cli import failures
 from taskgraph.interfaces.cli.common import Session, T, hint_at_handlers, with_hint
@@ -17,24 +17,48 @@ if TYPE_CHECKING:
     from taskgraph.interfaces.app import App
 
 
+_HANGUP: Final = getattr(signal, "SIGHUP", None)  # POSIX alone has it
+_STOPPING: Final = tuple(each for each in (signal.SIGINT, signal.SIGTERM, _HANGUP) if each is not None)
+
+
+_OUTPUTS: Final = (1, 2)
+
+
 @dataclass(slots=True)
 class Stop:
-    """The first SIGINT or SIGTERM sets `event`, the second cancels everything, the third ends the process."""
+    """The first signal (`_STOPPING`) sets `event`, the second cancels everything, the third ends the process."""
 
     event: "asyncio.Event"
     signals: int = 0
 
 
+def _leave(terminals: Sequence[int]) -> None:
+    """Let what is written to a terminal that is gone go nowhere: it would fail."""
+    for each in terminals:
+        if not os.isatty(each):
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, each)
+            os.close(nowhere)
+
+
 @contextlib.asynccontextmanager
 async def minding_signals(on_signal: Callable[[int], None] = lambda _: None) -> AsyncIterator[Stop]:
-    """Until the end of the body, SIGINT and SIGTERM stop it gracefully. on_signal: called with their number so far."""
+    """Until the end of the body, signals stop it gracefully: SIGINT, SIGTERM, and SIGHUP of a terminal that is closed.
+
+    on_signal: called with their number so far.
+    """
     import asyncio
 
     loop = asyncio.get_running_loop()
     body = asyncio.current_task()
     stop = Stop(asyncio.Event())
+    terminals = [each for each in _OUTPUTS if os.isatty(each)]
 
-    def caught() -> None:
+    def caught(number: int) -> None:
+        if number == _HANGUP:
+            _leave(terminals)
+        if number == _HANGUP and stop.signals:
+            return  # a closed terminal sends several: by its shell, and by the system
         stop.signals += 1
         if stop.signals == 1:
             stop.event.set()
@@ -44,8 +68,10 @@ async def minding_signals(on_signal: Callable[[int], None] = lambda _: None) -> 
             os._exit(failures.INTERRUPTED)
         on_signal(stop.signals)
 
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, caught)
+    # Under `nohup` a terminal that is closed ends nothing.
+    minded = [each for each in _STOPPING if each != _HANGUP or signal.getsignal(each) is not signal.SIG_IGN]
+    for number in minded:
+        loop.add_signal_handler(number, caught, number)
     try:
         yield stop
     except asyncio.CancelledError:
@@ -53,7 +79,7 @@ async def minding_signals(on_signal: Callable[[int], None] = lambda _: None) -> 
             raise
         raise failures.Interrupted("ended at once; what was running comes back when its lease has ended") from None
     finally:
-        for number in (signal.SIGINT, signal.SIGTERM):
+        for number in minded:
             loop.remove_signal_handler(number)
 
 
