@@ -116,7 +116,7 @@ class Recurrence:
         try:
             return ZoneInfo(self.timezone)
         except (KeyError, ValueError, OSError) as error:  # KeyError: not found; ValueError: no name; OSError: a folder
-            words = f"this machine does not know the time zone {self.timezone!r}; update its package tzdata"
+            words = f"this machine does not know the time zone “{self.timezone}”; update its package tzdata"
             raise InvalidInput(words) from error
 
 
@@ -160,7 +160,7 @@ def _check_timezone(name: str) -> None:
     if name not in known:
         near = difflib.get_close_matches(name, sorted(known), 3, 0.6)
         remedy = f"did you mean {' or '.join(near)}?" if near else "write a name such as Europe/Berlin, or UTC"
-        raise InvalidInput(f"there is no time zone {name!r}; {remedy}")
+        raise InvalidInput(f"there is no time zone “{name}”; {remedy}")
 
 
 def _check_cron(text: str, zone: tzinfo) -> None:
@@ -168,11 +168,11 @@ def _check_cron(text: str, zone: tzinfo) -> None:
         raise InvalidInput(f"cron has {len(text):,} characters; {limits.SCHEDULE_CRON_CHARS_MAX} are allowed")
     if len(text.split()) != _FIELDS:
         if text.startswith("@"):
-            raise InvalidInput(f"cron {text!r}: one of {', '.join(MACROS)}, or five fields")
+            raise InvalidInput(f"cron “{text}”: one of {', '.join(MACROS)}, or five fields")
         fields = "five fields, minute hour day month weekday, such as 30 2 * * 1-5; there are no seconds"
-        raise InvalidInput(f"cron {text!r}: {fields}")
+        raise InvalidInput(f"cron “{text}”: {fields}")
     if next(_cron_times(text, zone, _SOME_DAY), None) is None:
-        raise InvalidInput(f"cron {text!r}: that day never comes")
+        raise InvalidInput(f"cron “{text}”: that day never comes")
 
 
 def _cron_times(text: str, zone: tzinfo, moment: datetime) -> Iterator[datetime]:
@@ -185,4 +185,4 @@ def _cron_times(text: str, zone: tzinfo, moment: datetime) -> Iterator[datetime]
                 last = instant
                 yield instant
     except CronSimError as error:
-        raise InvalidInput(f"cron {text!r}: {error}") from error
+        raise InvalidInput(f"cron “{text}”: {error}") from error

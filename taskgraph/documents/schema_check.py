@@ -76,6 +76,11 @@ def _name_of(path: Path) -> str:
             return f"`{show(path[-1], 40)[1:-1]}`"
 
 
+def _as_json(text: str) -> str:
+    """A text as JSON, to be typed."""
+    return f'"{show(text)[1:-1]}"'
+
+
 def explain(error: "ValidationError", base: Path, report: Report, extension: bool) -> None:
     path: Path = (*base, *error.absolute_path)
     value: Any = error.instance
@@ -132,7 +137,7 @@ def _words(error: "ValidationError", path: Path, name: str, report: Report) -> t
             elif expected == TYPE_NAMES["object"] and value is None:
                 remedy = "Write an object: {} is an empty one."
             if path[-1:] == ("command",) and isinstance(value, str):
-                remedy = f'Write its words: {_listed(value.split())}; for a shell: ["sh", "-c", {show(value)}].'
+                remedy = f'Write its words: {_listed(value.split())}; for a shell: ["sh", "-c", {_as_json(value)}].'
             elif isinstance(value, float):
                 return "wrong-type", f"{name} must be {expected}, not {value}.", remedy
             return "wrong-type", f"{name} must be {expected}, not {_type_name(value)}.", remedy
@@ -172,7 +177,7 @@ def _words(error: "ValidationError", path: Path, name: str, report: Report) -> t
 
 
 def _listed(words: Sequence[str]) -> str:
-    return f"[{', '.join(map(show, words[:8]))}{', …' if len(words) > 8 else ''}]"
+    return f"[{', '.join(map(_as_json, words[:8]))}{', …' if len(words) > 8 else ''}]"
 
 
 def _form(path: Path, pattern: str) -> str:

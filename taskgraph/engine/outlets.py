@@ -73,7 +73,7 @@ def read_outlets(environ: Mapping[str, str], *, commands: bool) -> OutletSetting
         kinds = set()
     if unknown := sorted(kinds.difference(KINDS)):
         raise InvalidSettings(
-            f"{KINDS_VARIABLE}={said!r}: {unknown[0]!r} is none of {', '.join(KINDS)}; write off for none of them"
+            f"{KINDS_VARIABLE}=“{said}”: “{unknown[0]}” is none of {', '.join(KINDS)}; write off for none of them"
         )
     hosts = Hosts.read(environ.get(HOSTS_VARIABLE, ""))
     return OutletSettings(frozenset(kinds), hosts, _secrets(environ, hosts))
@@ -174,7 +174,7 @@ class Outlets:
         if channel.kind == "queue" and channel.where[0].startswith(f"{self._prefix}-"):
             return f"queues that begin with {self._prefix}- are the installation's own"
         if channel.kind == "webhook" and channel.secret and channel.secret.upper() not in self._settings.secrets:
-            return f"the secret {channel.secret!r} is not set: {SECRET_VARIABLE}_{channel.secret.upper()}"
+            return f"the secret “{channel.secret}” is not set: {SECRET_VARIABLE}_{channel.secret.upper()}"
         return ""
 
     async def send(self, channel: Channel, notice: Notice) -> None:
@@ -209,7 +209,7 @@ class Outlets:
         if secret is not None and not secret.hosts.names(host):
             if channel.secret:
                 name = f"{SECRET_VARIABLE}_{channel.secret.upper()}{SECRET_HOSTS_ENDING}"
-                raise NotDelivered(f"the secret {channel.secret!r} does not sign for {host}: {name} does not name it")
+                raise NotDelivered(f"the secret “{channel.secret}” does not sign for {host}: {name} does not name it")
             secret = None  # the document names no secret, and the default one does not sign for this host
         timestamp = int(self._clock.now().timestamp())
         headers = {

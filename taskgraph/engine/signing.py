@@ -187,5 +187,5 @@ def read_trust(environ: Mapping[str, str], *, required: bool = False) -> Trust:
         keys.setdefault(_public_text(_private_key(Path(own)).public_key().public_bytes_raw()), own)
     said = environ.get(REQUIRE_VARIABLE, "")
     if said not in ("", "0", "1"):
-        raise InvalidSettings(f"{REQUIRE_VARIABLE}={said[:40]!r}: write 1 or 0")
+        raise InvalidSettings(f"{REQUIRE_VARIABLE}=“{said[:40]}”: write 1 or 0")
     return Trust(keys, required or said == "1")

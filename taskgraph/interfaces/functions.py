@@ -111,7 +111,7 @@ def schedule(seconds: int) -> str:
 def _sweep_seconds(environ: Mapping[str, str]) -> int:
     text = environ.get(SWEEP_VARIABLE, "") or str(SWEEP_SECONDS_DEFAULT)
     if not text.isascii() or not text.isdigit():
-        raise InvalidSettings(f"{SWEEP_VARIABLE}={text!r}: write a whole number of seconds")
+        raise InvalidSettings(f"{SWEEP_VARIABLE}=“{text}”: write a whole number of seconds")
     return int(text)
 
 
@@ -133,7 +133,7 @@ class Door:
         self._exits = contextlib.AsyncExitStack()
         mode = environ.get(GROUP_COMMIT_VARIABLE, "") or "on"
         if mode not in ("on", "off"):
-            raise InvalidSettings(f"{GROUP_COMMIT_VARIABLE}={mode!r}: write on or off")
+            raise InvalidSettings(f"{GROUP_COMMIT_VARIABLE}=“{mode}”: write on or off")
         self._together = mode == "on"
 
     def settings(self) -> StoreSettings:

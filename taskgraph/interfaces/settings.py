@@ -153,10 +153,10 @@ def read_naming(environ: Mapping[str, str]) -> Naming:
     """What is set beside the store. Raises InvalidSettings."""
     prefix = environ.get(PREFIX_VARIABLE, "") or DEFAULT_PREFIX
     if not _PREFIX.fullmatch(prefix):
-        raise InvalidSettings(f"{PREFIX_VARIABLE}={prefix!r}: 3 to 16 lower-case letters and digits, a letter first")
+        raise InvalidSettings(f"{PREFIX_VARIABLE}=“{prefix}”: 3 to 16 lower-case letters and digits, a letter first")
     queues = environ.get(QUEUES_VARIABLE, "") or _ONE_QUEUE
     if queues not in (_ONE_QUEUE, _PER_OPERATION):
-        raise InvalidSettings(f"{QUEUES_VARIABLE}={queues!r}: write {_ONE_QUEUE} or {_PER_OPERATION}")
+        raise InvalidSettings(f"{QUEUES_VARIABLE}=“{queues}”: write {_ONE_QUEUE} or {_PER_OPERATION}")
     return Naming(prefix, queues == _PER_OPERATION, _stalled_seconds(environ), _row_cache_mb(environ))
 
 
@@ -166,7 +166,7 @@ def _row_cache_mb(environ: Mapping[str, str]) -> float | None:
         return None
     least, most = limits.ROW_CACHE_MB_MIN, limits.ROW_CACHE_MB_MAX
     if not _NUMBER.fullmatch(text) or not least <= float(text) <= most:
-        raise InvalidSettings(f"{ROW_CACHE_VARIABLE}={text!r}: megabytes, {least:,} to {most:,}")
+        raise InvalidSettings(f"{ROW_CACHE_VARIABLE}=“{text}”: megabytes, {least:,} to {most:,}")
     return float(text)
 
 
@@ -178,7 +178,7 @@ def _stalled_seconds(environ: Mapping[str, str]) -> float:
         found = -1.0
     least, most = limits.STALLED_SECONDS_MIN, limits.STALLED_SECONDS_MAX
     if not least <= found <= most:
-        raise InvalidSettings(f"{STALLED_VARIABLE}={text!r}: seconds, {least:,.0f} to {most:,.0f}")
+        raise InvalidSettings(f"{STALLED_VARIABLE}=“{text}”: seconds, {least:,.0f} to {most:,.0f}")
     return found
 
 
@@ -207,7 +207,7 @@ def _endpoints(name: str, environ: Mapping[str, str]) -> StoreSettings | None:
             raise InvalidSettings(f"{name}__{kind}ServiceUri is missing beside its sibling")
     credential = environ.get(f"{name}__credential", "")
     if credential.lower() not in ("", "managedidentity"):
-        raise InvalidSettings(f"{name}__credential={credential!r}: write managedidentity, or leave it out")
+        raise InvalidSettings(f"{name}__credential=“{credential}”: write managedidentity, or leave it out")
     return StoreSettings(
         table_endpoint=ends["table"],
         queue_endpoint=ends["queue"],
@@ -270,5 +270,5 @@ def read_keep_days(environ: Mapping[str, str]) -> float | None:
     if not text:
         return None
     if not _NUMBER.fullmatch(text):
-        raise InvalidSettings(f"{KEEP_DAYS_VARIABLE}={text!r}: write a number of days, such as 30 or 0.5")
+        raise InvalidSettings(f"{KEEP_DAYS_VARIABLE}=“{text}”: write a number of days, such as 30 or 0.5")
     return float(text)

@@ -216,7 +216,7 @@ def canonical_json(value: Any) -> str:
 def show(value: object, chars_max: int = 80) -> str:
     """A value for a sentence: quoted, cut, and without anything that steers a terminal."""
     if isinstance(value, str):
-        text = json.dumps(value[: chars_max + 1], ensure_ascii=False)
+        text = f"“{json.dumps(value[: chars_max + 1], ensure_ascii=False)[1:-1]}”"
     elif isinstance(value, int) and not INTEGER_MIN <= value <= INTEGER_MAX:
         return "a huge integer"
     elif isinstance(value, bool | int | float) or value is None:

@@ -35,7 +35,7 @@ def parse_date_time(text: str) -> datetime:
     """An RFC 3339 date-time in UTC, to the microsecond; a leap second is the one after it. Raises ValueError."""
     match = _DATE_TIME.fullmatch(text)
     if match is None:
-        raise ValueError(f"{text[:40]!r} is no RFC 3339 date-time")
+        raise ValueError(f"“{text[:40]}” is no RFC 3339 date-time")
     date, minutes, seconds, fraction, offset = match.groups()
     leap = seconds == "60"
     fraction = "" if leap or fraction is None else fraction[:7]
@@ -43,7 +43,7 @@ def parse_date_time(text: str) -> datetime:
     try:
         return moment.astimezone(UTC) + timedelta(seconds=1 if leap else 0)
     except OverflowError as error:
-        raise ValueError(f"{text[:40]!r} is outside the years 1 to 9999") from error
+        raise ValueError(f"“{text[:40]}” is outside the years 1 to 9999") from error
 
 
 def is_date_time(text: object) -> bool:
@@ -77,7 +77,7 @@ def names() -> tuple[str, ...]:
 def schema(name: str) -> Mapping[str, Any]:
     """The schema of this name, such as `task-graph`; shared, not to be changed. Raises NotFound."""
     if name not in names():
-        raise NotFound(f"There is no schema {name!r}.", names())
+        raise NotFound(f"There is no schema “{name}”.", names())
     loaded: dict[str, Any] = json.loads((_folder() / f"{name}.json").read_text("utf-8"))
     return loaded
 

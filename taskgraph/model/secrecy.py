@@ -46,7 +46,7 @@ def read_handed(environ: Mapping[str, str], names: Iterable[str] = (), *, store:
     """The settings of this process. names, store: what its command line says. Raises InvalidSettings."""
     said = environ.get(STORE_VARIABLE, "").strip().lower()
     if said not in _ON:
-        raise InvalidSettings(f"{STORE_VARIABLE}={said!r}: write on or off")
+        raise InvalidSettings(f"{STORE_VARIABLE}=“{said}”: write on or off")
     listed = {each.strip() for each in environ.get(PASS_VARIABLE, "").split(",")}
     return Handed(frozenset({*names, *listed} - {""}), store or _ON[said])
 

@@ -227,7 +227,7 @@ def _strange(graph_id: str, insert: Insert) -> Iterable[str]:
     """Why this is no row that taskgraph writes for this graph."""
     key, columns = insert.key, insert.columns
     if not KEYS.fullmatch(key):
-        yield f"{key!r} is no row of a graph"
+        yield f"“{key}” is no row of a graph"
         return
     for name in _COUNTS:
         value = columns.get(name, 0)

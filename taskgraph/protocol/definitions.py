@@ -134,11 +134,11 @@ def moment(text: str) -> datetime:
     found = datetime.fromisoformat(text.upper())  # RFC 3339 has `t` and `z` too
     if found.tzinfo is not UTC:
         if found.tzinfo is None:
-            raise ValueError(f"{text[:40]!r} names no time zone")
+            raise ValueError(f"“{text[:40]}” names no time zone")
         try:
             found = found.astimezone(UTC)
         except OverflowError as error:
-            raise ValueError(f"{text[:40]!r} is outside the years 1 to 9999") from error
+            raise ValueError(f"“{text[:40]}” is outside the years 1 to 9999") from error
     return found if found.year > YEAR_MIN else _TIME_MIN
 
 

@@ -116,7 +116,7 @@ def check_name(name: str) -> str:
     """The name as given. Raises InvalidInput."""
     if not _NAME.fullmatch(name):
         raise InvalidInput(
-            f"{name[:80]!r} cannot be the name of a schedule: 1 to 40 letters, digits, - and _, the first a letter or "
+            f"“{name[:80]}” cannot be the name of a schedule: 1 to 40 letters, digits, - and _, the first a letter or "
             "a digit"
         )
     return name

@@ -579,7 +579,8 @@ def test_bad_usage_is_2(tg: Run, tmp_path: Path) -> None:
         wrong = tg(*words)
         assert wrong.returncode == 2, (words, wrong.stderr)
         assert wrong.stdout == ""
-        assert wrong.stderr
+        assert wrong.stderr.startswith("error: "), wrong.stderr
+        assert "'" not in wrong.stderr
 
 
 def test_an_unreachable_store_is_5_soon_and_names_no_key(tg: Run) -> None:

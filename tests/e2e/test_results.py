@@ -107,7 +107,7 @@ def test_an_extension_takes_values_and_results_of_its_graph(tmp_path: Path) -> N
         assert extended.returncode == 0, extended.stderr
         wrong = taskgraph("extend", "g", str(more), "--param", "strat=5", store=where, cwd=tmp_path)
         assert wrong.returncode == 2
-        assert 'Did you mean "start"?' in wrong.stderr
+        assert "Did you mean “start”?" in wrong.stderr
         (tmp_path / "extended").touch()
         assert child.wait(timeout=60) == 0
     assert json.loads(taskgraph("results", "g", "x", store=where, cwd=tmp_path).stdout) == {"n": 12}
@@ -135,4 +135,4 @@ def test_a_document_without_parameters_takes_none(tmp_path: Path) -> None:
     file = write_graph(tmp_path / "plain.json", {"a": command("true")})
     done = taskgraph("plan", str(file), "--param", "x=1", store=f"sqlite:///{tmp_path}/store.db", cwd=tmp_path)
     assert done.returncode == 2
-    assert '"x" is given, and is not a parameter of this graph' in done.stderr
+    assert "“x” is given, and is not a parameter of this graph" in done.stderr

@@ -182,7 +182,7 @@ TIME = {"time": "2024-01-01T00:00:00Z"}
         (inserted("request:r", state="staged", digest="x", staged=TIME), "the request r is staged"),
         (inserted("request:r", state="accepted", digest="x", staged=TIME), "the request r is accepted"),
         (inserted("limit:graph", max=1, inFlight='["x:0"]', moved=TIME), "runs that are in flight"),
-        (inserted("lead"), "'lead' is no row of a graph"),
+        (inserted("lead"), "“lead” is no row of a graph"),
         (inserted("index:live"), "'index:live' is no row of a graph"),
         (inserted("task:x"), "'task:x' is no row of a graph"),
         (inserted("event:0000009999", sequence=1, time=TIME, events="[]"), "fact 1 of the journal"),

@@ -62,5 +62,5 @@ def test_days_as_they_are_written(text: str, days: float | None) -> None:
 
 
 def test_days_that_are_none() -> None:
-    with pytest.raises(InvalidSettings, match="TASKGRAPH_KEEP_DAYS='a week': write a number of days"):
+    with pytest.raises(InvalidSettings, match="TASKGRAPH_KEEP_DAYS=“a week”: write a number of days"):
         read_bindings({"TASKGRAPH_KEEP_DAYS": "a week"})

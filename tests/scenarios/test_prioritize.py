@@ -88,7 +88,7 @@ def store(tmp_path: Path) -> str:
 async def test_from_python(store: str) -> None:
     async with Client(store) as client:
         await client.submit(GRAPH, "g")
-        with pytest.raises(InvalidInput, match='"urgent" is no priority: highest, high'):
+        with pytest.raises(InvalidInput, match="“urgent” is no priority: highest, high"):
             await client.prioritize("g", "urgent")
         with pytest.raises(InvalidInput, match="name tasks or a group"):
             await client.prioritize("g", "high", "ready", group="some")

@@ -136,7 +136,7 @@ def test_a_result_that_is_not_there_is_an_exception_and_no_rerun_is_spent() -> N
         assert status.reruns_left == 5
         assert status.run == 0
         assert (status.resolution or {})["reason"] == (
-            'the result of "a" has nothing at "/m": there is an object with the key "n"'
+            "the result of “a” has nothing at “/m”: there is an object with the key “n”"
         )
         assert [label for label, _ in giver.runs] == ["a", "c"], "what cannot be run has not begun"
         assert giver.payloads["c"] == {"x": 7}

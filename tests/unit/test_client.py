@@ -373,7 +373,7 @@ async def test_a_graph_that_cannot_be_run_here_is_refused_before_it_is_written(c
         await client.run(graph, "g", callables={"mk": lambda: 1, "use": lambda: 2}, every=every)
     (problem,) = caught.value.problems
     assert problem.pointer == "/tasks/use/task"
-    assert problem.message == "This process cannot run “use”: no callable is named 'usee' here; did you mean 'use'?"
+    assert problem.message == "This process cannot run “use”: no callable is named “usee” here; did you mean “use”?"
     assert await client.graphs() == []
 
 

@@ -244,9 +244,9 @@ def test_everything_is_said_at_once_with_lines():
         ("cycle", "/tasks/left/requires/0", 9),
     }
     said = {problem.code: problem.message for problem in problems}
-    assert '"routing"' in said["unknown-key"]
-    assert '"left" → "right" → "left"' in said["cycle"]
-    assert any('"build"' in problem.message for problem in problems if problem.code == "unknown-label")
+    assert "“routing”" in said["unknown-key"]
+    assert "“left” → “right” → “left”" in said["cycle"]
+    assert any("“build”" in problem.message for problem in problems if problem.code == "unknown-label")
     assert all(problem.message and problem.remedy for problem in problems)
 
 
@@ -273,7 +273,7 @@ def test_sizes_are_counted_in_utf16_units():
     read_document(definition(limits.DEFINITION_CHARS_MAX))
     (problem,) = problems_of(definition(limits.DEFINITION_CHARS_MAX + 2))
     assert (problem.code, problem.pointer) == ("too-large", "/tasks/a/task")
-    assert '"a"' in problem.message
+    assert "“a”" in problem.message
     assert "450,000" in problem.message
 
 
@@ -497,8 +497,8 @@ def test_warnings_say_what_will_happen():
         ("near-key", "/tasks/e/task/payload/timeouts_s"),
         ("subs-outside-payload", "/tasks/f/task/extra/x/0"),
     ]
-    assert '"a" and 1 other' in problems[0].message
-    assert '"deadline"' in problems[2].remedy
+    assert "“a” and 1 other" in problems[0].message
+    assert "“deadline”" in problems[2].remedy
     assert warnings(read_document(graph(a={"task": NOOP}, b={}))) == []
 
 

@@ -354,8 +354,8 @@ def test_depth_is_counted_outside_strings_alone(value: Any, bound: int):
 
 
 def test_show_steers_no_terminal():
-    assert json_strict.show("\x1b[31m\x9b\u202e") == '"\\u001b[31m\\u009b\\u202e"'
-    assert json_strict.show("x" * 100_000, 10) == '"xxxxxxxxx…'
+    assert json_strict.show("\x1b[31m\x9b\u202e") == "“\\u001b[31m\\u009b\\u202e”"
+    assert json_strict.show("x" * 100_000, 10) == "“xxxxxxxxx…"
 
 
 # --- cycles and levels -----------------------------------------------------------------------------------------

@@ -95,22 +95,22 @@ def test_problems_have_lines() -> None:
     ("tasks", "groups", "place", "path"),
     [
         # a task requires the group that it is in
-        ({"a": ["g"], "b": []}, {"g": (["a", "b"], [])}, "/tasks/a/requires/0", '"a" → group "g" → "a"'),
+        ({"a": ["g"], "b": []}, {"g": (["a", "b"], [])}, "/tasks/a/requires/0", "“a” → group “g” → “a”"),
         # a group requires one of its tasks
-        ({"a": [], "b": []}, {"g": (["a", "b"], ["a"])}, "/groups/g/tasks/0", '"a" → its group "g" → "a"'),
+        ({"a": [], "b": []}, {"g": (["a", "b"], ["a"])}, "/groups/g/tasks/0", "“a” → its group “g” → “a”"),
         # a group requires a group that it contains
         (
             {"a": []},
             {"g": (["h"], ["h"]), "h": (["a"], [])},
             "/groups/h/tasks/0",
-            '"a" → its group "h" → its group "g" → group "h" → "a"',
+            "“a” → its group “h” → its group “g” → group “h” → “a”",
         ),
         # through a task and two groups
         (
             {"a": [], "b": ["h"]},
             {"g": (["a", "h"], ["b"]), "h": (["a"], [])},
             "/groups/g/tasks/0",
-            '"a" → its group "g" → "b" → group "h" → "a"',
+            "“a” → its group “g” → “b” → group “h” → “a”",
         ),
     ],
 )
@@ -137,7 +137,7 @@ def test_groups_that_contain_each_other() -> None:
         ("/groups/x/tasks/0", "group-cycle"),
         ("/tasks/a/requires/0", "cycle"),
     }
-    assert any('"h" → "k" → "h"' in each.message for each in made)
+    assert any("“h” → “k” → “h”" in each.message for each in made)
 
 
 def test_a_great_many_groups_that_contain_each_other_take_no_longer_than_others() -> None:

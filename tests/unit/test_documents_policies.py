@@ -123,8 +123,8 @@ def test_words_that_nobody_knows_are_named_with_those_that_come_near() -> None:
         document_from_object(graph("continu", a={}, b={"requires": ["a"], "when": "any-fail"}))
     texts = {each.pointer: f"{each.code}: {each.message}" for each in caught.value.problems}
     assert "not-allowed" in texts["/failurePolicy"]
-    assert 'Did you mean "continue"?' in texts["/failurePolicy"]
-    assert '"all-completed", "all-resolved", "any-failed", "always"' in texts["/tasks/b/when"]
+    assert "Did you mean “continue”?" in texts["/failurePolicy"]
+    assert "“all-completed”, “all-resolved”, “any-failed”, “always”" in texts["/tasks/b/when"]
 
 
 def test_requirements_that_are_objects_are_looked_at_as_others_are() -> None:

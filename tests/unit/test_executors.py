@@ -79,14 +79,14 @@ def test_a_worker_says_why_it_cannot_run_a_task() -> None:
     assert executors.why_not({}) is None
     assert executors.why_not({"payload": {"command": ["true"]}}) is None
     assert "no executor understands" in (executors.why_not({"payload": {"image": "debian"}}) or "")
-    assert "'python'" in (executors.why_not({"payload": {"call": "f"}}) or "")
-    assert "did you mean 'sleep'" in (executors.why_not({"executor": "slep"}) or "")
+    assert "“python”" in (executors.why_not({"payload": {"call": "f"}}) or "")
+    assert "did you mean “sleep”" in (executors.why_not({"executor": "slep"}) or "")
 
 
 def test_callables_decide_what_the_python_executor_can_run() -> None:
     executors = built_in(ManualClock(), callables={"resize": len})
     assert executors.why_not({"payload": {"call": "resize"}}) is None
-    assert "did you mean 'resize'" in (executors.why_not({"payload": {"call": "resise"}}) or "")
+    assert "did you mean “resize”" in (executors.why_not({"payload": {"call": "resise"}}) or "")
     assert executors.why_not({"executor": "python", "payload": {"call": 7}}) is None, "its run tells what is malformed"
 
 
@@ -98,7 +98,7 @@ async def test_an_override_runs_every_task() -> None:
 
 
 def test_an_unknown_override_and_a_double_name_are_refused() -> None:
-    with pytest.raises(InvalidSettings, match=r"'nope'.*command, noop, sleep"):
+    with pytest.raises(InvalidSettings, match=r"“nope”.*command, noop, sleep"):
         built_in(ManualClock(), override="nope")
     with pytest.raises(InvalidSettings, match="two executors are named noop"):
         Executors([NoopExecutor(), NoopExecutor()])

@@ -232,7 +232,7 @@ async def test_a_return_value_that_is_no_result(log: Log, value: object, word: s
         ({"call": "f", "arguments": [1]}, "payload.arguments"),
         ({"call": "f", "arguments": {"b": 1}}, "do not fit f"),
         ({"call": "f"}, "do not fit f"),
-        ({"call": "g", "arguments": {"a": 1}}, "no callable is named 'g'"),
+        ({"call": "g", "arguments": {"a": 1}}, "no callable is named “g”"),
     ],
 )
 async def test_a_malformed_payload_is_never_called(log: Log, payload: object, word: str) -> None:
@@ -381,7 +381,7 @@ def test_callables_are_loaded_from_the_working_directory(place: str, names: list
         ("empty", "has no callables"),
         ("plain:nothing", "has no nothing"),
         ("plain:number", "neither a mapping"),
-        ("plain:wrong", "'d' does not"),
+        ("plain:wrong", "“d” does not"),
         ("clashing", "two callables same"),
     ],
 )

@@ -117,7 +117,7 @@ def test_neutral_tasks_become_sleeps_and_noops():
     assert tasks["b"].requires == ("a",)
     assert graph.document.metadata == {"name": "n", "source": "somewhere"}
     assert graph.document.tags == {"license": "MIT"}
-    assert graph.notes == ('The key "new" of the document was left out.', "One unknown key of a task was left out.")
+    assert graph.notes == ("The key “new” of the document was left out.", "One unknown key of a task was left out.")
 
 
 @pytest.mark.parametrize(

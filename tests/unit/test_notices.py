@@ -123,7 +123,7 @@ def test_the_environment_says_what_a_process_may_do() -> None:
     assert read_outlets({}, commands=True).kinds == {"queue", "webhook", "command"}
     assert read_outlets({"TASKGRAPH_NOTIFY": "queue"}, commands=True).kinds == {"queue"}
     assert read_outlets({"TASKGRAPH_NOTIFY": "off"}, commands=True).kinds == frozenset()
-    with pytest.raises(InvalidSettings, match="'mail' is none of"):
+    with pytest.raises(InvalidSettings, match="“mail” is none of"):
         read_outlets({"TASKGRAPH_NOTIFY": "queue,mail"}, commands=True)
     everywhere = {"TASKGRAPH_WEBHOOK_HOSTS": "all.example"}
     plain = {"TASKGRAPH_WEBHOOK_SECRET": "plain", "TASKGRAPH_WEBHOOK_SECRET_CI": "whsec_aGVsbG8=", **everywhere}
@@ -220,7 +220,7 @@ async def test_a_secret_signs_for_its_own_hosts_alone() -> None:
     made = outlets(secrets={"": elsewhere, "PROD": elsewhere})
     async with receiver(take) as address:
         with pytest.raises(
-            NotDelivered, match=r"'prod' does not sign for 127\.0\.0\.1: TASKGRAPH_WEBHOOK_SECRET_PROD_HOSTS"
+            NotDelivered, match=r"“prod” does not sign for 127\.0\.0\.1: TASKGRAPH_WEBHOOK_SECRET_PROD_HOSTS"
         ):
             await made.send(Channel("webhook", (address,), "prod"), NOTICE)
         assert got == []

@@ -262,26 +262,26 @@ def test_defaults(state: str, resolution: Any, more: dict[str, Any], expected: A
 @pytest.mark.parametrize(
     ("resolved", "more", "sentence"),
     [
-        (("completed", {"failed": False}), {}, 'the result of "a" is needed, and its run left none'),
+        (("completed", {"failed": False}), {}, "the result of “a” is needed, and its run left none"),
         (
             ("completed", {"failed": False, NO_OUTPUT: "too long"}),
             {"path": "/x"},
-            'the result of "a" at "/x" is needed, and its run has none to hand on: too long',
+            "the result of “a” at “/x” is needed, and its run has none to hand on: too long",
         ),
         (
             ("completed", {OUTPUT: {"x": [1, 2]}}),
             {"path": "/x/2"},
-            'the result of "a" has nothing at "/x/2": there is an array of 2 at "/x"',
+            "the result of “a” has nothing at “/x/2”: there is an array of 2 at “/x”",
         ),
         (
             ("completed", {OUTPUT: {}}),
             {"path": "/x"},
-            'the result of "a" has nothing at "/x": there is an object without keys',
+            "the result of “a” has nothing at “/x”: there is an object without keys",
         ),
-        (("completed", {OUTPUT: 3}), {"path": "/x"}, 'the result of "a" has nothing at "/x": there is 3'),
-        (("running", None), {}, 'the result of "a" is needed, and that task is running'),
-        (("completed", None), {}, 'the result of "a" is needed, and that task is completed'),
-        (("", None), {}, 'the result of "a" is needed, and that task is not there'),
+        (("completed", {OUTPUT: 3}), {"path": "/x"}, "the result of “a” has nothing at “/x”: there is 3"),
+        (("running", None), {}, "the result of “a” is needed, and that task is running"),
+        (("completed", None), {}, "the result of “a” is needed, and that task is completed"),
+        (("", None), {}, "the result of “a” is needed, and that task is not there"),
     ],
 )
 def test_what_is_not_there_is_said_with_what_is(resolved: Any, more: dict[str, Any], sentence: str):

@@ -151,9 +151,9 @@ def test_words_say_what_there_is_and_what_was_meant():
         read(release(a={"x": {"$param": "any", "path": "/deep/b"}, "y": {"$param": "regoins"}}), version="1", stag="x")
     told = [problem.message for problem in caught.value.problems]
     assert told == [
-        '"stag" is given, and is not a parameter of this graph. Did you mean "stage"?',
-        'The parameter "any" has nothing at "/deep/b": there is an object with the key "a/b" at "/deep".',
-        '"regoins" is not a parameter of this graph. Did you mean "regions"?',
+        "“stag” is given, and is not a parameter of this graph. Did you mean “stage”?",
+        "The parameter “any” has nothing at “/deep/b”: there is an object with the key “a/b” at “/deep”.",
+        "“regoins” is not a parameter of this graph. Did you mean “regions”?",
     ]
     text = '{"params": {\n"n": {"default": 1,\n"type": "string"}},\n"tasks": {"a": {\n"task": {"x": {"$param": "m"}}}}}'
     with pytest.raises(InvalidGraph) as caught:

@@ -227,7 +227,7 @@ async def test_a_channel_that_has_heard_all_that_it_should_is_no_notice_that_is_
         (task("bad"), {"target": "windows"}, f"{task('bad')}: its definition names another target"),
         (task("a\x1b"), {"label": "a\x1b", "target": "x"}, f"{task(chr(97) + chr(27))}: its label is none"),
         (task("a" * 256), {"label": "a" * 256, "target": "x"}, f"{task('a' * 256)}: its label is none"),
-        ("lead", {}, "'lead' is no row of a graph"),
+        ("lead", {}, "“lead” is no row of a graph"),
         ("event:0000000001", {"sequence": 2}, "event:0000000001: it is fact 2 of the journal"),
     ],
 )

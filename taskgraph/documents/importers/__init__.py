@@ -41,7 +41,7 @@ def import_graph(
     """
     if format not in FORMATS:
         known = ", ".join(FORMATS)
-        problem = Problem("", "format", f"There is no format {format!r}.", f"Name one of {known}.")
+        problem = Problem("", "format", f"There is no format “{format}”.", f"Name one of {known}.")
         raise InvalidGraph([problem], source=source)
     obj = read_json(unpacked(text, source), source=source)
     if format == "neutral":

@@ -3,6 +3,7 @@
 import inspect
 import logging
 import os
+import re
 import shlex
 import sys
 import traceback
@@ -56,6 +57,7 @@ STDIN: Final = "-"
 _LOGGER: Final = "taskgraph"
 _NO_GRAPH: Final = "index:none"  # no graph has such an id
 _ANSWER_SECONDS_MAX: Final = 12.0
+_QUOTED: Final = re.compile(r"(?<!\w)'([^']+)'(?!\w)")  # in what typer says
 
 
 @dataclass(slots=True)
@@ -395,7 +397,7 @@ class Root(OwnGroup):
             return super().parse_args(ctx, args)
         except Exception as error:
             if hasattr(error, "format_message"):
-                raise _harmless(error) from error.__cause__
+                raise _misused(ctx, error) from error.__cause__
             raise
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
@@ -423,16 +425,22 @@ class Root(OwnGroup):
             raise
         except Exception as error:
             if hasattr(error, "format_message"):  # what typer raises for bad usage
-                raise _harmless(error) from error.__cause__
+                raise _misused(ctx, error) from error.__cause__
             raise typer.Exit(print_bug(_session_of(ctx), error)) from error
 
 
-def _harmless(error: Any) -> Any:
-    """A usage error, which repeats what was typed, without the characters that a terminal would obey."""
-    error.message = safe(str(error.message))
+def _misused(ctx: Any, error: Any) -> Any:
+    """How the command ends after a usage error, which is printed in the form of all others."""
+    if type(error).__name__ == "NoArgsIsHelpError":
+        return error
+    words = " ".join(str(error.format_message()).split()).removesuffix(".")
     if type(error).__name__ == "NoSuchOption":
-        error.message += "; what begins with - and is none, such as a label, stands behind --"
-    return error
+        words += "; what begins with - and is none, such as a label, stands behind --"
+    session = _session_of(ctx)
+    code = print_error(session, InvalidInput(_QUOTED.sub(r"“\1”", words)))
+    where = error.ctx.command_path if getattr(error, "ctx", None) is not None else "taskgraph"
+    session.output.hint(f"       see {where} --help")
+    return typer.Exit(code)
 
 
 def _session_of(ctx: Any) -> Session:

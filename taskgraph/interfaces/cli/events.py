@@ -78,7 +78,7 @@ def _where(filters: Sequence[str]) -> dict[str, list[str]]:
     for each in filters:
         name, equals, text = each.partition("=")
         if not equals or not name:
-            raise InvalidInput(f"--filter {each!r}: write FIELD=VALUE, such as event=task-failed")
+            raise InvalidInput(f"--filter “{each}”: write FIELD=VALUE, such as event=task-failed")
         where.setdefault(name, []).append(text)
     return where
 

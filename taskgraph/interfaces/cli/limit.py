@@ -43,7 +43,7 @@ def set_(
     *graphs, number = what
     most = int(number) if number.isascii() and number.isdigit() else 0
     if not 1 <= most <= limits.IN_FLIGHT_MAX:
-        raise InvalidInput(f"N must be a number from 1 to {limits.IN_FLIGHT_MAX:,}, and is {number!r}")
+        raise InvalidInput(f"N must be a number from 1 to {limits.IN_FLIGHT_MAX:,}, and is “{number}”")
     _change(session, graphs, target, group, most, asking)
 
 

@@ -107,7 +107,7 @@ class ScheduleOptions:
 def _length(text: str) -> int:
     found = _LENGTH.fullmatch(text.strip().lower())
     if found is None:
-        raise InvalidInput(f"--every {text!r}: a number and its unit: 30s, 5m, 12h, 7d")
+        raise InvalidInput(f"--every “{text}”: a number and its unit: 30s, 5m, 12h, 7d")
     return int(found[1]) * _UNITS[found[2]]
 
 
@@ -115,9 +115,9 @@ def _moment(option: str, text: str) -> datetime:
     try:
         found = datetime.fromisoformat(text)
     except ValueError as error:
-        raise InvalidInput(f"{option} {text!r}: write a time such as 2026-12-24T18:00+01:00") from error
+        raise InvalidInput(f"{option} “{text}”: write a time such as 2026-12-24T18:00+01:00") from error
     if found.tzinfo is None:
-        raise InvalidInput(f"{option} {text!r} has no time zone; write Z or an offset such as +01:00 behind it")
+        raise InvalidInput(f"{option} “{text}” has no time zone; write Z or an offset such as +01:00 behind it")
     return found
 
 

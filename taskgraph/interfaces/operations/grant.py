@@ -96,5 +96,5 @@ def _checked(addresses: str) -> str:
     except ValueError:
         more, first = [], None
     if first is None or len(more) > 1 or (more and more[0] < first):
-        raise InvalidInput(f"{addresses!r} is no IPv4 address, and no range such as 203.0.113.1-203.0.113.9")
+        raise InvalidInput(f"“{addresses}” is no IPv4 address, and no range such as 203.0.113.1-203.0.113.9")
     return addresses

@@ -20,5 +20,5 @@ def checked_rules(catch_up: str | None, overlap: str | None, keep: int | None) -
 
 def _one_of(kind: type[E], what: str, given: str) -> E:
     if given not in list(kind):
-        raise InvalidInput(f"{what} {given!r}: one of {', '.join(kind)}")
+        raise InvalidInput(f"{what} “{given}”: one of {', '.join(kind)}")
     return kind(given)

@@ -55,7 +55,7 @@ class Executors(dict[str, Executor]):
             if self.setdefault(executor.name, executor) is not executor:
                 raise InvalidSettings(f"two executors are named {executor.name}")
         if override is not None and override not in self:
-            raise InvalidSettings(f"no executor is named {override!r}; there are {', '.join(sorted(self))}")
+            raise InvalidSettings(f"no executor is named “{override}”; there are {', '.join(sorted(self))}")
         self.override = override
 
     def why_not(self, definition: Mapping[str, Any]) -> str | None:
@@ -65,7 +65,7 @@ class Executors(dict[str, Executor]):
             return "no executor understands this payload; name one under executor"
         if name not in self:
             near = get_close_matches(name, self, n=1)
-            return f"this worker has no executor {name!r}" + (f"; did you mean {near[0]!r}?" if near else "")
+            return f"this worker has no executor “{name}”" + (f"; did you mean “{near[0]}”?" if near else "")
         return self[name].can_run(definition)
 
     def choose(self, definition: Mapping[str, Any]) -> Executor:

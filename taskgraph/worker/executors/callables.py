@@ -100,7 +100,7 @@ class PythonExecutor:
 
     def _unknown(self, name: str) -> str:
         near = get_close_matches(name, self._callables, n=1)
-        return f"no callable is named {name!r} here" + (f"; did you mean {near[0]!r}?" if near else "")
+        return f"no callable is named “{name}” here" + (f"; did you mean “{near[0]}”?" if near else "")
 
 
 def load_callables(place: str) -> Mapping[str, Callable[..., Any]]:
@@ -112,7 +112,7 @@ def load_callables(place: str) -> Mapping[str, Callable[..., Any]]:
     """
     name, _, path = place.partition(":")
     if not name or (":" in place and not path):
-        raise InvalidSettings(f"{place!r} is neither MODULE nor MODULE:ATTRIBUTE")
+        raise InvalidSettings(f"“{place}” is neither MODULE nor MODULE:ATTRIBUTE")
     here = os.getcwd()
     if here not in sys.path and "" not in sys.path:
         sys.path.insert(0, here)
@@ -130,7 +130,7 @@ def load_callables(place: str) -> Mapping[str, Callable[..., Any]]:
     if isinstance(found, Mapping):
         wrong = [key for key, value in found.items() if not isinstance(key, str) or not callable(value)]
         if wrong:
-            raise InvalidSettings(f"{place} must map names to callables, and {wrong[0]!r} does not")
+            raise InvalidSettings(f"{place} must map names to callables, and “{wrong[0]}” does not")
         return dict(found)
     if callable(found):
         return {path.rpartition(".")[2]: found}

@@ -67,7 +67,7 @@ def read_order(definition: Mapping[str, Any]) -> Order:
         raise InvalidInput("payload.env must be an object of texts")
     for name in env:
         if not name or "=" in name:
-            raise InvalidInput(f"payload.env: {name!r} is no name of a variable")
+            raise InvalidInput(f"payload.env: “{name}” is no name of a variable")
     cwd = payload.get("cwd")
     if cwd is not None and (not isinstance(cwd, str) or not cwd):
         raise InvalidInput("payload.cwd must be a text that is not empty")
@@ -77,7 +77,7 @@ def read_order(definition: Mapping[str, Any]) -> Order:
         try:
             os.fsencode(text)
         except UnicodeEncodeError as error:
-            raise InvalidInput(f"payload: {text!r} cannot be encoded for this system") from error
+            raise InvalidInput(f"payload: “{text}” cannot be encoded for this system") from error
     timeout = payload.get("timeout")
     if timeout is not None and (
         isinstance(timeout, bool) or not isinstance(timeout, int | float) or not 0 < timeout <= TIMEOUT_SECONDS_MAX
