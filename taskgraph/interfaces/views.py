@@ -324,6 +324,11 @@ def examined(found: "Examined") -> Json:
     }
 
 
+def standstill(found: "Examined") -> Json:
+    """Why a graph does not move."""
+    return {**attributes(found, "graph_id", "state"), "causes": _all_of(found.causes)}
+
+
 def all_examined(found: Sequence["Examined"], missing: Sequence[str], store: "ExaminedStore") -> Json:
     """What the doctor says of the store and every live graph. missing: graphs of the index that have no rows (yet)."""
     sound = all(one.sound for one in found)

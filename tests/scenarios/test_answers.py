@@ -54,6 +54,7 @@ WORDS: Final[dict[str, tuple[str, ...]]] = {
     "show": ("g",),
     "task": ("g", "b"),
     "why": ("g", "far"),
+    "why --graph": ("g",),
     "results": ("ran",),
     "logs": ("ran", "one"),
     "logs --failed": ("ran", "--failed"),

@@ -67,6 +67,17 @@ def test_a_sound_graph(desk: Desk) -> None:
     assert told["why"][0]["text"].startswith("1 task is ready for workers of target default")
 
 
+def test_why_without_a_label_has_the_causes_of_the_whole_graph(desk: Desk) -> None:
+    desk("submit", str(desk.file), "--id", "g")
+    lines = desk("why", "g").stdout.splitlines()
+    assert lines[0].endswith("running")
+    assert "1 task is ready for workers of target default" in lines[1]
+    assert "start a worker: taskgraph worker --target default" in lines[2]
+    answer = json.loads(desk("why", "g", "--json").stdout)
+    assert answer["causes"] == json.loads(desk("doctor", "g", "--json").stdout)["why"]
+    desk("why", "nope", exit_code=3)
+
+
 def test_something_wrong_is_told_and_mended(desk: Desk) -> None:
     desk("submit", str(desk.file), "--id", "g")
     desk.spoil("g", row_key(task_id_of("g", "b")), requiresLeft="[]")

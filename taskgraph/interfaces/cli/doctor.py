@@ -42,11 +42,16 @@ def doctor(
     return session.open_graph(graph_id, lambda app, graph_id: _one(app, session, graph_id, repair=repair))[1]
 
 
-async def _one(app: "App", session: Session, graph_id: str, *, repair: bool) -> int:
+async def examined(app: "App", session: Session, graph_id: str, *, repair: bool = False) -> "Examined":
+    """Look at a graph, and show how far that is."""
     from taskgraph.interfaces.operations.doctor import examine
 
     with _reading(session.output, app, "row") as progress:
-        found = await examine(app, graph_id, repair=repair, progress=lambda rows: progress(rows, None))
+        return await examine(app, graph_id, repair=repair, progress=lambda rows: progress(rows, None))
+
+
+async def _one(app: "App", session: Session, graph_id: str, *, repair: bool) -> int:
+    found = await examined(app, session, graph_id, repair=repair)
     if not session.answered(views.examined, found):
         _print(session, found, repair=repair)
     return failures.DONE if found.sound else failures.UNSUCCESSFUL
@@ -110,19 +115,24 @@ def _print_findings(output: Output, repaired: "Sequence[Finding]", findings: "Se
 
 def _print(session: Session, found: "Examined", *, repair: bool) -> None:
     output = session.output
-    out = output.out
     _print_findings(output, found.repaired, found.findings)
-    out.line(f"{out.paint(safe(found.graph_id), 'bold')} is {out.state(found.state)}")
-    for cause in found.causes:
-        out.line(f"  {safe(cause.text)}")
-        if cause.remedy:
-            out.line(f"    {_arrow(output)} {safe(cause.remedy)}")
+    print_causes(output, found)
     if found.unsettled:
         unsettled = count(found.unsettled, "finding")
         output.say(f"{unsettled} could not be settled, as the graph keeps moving: look again")
     output.say(f"{count(found.rows, 'row')}: {_summary(found)}")
     if not repair and any(each.repairable for each in found.findings):
         output.hint(f"taskgraph doctor {found.graph_id} --repair{session.store_words}")
+
+
+def print_causes(output: Output, found: "Examined") -> None:
+    """Why a graph does not move: each cause with its remedy."""
+    out = output.out
+    out.line(f"{out.paint(safe(found.graph_id), 'bold')} is {out.state(found.state)}")
+    for cause in found.causes:
+        out.line(f"  {safe(cause.text)}")
+        if cause.remedy:
+            out.line(f"    {_arrow(output)} {safe(cause.remedy)}")
 
 
 def _arrow(output: Output) -> str:

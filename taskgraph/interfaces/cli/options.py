@@ -70,6 +70,9 @@ GraphFileArgument = Annotated[
     str, typer.Argument(metavar="FILE", help="The graph: YAML, JSON or TOML; - for standard input.")
 ]
 LabelArgument = Annotated[str, typer.Argument(metavar="LABEL", help="The label of the task, or its taskId.")]
+OptionalLabelArgument = Annotated[
+    str | None, typer.Argument(metavar="LABEL", help="The label of the task, or its taskId.")
+]
 GroupOption = Annotated[str | None, typer.Option("--group", metavar="NAME", help="Only the tasks of this group.")]
 PartOption = Annotated[str, typer.Option("--group", metavar="NAME", help="Only the tasks of this group.")]
 ReasonOption = Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why; kept in the journal.")]

@@ -10,7 +10,8 @@ import typer
 
 from taskgraph.interfaces import views
 from taskgraph.interfaces.cli.common import Session, command
-from taskgraph.interfaces.cli.options import GraphArgument, LabelArgument
+from taskgraph.interfaces.cli.doctor import examined, print_causes
+from taskgraph.interfaces.cli.options import GraphArgument, LabelArgument, OptionalLabelArgument
 from taskgraph.interfaces.cli.output import Column, count, moment, safe, seconds
 from taskgraph.model.columns import NO_OUTPUT, OUTPUT
 from taskgraph.model.ids import holders_in_words
@@ -182,9 +183,17 @@ def _handed_on(resolution: Mapping[str, Any]) -> str:
     return f"nothing: {resolution[NO_OUTPUT]}" if NO_OUTPUT in resolution else ""
 
 
-@command('taskgraph why nightly-2026-08-01 "publish"')
-def why(session: Session, graph_id: GraphArgument, label: LabelArgument) -> None:
-    """Say why a task does not run, down to the first causes, and what to do about each."""
+@command('taskgraph why nightly-2026-08-01 "publish"', "taskgraph why nightly-2026-08-01")
+def why(session: Session, graph_id: GraphArgument, label: OptionalLabelArgument = None) -> None:
+    """Say why a task does not run, down to the first causes, and what to do about each.
+
+    Without a LABEL: why the graph does not move, as taskgraph doctor finds it.
+    """
+    if label is None:
+        _, whole = session.open_graph(graph_id, lambda app, found: examined(app, session, found))
+        if not session.answered(views.standstill, whole):
+            print_causes(session.output, whole)
+        return
     graph_id, found = session.open_graph(graph_id, lambda app, graph_id: app.queries.explain(graph_id, label))
     if not session.answered(views.explanation, graph_id, label, found):
         _print_reasons(session, found)

@@ -77,7 +77,8 @@ def causes(
     graph = rows.get(GRAPH)
     state = str(graph.columns.get("state", "")) if graph else "missing"
     wrong = sum(each.severity is Severity.WRONG for each in findings)
-    made = [Cause(f"{wrong:,} finding{'s' if wrong != 1 else ''} above may hold it up")] if wrong else []
+    held_up = f"{wrong:,} finding{'s' if wrong != 1 else ''} of the doctor may hold it up"
+    made = [Cause(held_up, f"see taskgraph doctor {graph_id}")] if wrong else []
     if (still := _by_its_state(state)) is not None:
         return [*made, still]
     tasks = [row for key, row in rows.items() if key.startswith("task:")]
