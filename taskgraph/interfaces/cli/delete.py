@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from taskgraph.interfaces import views
-from taskgraph.interfaces.cli import failures
+from taskgraph.interfaces.cli import completion, failures
 from taskgraph.interfaces.cli.archive import rows_text
 from taskgraph.interfaces.cli.common import Session, check_graph_id, command
 from taskgraph.interfaces.cli.output import Column, count, moment
@@ -31,7 +31,10 @@ _STATES: Final = (*sorted(map(str, GRAPH_ENDED)), str(GraphState.BLOCKED))
 )
 def delete(
     session: Session,
-    graph_ids: Annotated[list[str] | None, typer.Argument(metavar="[ID]...", help="The ids of graphs.")] = None,
+    graph_ids: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[ID]...", autocompletion=completion.graph_ids, help="The ids of graphs."),
+    ] = None,
     archive_file: Annotated[
         str | None,
         typer.Option(

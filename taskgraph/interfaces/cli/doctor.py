@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from taskgraph.interfaces import views
-from taskgraph.interfaces.cli import failures
+from taskgraph.interfaces.cli import completion, failures
 from taskgraph.interfaces.cli.common import Session, command
 from taskgraph.interfaces.cli.output import Column, Output, Style, count, safe
 from taskgraph.interfaces.cli.progress import counting
@@ -25,7 +25,10 @@ _STYLES: Final[dict[str, Style]] = {"wrong": "red", "due": "yellow", "note": "cy
 def doctor(
     session: Session,
     graph_id: Annotated[
-        str | None, typer.Argument(metavar="[ID]", help="The id of a graph; otherwise all live ones.")
+        str | None,
+        typer.Argument(
+            metavar="[ID]", autocompletion=completion.graph_ids, help="The id of a graph; otherwise all live ones."
+        ),
     ] = None,
     repair: Annotated[bool, typer.Option("--repair", help="Mend what can be mended for certain, and sweep.")] = False,
 ) -> int:

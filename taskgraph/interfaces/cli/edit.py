@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from taskgraph.interfaces import views
-from taskgraph.interfaces.cli import failures
+from taskgraph.interfaces.cli import completion, failures
 from taskgraph.interfaces.cli.common import Session, check_graph_id, command, read_source
 from taskgraph.interfaces.cli.options import GraphArgument, ParamOption, PatienceOption, ReasonOption
 from taskgraph.interfaces.cli.output import count, safe
@@ -42,7 +42,12 @@ class ChangeOptions:
 
     requires: Annotated[
         Labels,
-        typer.Option("--requires", metavar="LABEL", help="What it requires from now on: all of it, one by one."),
+        typer.Option(
+            "--requires",
+            metavar="LABEL",
+            autocompletion=completion.labels,
+            help="What it requires from now on: all of it, one by one.",
+        ),
     ] = None
     no_requires: Annotated[bool, typer.Option("--no-requires", help="It requires nothing any more.")] = False
     reruns: Annotated[
@@ -79,11 +84,20 @@ def edit(
         str | None, typer.Argument(metavar="FILE", help="The edit: YAML, JSON or TOML; - for standard input.")
     ] = None,
     task: Annotated[
-        Labels, typer.Option("--task", metavar="LABEL", help="A task that the next options are about; may be repeated.")
+        Labels,
+        typer.Option(
+            "--task",
+            metavar="LABEL",
+            autocompletion=completion.labels,
+            help="A task that the next options are about; may be repeated.",
+        ),
     ] = None,
     change: ChangeOptions = ChangeOptions(),
     delete: Annotated[
-        Labels, typer.Option("--delete", metavar="LABEL", help="A task to take away; may be repeated.")
+        Labels,
+        typer.Option(
+            "--delete", metavar="LABEL", autocompletion=completion.labels, help="A task to take away; may be repeated."
+        ),
     ] = None,
     delete_group: Annotated[
         Labels, typer.Option("--delete-group", metavar="NAME", help="A group to take away, with its tasks.")

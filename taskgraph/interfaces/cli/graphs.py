@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from taskgraph.interfaces import views
+from taskgraph.interfaces.cli import completion
 from taskgraph.interfaces.cli.common import Session, command
 from taskgraph.interfaces.cli.options import GraphArgument, GroupOption, TimeoutOption
 from taskgraph.interfaces.cli.outcome import command_words, wait_and_finish
@@ -39,7 +40,12 @@ _GROUP_TASKS_SHOWN_MAX: Final = 1_000
 def list_(
     session: Session,
     state: Annotated[GraphState | None, typer.Option("--state", help="Only graphs in this state.")] = None,
-    schedule: Annotated[str, typer.Option("--schedule", metavar="NAME", help="Only graphs of this schedule.")] = "",
+    schedule: Annotated[
+        str,
+        typer.Option(
+            "--schedule", metavar="NAME", autocompletion=completion.schedules, help="Only graphs of this schedule."
+        ),
+    ] = "",
     limit: Annotated[int, typer.Option("--limit", min=1, metavar="N", help="The newest so many.")] = 50,
 ) -> None:
     """List graphs, the newest first."""

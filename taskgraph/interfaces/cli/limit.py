@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from taskgraph.interfaces import views
-from taskgraph.interfaces.cli import options
+from taskgraph.interfaces.cli import completion, options
 from taskgraph.interfaces.cli.common import Session, command, hint_at_handlers
 from taskgraph.interfaces.cli.output import Column, safe
 from taskgraph.interfaces.cli.signals import RequestOptions
@@ -19,7 +19,10 @@ if TYPE_CHECKING:
 _NAMED_MAX = 5
 
 TargetOption = Annotated[
-    str | None, typer.Option("--target", metavar="NAME", help="Work of this target, of all graphs.")
+    str | None,
+    typer.Option(
+        "--target", metavar="NAME", autocompletion=completion.targets, help="Work of this target, of all graphs."
+    ),
 ]
 
 

@@ -4,13 +4,20 @@ from typing import Annotated, Final
 
 import typer
 
+from taskgraph.interfaces.cli import completion
 from taskgraph.model import limits
 from taskgraph.model.priorities import LEVELS
 
 LOG_FORMAT_VARIABLE: Final = "TASKGRAPH_LOG_FORMAT"
 
 IdOption = Annotated[
-    str | None, typer.Option("--id", metavar="ID", help="The id of the graph; a fresh one with its name otherwise.")
+    str | None,
+    typer.Option(
+        "--id",
+        metavar="ID",
+        autocompletion=completion.graph_ids,
+        help="The id of the graph; a fresh one with its name otherwise.",
+    ),
 ]
 SlotsOption = Annotated[
     int | None,
@@ -64,14 +71,20 @@ LogFormatOption = Annotated[
     ),
 ]
 _GRAPH: Final = "The id of the graph, the beginning of one, or @last."
-GraphArgument = Annotated[str, typer.Argument(metavar="ID", help=_GRAPH)]
-OptionalGraphArgument = Annotated[str | None, typer.Argument(metavar="ID", help=_GRAPH)]
+GraphArgument = Annotated[str, typer.Argument(metavar="ID", autocompletion=completion.graph_ids, help=_GRAPH)]
+OptionalGraphArgument = Annotated[
+    str | None, typer.Argument(metavar="ID", autocompletion=completion.graph_ids, help=_GRAPH)
+]
 GraphFileArgument = Annotated[
     str, typer.Argument(metavar="FILE", help="The graph: YAML, JSON or TOML; - for standard input.")
 ]
-LabelArgument = Annotated[str, typer.Argument(metavar="LABEL", help="The label of the task, or its taskId.")]
+LabelArgument = Annotated[
+    str,
+    typer.Argument(metavar="LABEL", autocompletion=completion.labels, help="The label of the task, or its taskId."),
+]
 OptionalLabelArgument = Annotated[
-    str | None, typer.Argument(metavar="LABEL", help="The label of the task, or its taskId.")
+    str | None,
+    typer.Argument(metavar="LABEL", autocompletion=completion.labels, help="The label of the task, or its taskId."),
 ]
 GroupOption = Annotated[str | None, typer.Option("--group", metavar="NAME", help="Only the tasks of this group.")]
 PartOption = Annotated[str, typer.Option("--group", metavar="NAME", help="Only the tasks of this group.")]
@@ -107,7 +120,12 @@ StrictOption = Annotated[
 ]
 TargetOption = Annotated[
     list[str] | None,
-    typer.Option("--target", metavar="TARGET", help="Take work for this target; may be given several times."),
+    typer.Option(
+        "--target",
+        metavar="TARGET",
+        autocompletion=completion.targets,
+        help="Take work for this target; may be given several times.",
+    ),
 ]
 WorkerLabelOption = Annotated[
     list[str] | None,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from taskgraph.interfaces import views
-from taskgraph.interfaces.cli import failures, options
+from taskgraph.interfaces.cli import completion, failures, options
 from taskgraph.interfaces.cli.common import Session, command, hint_at_handlers
 from taskgraph.interfaces.cli.output import count, safe
 from taskgraph.interfaces.cli.signals import RequestOptions, until_settled
@@ -21,11 +21,17 @@ if TYPE_CHECKING:
     from taskgraph.interfaces.operations.cancel import Cancellation
 
 TargetOption = Annotated[
-    str | None, typer.Option("--target", metavar="NAME", help="All work of this target, of all graphs.")
+    str | None,
+    typer.Option(
+        "--target", metavar="NAME", autocompletion=completion.targets, help="All work of this target, of all graphs."
+    ),
 ]
-LabelsArgument = Annotated[list[str], typer.Argument(metavar="LABEL...", help="Tasks, by label or taskId.")]
+LabelsArgument = Annotated[
+    list[str], typer.Argument(metavar="LABEL...", autocompletion=completion.labels, help="Tasks, by label or taskId.")
+]
 OptionalLabelsArgument = Annotated[
-    list[str] | None, typer.Argument(metavar="[LABEL]...", help="Tasks, by label or taskId.")
+    list[str] | None,
+    typer.Argument(metavar="[LABEL]...", autocompletion=completion.labels, help="Tasks, by label or taskId."),
 ]
 
 
@@ -82,7 +88,11 @@ def cancel(
     graph_id: options.GraphArgument,
     labels: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[LABEL]...", help="Only these tasks, by label or taskId; otherwise the graph."),
+        typer.Argument(
+            metavar="[LABEL]...",
+            autocompletion=completion.labels,
+            help="Only these tasks, by label or taskId; otherwise the graph.",
+        ),
     ] = None,
     group: options.PartOption = "",
     reason: Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why; kept with each task.")] = "",

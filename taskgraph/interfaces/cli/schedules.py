@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from taskgraph.interfaces import views
+from taskgraph.interfaces.cli import completion
 from taskgraph.interfaces.cli.common import Session, command, read_checked
 from taskgraph.interfaces.cli.options import GraphFileArgument, ParamOption, StrictOption
 from taskgraph.interfaces.cli.output import Column, count, moment, safe, seconds
@@ -24,8 +25,12 @@ if TYPE_CHECKING:
 _LENGTH: Final = re.compile(r"(\d{1,9})([smhd])")
 _UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 
-NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="The name of the schedule.")]
-OneArgument = Annotated[str | None, typer.Argument(metavar="[NAME]", help="The name of the schedule.")]
+NameArgument = Annotated[
+    str, typer.Argument(metavar="NAME", autocompletion=completion.schedules, help="The name of the schedule.")
+]
+OneArgument = Annotated[
+    str | None, typer.Argument(metavar="[NAME]", autocompletion=completion.schedules, help="The name of the schedule.")
+]
 AllOption = Annotated[bool, typer.Option("--all", help="Instead of a name: every schedule of the store.")]
 
 

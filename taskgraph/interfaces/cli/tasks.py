@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from taskgraph.interfaces import views
+from taskgraph.interfaces.cli import completion
 from taskgraph.interfaces.cli.common import Session, command
 from taskgraph.interfaces.cli.doctor import examined, print_causes
 from taskgraph.interfaces.cli.options import GraphArgument, LabelArgument, OptionalLabelArgument
@@ -240,7 +241,10 @@ def _print_reasons(session: Session, found: "Explanation") -> None:
 def results(
     session: Session,
     graph_id: GraphArgument,
-    label: Annotated[str | None, typer.Argument(metavar="LABEL", help="Only the result of this task.")] = None,
+    label: Annotated[
+        str | None,
+        typer.Argument(metavar="LABEL", autocompletion=completion.labels, help="Only the result of this task."),
+    ] = None,
 ) -> None:
     """Print what the tasks of a graph have handed on, by label, as JSON; or what one of them has.
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from taskgraph.interfaces import views
-from taskgraph.interfaces.cli import failures
+from taskgraph.interfaces.cli import completion, failures
 from taskgraph.interfaces.cli.common import Session, command
 from taskgraph.interfaces.cli.options import PatienceOption
 from taskgraph.interfaces.cli.output import Column, count, seconds
@@ -27,7 +27,10 @@ WorkerArgument = Annotated[str, typer.Argument(metavar="NAME", help="The name of
 def workers(
     session: Session,
     target: Annotated[
-        str | None, typer.Option("--target", metavar="TARGET", help="Only workers of this target.")
+        str | None,
+        typer.Option(
+            "--target", metavar="TARGET", autocompletion=completion.targets, help="Only workers of this target."
+        ),
     ] = None,
 ) -> None:
     """List workers: what they serve, how busy they are, when they were last seen, and what they run.
