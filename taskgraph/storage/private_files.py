@@ -76,6 +76,8 @@ def make_folder(path: Path, mode: int) -> None:
         if not path.is_dir():
             raise
     except FileNotFoundError:
+        if path.parent.is_dir():
+            raise  # nothing can be made there, as in /proc
         make_folder(path.parent, mode)
         make_folder(path, mode)
 

@@ -607,6 +607,13 @@ def test_a_run_names_its_graph_only_where_the_store_has_it(tg: Run, tmp_path: Pa
     assert "go on with" not in refused.stderr
 
 
+def test_a_store_where_no_folder_can_be_made_is_named(tg: Run, tmp_path: Path) -> None:
+    refused = tg("run", good(tmp_path), store="sqlite:////proc/nope/x.db")
+    assert refused.returncode == 5, refused.stderr
+    assert refused.stderr.startswith("error: the folder of /proc/nope/x.db cannot be made: "), refused.stderr
+    assert "bug" not in refused.stderr
+
+
 def test_a_store_that_never_answers_is_5_soon(tg: Run, tmp_path: Path) -> None:
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))
