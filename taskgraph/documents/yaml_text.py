@@ -40,7 +40,7 @@ _DIGITS_MAX: Final = 30  # of an integer: with more it does not fit into 64 bits
 _OLD_BOOLEAN: Final = re.compile(r"yes|Yes|YES|no|No|NO|on|On|ON|off|Off|OFF")
 _OLD_TRUE: Final = frozenset({"yes", "on"})
 _BASE_60: Final = re.compile(
-    r"[-+]?[1-9][0-9_]*(?::[0-5]?[0-9])+|[-+]?[0-9][0-9_]*(?::[0-5]?[0-9])+\.[0-9_]*", re.ASCII
+    r"[-+]?[1-9][0-9_]{0,30}(?::[0-5]?[0-9]){1,9}|[-+]?[0-9][0-9_]{0,30}(?::[0-5]?[0-9]){1,9}\.[0-9_]{0,30}", re.ASCII
 )
 _OLD_NUMBER: Final = re.compile(r"[-+]?(?:0b[01_]+|0x[0-9a-fA-F_]+|[0-9][0-9_]*(?:\.[0-9_]*)?)", re.ASCII)
 

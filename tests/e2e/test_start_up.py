@@ -107,7 +107,7 @@ def test_help_is_written_as_typer_writes_it(folder: Path) -> None:
 def test_a_mistyped_command_finds_its_neighbours(folder: Path) -> None:
     done = taskgraph("statsu", store="", cwd=folder)
     assert done.returncode == 2
-    assert "'status'" in done.stderr
+    assert "“status”" in done.stderr
 
 
 def test_a_short_command_does_not_look_through_what_it_imports(folder: Path) -> None:

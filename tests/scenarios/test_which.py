@@ -99,7 +99,7 @@ def test_the_beginning_of_an_id_stands_for_it(desk: Desk) -> None:
     assert "beta is the beginning of 2 ids: beta-1-2, beta-1; write more" in many.stderr
     paused = desk("pause", "gam")
     assert paused.stdout == "graph gamma-1: all of it is asked to be held back\n"
-    assert "taskgraph status gamma-1" in paused.stderr
+    assert "taskgraph run --id gamma-1" in paused.stderr
     assert desk("why", "gam", "a", "--json").stdout.count("gamma-1")
     desk("archive", "alp")
     assert Path("alpha-1.json.gz").exists()

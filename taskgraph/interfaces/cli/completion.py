@@ -3,7 +3,6 @@
 A shell waits for it, so it takes two seconds at most, and says nothing where the store cannot be read.
 """
 
-import asyncio
 import contextlib
 import logging
 import os
@@ -64,6 +63,8 @@ def _offered(ctx: typer.Context, incomplete: str, ask: "Callable[[App], Awaitabl
     found: Iterable[str] = ()
     # Whatever goes wrong: in the middle of a line that is typed there is no place for an error.
     with contextlib.suppress(Exception), _bounded():
+        import asyncio
+
         found = asyncio.run(_asked(ctx, ask))
     return [each for each in found if each.startswith(incomplete) and shlex.quote(each) == each]
 

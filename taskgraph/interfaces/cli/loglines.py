@@ -9,7 +9,6 @@ import re
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from taskgraph.engine.telemetry import fields_in, timestamp, trace_and_span
 from taskgraph.model.errors import trail
 
 _EXPORTERS: Final = "opentelemetry.exporter."
@@ -45,17 +44,23 @@ def _in_short(message: str) -> str:
 class JsonLines(logging.Formatter):
     """One JSON object for each record, in ASCII, so that no terminal is obeyed and no line is broken."""
 
+    def __init__(self) -> None:
+        super().__init__()
+        from taskgraph.engine import telemetry  # most commands write no such lines
+
+        self._telemetry = telemetry
+
     def format(self, record: logging.LogRecord) -> str:
-        fields = fields_in(record)
+        fields = self._telemetry.fields_in(record)
         made: dict[str, Any] = {
-            "time": timestamp(datetime.fromtimestamp(record.created, UTC)),
+            "time": self._telemetry.timestamp(datetime.fromtimestamp(record.created, UTC)),
             "level": record.levelname.lower(),
             "logger": record.name,
             "message": "handled" if fields else record.getMessage(),
             **fields,
         }
         if "traceId" not in made:
-            trace, span = trace_and_span()
+            trace, span = self._telemetry.trace_and_span()
             if trace:
                 made["traceId"], made["spanId"] = trace, span
         if record.exc_info and record.exc_info[1] is not None:

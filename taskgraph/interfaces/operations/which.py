@@ -2,13 +2,15 @@
 
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
-from taskgraph.documents.nodes import GraphDocument
 from taskgraph.interfaces.app import App
 from taskgraph.model.errors import InvalidInput, NoGraph
 from taskgraph.model.ids import GRAPH, LAST, named_ids
 from taskgraph.queries.lookup import nearest
+
+if TYPE_CHECKING:
+    from taskgraph.documents.nodes import GraphDocument
 
 BEGINNING_CHARS_MIN: Final = 3
 _CANDIDATES_SHOWN_MAX: Final = 5
@@ -74,7 +76,7 @@ async def _meant(app: App, given: str) -> str:
     raise NoGraph(given, nearest(given, ids), store=store)
 
 
-async def new_id(app: App, document: GraphDocument, file: str = "") -> str:
+async def new_id(app: App, document: "GraphDocument", file: str = "") -> str:
     """An id for a new graph: with its name, or that of its file, before some random characters; else all random."""
     fresh = app.clock.new_id()
     named_by_file = Path(file.removesuffix(".gz")).stem
