@@ -279,7 +279,7 @@ async def test_an_id_that_looks_like_an_option_is_refused_at_every_door(tmp_path
     """A graph that has one, from 0.3, can be looked at, as the hint says."""
     store, path = f"sqlite:///{tmp_path}/s.db", tmp_path / "s.db"
     file = str(write_graph(tmp_path / "g.json", {"a": command("true")}))
-    refused = '"-x" begins with -, as options of commands do: choose another id'
+    refused = "“-x” begins with -, as options of commands do: choose another id"
     for words in (
         ("run", file, "--id", "-x"),
         ("submit", file, "--id=-x"),

@@ -69,7 +69,7 @@ def test_a_document_that_is_piped_in(tg: Run, text: str) -> None:
 def test_a_mistake_comes_with_its_line(tg: Run, tmp_path: Path) -> None:
     (tmp_path / "g.yaml").write_text(GRAPH.replace("[a]", "[A]"))
     found = tg("run", "g.yaml", code=2).stderr
-    assert 'g.yaml:4: /tasks/b/requires/0: "b" requires "A"' in found
+    assert "g.yaml:4: /tasks/b/requires/0: “b” requires “A”" in found
     (tmp_path / "g.json").write_text(GRAPH)
     assert "g.json:1: This is not JSON: it looks like YAML" in tg("run", "g.json", code=2).stderr
     assert "it looks like YAML" in tg("import", "--from", "neutral", "g.yaml", code=2).stderr
