@@ -116,7 +116,7 @@ def test_az_answers_the_queries_about_other_rows(answered: dict[str, str], scene
     assert shown == {number: list(dict.fromkeys(kinds)) for number, kinds in journal.items()}
     assert any("graph-blocked" in kinds for kinds in shown.values())
     (poison,) = printed(answered["Which messages were set aside, of all graphs"])
-    assert poison["Reason"].startswith('The type of the message is "nonsense"')
+    assert poison["Reason"].startswith("The type of the message is “nonsense”")
     assert poison["Key"] == scene.told("poison", "list")["messages"][0]["key"]
 
 
