@@ -32,7 +32,7 @@ class LoneChain:
         self._context = context
         self._turns = turns
         self._claims = claims
-        self._taker = local_worker
+        self._local_worker = local_worker
         self._crowded: set[str] = set()  # graphs that others move as well
 
     async def complete(self, one: ClaimedRun, result: TaskResult) -> bool:
@@ -58,7 +58,7 @@ class LoneChain:
             if kept is None or kept.etag == one.over:
                 known.suppose(as_claimed(one))
             item = Completed(task_id, result.run, result.claim, result.ended, result.resolution)
-            (answer,) = await handlers.advance(graph_id, [item], local_worker=self._taker)
+            (answer,) = await handlers.advance(graph_id, [item], local_worker=self._local_worker)
         except StorageError as error:  # reach: stock
             log.info("graph %s: a result goes to the handlers: %s", graph_id, error)
             self._crowded.add(graph_id)

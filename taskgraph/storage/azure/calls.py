@@ -202,7 +202,7 @@ async def in_parallel(work: Callable[[_Item], Awaitable[_T]], items: Sequence[_I
     try:
         await asyncio.gather(*takers)
     finally:
-        for local_worker in takers:
-            local_worker.cancel()
+        for taker in takers:
+            taker.cancel()
         await asyncio.gather(*takers, return_exceptions=True)  # only the first error is raised
     return [results[index] for index in range(len(items))]
