@@ -12,6 +12,7 @@ import asyncio
 import logging
 import os
 import secrets
+import signal
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -75,6 +76,11 @@ class OpenStore:
             self.clock.advance(seconds)
         else:
             await asyncio.sleep(seconds)
+
+
+# Under nohup a process ignores SIGHUP, and so do those that it starts. A handler is not handed on.
+if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+    signal.signal(signal.SIGHUP, lambda *_: None)
 
 
 @pytest.fixture(scope="session")
