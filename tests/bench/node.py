@@ -230,6 +230,7 @@ async def main() -> None:
 
     async with open_app(read_settings(None, os.environ, cwd=Path.cwd())) as app:
         node = Node(app, settings, counts)
+        app.schedules()  # loads what a handler has loaded long before a graph comes
         tell(ready=True, taskgraph=os.path.abspath(taskgraph.__file__))
         ear = asyncio.create_task(listen(asyncio.current_task()))
         try:
