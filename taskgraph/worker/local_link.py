@@ -172,9 +172,9 @@ class LocalLink:
         )
 
     def started(self, graph_id: str, started: Sequence[Started], rows: Mapping[str, Row | None]) -> None:
-        used = {each.claim for each in started}
-        self._ids = [each for each in self._ids if each not in used]
         for each in started:
+            if each.claim in self._ids:  # the first, nearly always
+                self._ids.remove(each.claim)
             self._claims.begin_started(graph_id, each, rows.get(row_key(each.task_id)))
         self._slots.fill()
 
