@@ -11,7 +11,7 @@ from taskgraph.documents import groups as grouping
 from taskgraph.documents import results as outputs
 from taskgraph.documents.nodes import GraphDocument, GroupNode, Kind, TaskNode
 from taskgraph.documents.problems import PROBLEMS_MAX, Report
-from taskgraph.documents.schema_check import CHANNEL_KINDS, RESULT, SUBS, SUBS_PREFIX, explain, is_label, named
+from taskgraph.documents.schema_check import CHANNEL_KINDS, FILE, RESULT, SUBS, SUBS_PREFIX, explain, is_label, named
 from taskgraph.model import limits, schemas
 from taskgraph.model.json_strict import Path, canonical_json, show
 from taskgraph.model.states import FailurePolicy, When
@@ -22,6 +22,18 @@ _POLICIES: Final = tuple(map(str, FailurePolicy))
 _CONDITIONS: Final = tuple(map(str, When))
 _CYCLE_LABELS_SHOWN: Final = 12
 _GROUP_CYCLES_MAX: Final = 8  # circles of groups that are looked for in one knot
+_FORMS: Final = {  # of references that take something: the form, what may stand in it, and the code of a wrong one
+    RESULT: (
+        '{"$result": "<label>"}',
+        "Only `path`, a JSON pointer into the output, and `default` may stand beside the label.",
+        "bad-result",
+    ),
+    FILE: (
+        '{"$file": "<label>", "path": "<file>"}',
+        "`path` is that of a file among the `outputs` of the task, from its working folder on.",
+        "bad-file",
+    ),
+}
 _EXPLAINED_MAX: Final = 2 * PROBLEMS_MAX  # tasks or groups whose findings are looked for, which is slow
 
 
@@ -266,7 +278,7 @@ def check_definition(
         text = canonical_json(task)
     except (ValueError, TypeError):
         return taken  # a number that is none: reported already, and its size is of no interest
-    if references.SUBS_KEY in text or references.RESULT_KEY in text:
+    if references.SUBS_KEY in text or references.RESULT_KEY in text or references.FILE_KEY in text:
         found = _check_references(label, task.get("payload"), labels, kind, report, taken)
         if found:
             text = canonical_json(references.substitute(task, lambda _: references.STAND_IN, lenient=True))
@@ -292,14 +304,14 @@ def _check_references(
     for path, here in references.reference_objects(payload):
         found = True
         place: Path = ("tasks", label, "task", "payload", *path)
-        if RESULT in here:
+        if key := outputs.taking_key(here):
             why = outputs.wrong_form(here) if path else "it is the payload itself"
             if why:
-                message = f'A `$result` object of {show(label)} is not of the form {{"$result": "<label>"}} ({why}).'
-                remedy = "Only `path`, a JSON pointer into the output, and `default` may stand beside the label."
-                report.add(place, "bad-result", message, remedy if path else "Put the reference inside the payload.")
+                form, remedy, code = _FORMS[key]
+                message = f"A `{key}` object of {show(label)} is not of the form {form} ({why})."
+                report.add(place, code, message, remedy if path else "Put the reference inside the payload.")
                 continue
-            key, named_label, remedy = RESULT, str(here[RESULT]), "Correct the label, or add the task."
+            named_label, remedy = str(here[key]), "Correct the label, or add the task."
         else:
             name = here[SUBS]
             if not path:
@@ -316,8 +328,8 @@ def _check_references(
             key, named_label = SUBS, name.removeprefix(SUBS_PREFIX)
             remedy = "Correct the label after `taskId:`, or add the task."
         if named_label in labels or (kind == "extension" and is_label(named_label)):
-            if key == RESULT:
-                taken.append(((*place, RESULT), named_label))
+            if key != SUBS:
+                taken.append(((*place, key), named_label))
             continue
         near = report.near(named_label, labels, "unknown-label")
         message = f"{show(label)} refers to {show(named_label)}, which is not a task of this document.{near}"
@@ -342,7 +354,7 @@ def check_results(
         for path, used in taken:
             if used not in missing.get(label, ()) or (kind == "extension" and used not in labels):
                 continue
-            message = f"{show(label)} uses the result of {show(used)}, which it does not require, directly or not."
+            message = f"{show(label)} uses what {show(used)} hands on, which it does not require, directly or not."
             remedy = f"Add {show(used)} to `requires` of {show(label)}."
             report.add(path, "not-required", message, remedy if used != label else "Name a task that comes before it.")
 

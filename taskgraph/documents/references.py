@@ -7,7 +7,8 @@ from taskgraph.documents import graph_algorithms
 from taskgraph.documents import groups as grouping
 from taskgraph.documents import results as outputs
 from taskgraph.documents.nodes import GraphDocument, TaskNode
-from taskgraph.documents.schema_check import RESULT, SUBS, SUBS_PREFIX
+from taskgraph.documents.results import taking_key
+from taskgraph.documents.schema_check import FILE, RESULT, SUBS, SUBS_PREFIX
 from taskgraph.model import limits
 from taskgraph.model.errors import InvalidInput
 from taskgraph.model.json_strict import Path
@@ -15,16 +16,17 @@ from taskgraph.model.json_strict import Path
 BUILT_IN_EXECUTORS: Final = frozenset({"command", "noop", "python", "sleep"})
 SUBS_KEY: Final = f'"{SUBS}"'  # in JSON; a text that lacks them has nothing to be replaced
 RESULT_KEY: Final = f'"{RESULT}"'
+FILE_KEY: Final = f'"{FILE}"'
 _LABELS_AT_ONCE: Final = 2_048  # bits of the numbers that say which labels a task requires
 STAND_IN: Final = "x" * 22  # as long as a taskId
 
 
 def reference_objects(payload: Any) -> Iterator[tuple[Path, Mapping[str, Any]]]:
-    """Every object with a key `$subs` or `$result` inside, with its place; nothing below one is looked at."""
+    """Every object with a key `$subs`, `$result` or `$file` inside, with its place; nothing below one is looked at."""
     stack: list[tuple[Path, Any]] = [((), payload)] if isinstance(payload, Mapping | list | tuple) else []
     while stack:
         path, here = stack.pop()
-        if isinstance(here, Mapping) and (SUBS in here or RESULT in here):
+        if isinstance(here, Mapping) and (SUBS in here or taking_key(here)):
             yield path, here
             continue
         members = list(here.items() if isinstance(here, Mapping) else enumerate(here))
@@ -68,7 +70,7 @@ def references(node: TaskNode) -> frozenset[str]:
     return frozenset(
         named_by.removeprefix(SUBS_PREFIX) if key == SUBS else named_by
         for _, here in reference_objects(node.task.get("payload"))
-        for key in (SUBS, RESULT)
+        for key in (SUBS, RESULT, FILE)
         if isinstance(named_by := here.get(key), str)
     )
 
@@ -77,7 +79,8 @@ def results_without_requirement(document: GraphDocument) -> dict[str, set[str]]:
     """Label -> labels whose outputs it takes, and which nothing in the document makes it wait for."""
     asked: dict[str, list[str]] = {}
     for label, node in document.tasks.items():
-        taken = [here[RESULT] for _, here in reference_objects(node.task.get("payload")) if RESULT in here]
+        objects = [here for _, here in reference_objects(node.task.get("payload"))]
+        taken = [here[key] for here in objects if (key := taking_key(here))]
         if taken:
             asked[label] = [used for used in taken if isinstance(used, str)]
     if not asked:
@@ -113,8 +116,8 @@ def _replaced(value: Any, resolve: Callable[[str], str], lenient: bool, depth_le
     if isinstance(value, Mapping | list | tuple) and depth_left <= 0:
         raise InvalidInput(f"A payload is nested more than {limits.DOCUMENT_DEPTH_MAX} deep.")
     if isinstance(value, Mapping):
-        if RESULT in value and not outputs.wrong_form(value):
-            return outputs.stored(value, resolve(value[RESULT]))
+        if (key := taking_key(value)) and not outputs.wrong_form(value):
+            return outputs.stored(value, resolve(value[key]))
         if SUBS in value:
             name = value[SUBS]
             if len(value) == 1 and isinstance(name, str) and name.startswith(SUBS_PREFIX):

@@ -16,6 +16,7 @@ SUBS: Final = "$subs"
 SUBS_PREFIX: Final = "taskId:"
 PARAM: Final = "$param"
 RESULT: Final = "$result"
+FILE: Final = "$file"
 
 _LABEL = re.compile(rf"[^\x00-\x1f\x7f-\x9f]{{1,{limits.LABEL_CHARS_MAX}}}")
 _PARAM_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}", re.ASCII)
@@ -86,7 +87,7 @@ def explain(error: "ValidationError", base: Path, report: Report, extension: boo
     value: Any = error.instance
     name = _name_of(path)
     named = SUBS in path[-1:] or (isinstance(value, dict) and SUBS in value and error.validator != "required")
-    named = named or (isinstance(value, dict) and RESULT in value and len(path) > 4)
+    named = named or (isinstance(value, dict) and (RESULT in value or FILE in value) and len(path) > 4)
     if named and path[2:4] == ("task", "payload"):
         return  # a reference of a wrong form: check_definition says it once, for every place in a payload
     if "propertyNames" in error.absolute_schema_path:

@@ -12,7 +12,8 @@ from typing import Any, Final
 from taskgraph.documents.nodes import GraphDocument
 from taskgraph.documents.problems import PROBLEMS_MAX, Report
 from taskgraph.documents.references import BUILT_IN_EXECUTORS, reference_objects
-from taskgraph.documents.schema_check import RESULT, SUBS
+from taskgraph.documents.results import taking_key
+from taskgraph.documents.schema_check import SUBS
 from taskgraph.model import limits, schemas
 from taskgraph.model.errors import Problem
 from taskgraph.model.json_pointer import pointer
@@ -109,7 +110,9 @@ def warnings(document: GraphDocument) -> list[Problem]:
                     note("near-key", f"{key}\0{close}", (*path, key), label)
             if key != "payload" and isinstance(value, dict | list):
                 for inner, here in itertools.islice(reference_objects(value), 1):
-                    note("subs-outside-payload", SUBS if SUBS in here else RESULT, (*path, key, *inner), label)
+                    note(
+                        "subs-outside-payload", SUBS if SUBS in here else taking_key(here), (*path, key, *inner), label
+                    )
         if executor == "command" or (executor is None and "command" in payload):
             for key in payload:
                 if key not in command_keys and (close := near(key, command_keys)) and close not in payload:

@@ -60,3 +60,11 @@ def is_cancelled(column: Callable[[str], object]) -> bool:
     except ValueError:
         return False
     return isinstance(resolution, dict) and resolution.get("cancelled") is True
+
+
+def cached_words(resolution: Mapping[str, Any]) -> str:
+    """Which run a result was taken from, in words; "" for a task that ran itself."""
+    cached = resolution.get("cached")
+    if not isinstance(cached, Mapping):
+        return ""
+    return f"run {cached.get('run')} of “{cached.get('label')}” in graph {cached.get('graphId')}"

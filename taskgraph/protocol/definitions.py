@@ -27,6 +27,7 @@ SCHEMA_OF_CONDITIONS: Final = 2
 
 _SUBS_KEY: Final = '"$subs"'  # in JSON; a text that lacks these has nothing to be replaced
 _RESULT_KEY: Final = '"$result"'
+_FILE_KEY: Final = '"$file"'
 _TIME_MIN: Final = datetime(YEAR_MIN + 1, 1, 1, tzinfo=UTC)
 
 
@@ -91,7 +92,7 @@ def defined_columns(task: Mapping[str, Any], routing: str) -> dict[str, Value]:
 def definition_text(task: Mapping[str, Any], resolve: Callable[[str], str]) -> str:
     """A definition as its worker gets it. resolve: label -> taskId."""
     definition = canonical_json(task)
-    if _SUBS_KEY in definition or _RESULT_KEY in definition:
+    if _SUBS_KEY in definition or _RESULT_KEY in definition or _FILE_KEY in definition:
         from taskgraph.documents.references import substitute  # here: what only reads rows does without documents
 
         definition = canonical_json(substitute(task, resolve))

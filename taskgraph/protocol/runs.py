@@ -187,7 +187,8 @@ def _completed(item: Completed, context: Context) -> Verdict:
         task.set("ended", ended_at(item.ended, context))
         task.set("resolved", context.now)
         task.set("resolution", resolution_text(item.resolution))
-        context.event("task-completed", task=item.task_id, label=task.text("label"), run=item.run)
+        cached: dict[str, Any] = {"cached": True} if "cached" in item.resolution else {}
+        context.event("task-completed", task=item.task_id, label=task.text("label"), run=item.run, **cached)
         count_down_dependents(task, item.task_id, context)
         return Outcome.APPLIED, ""
     if task.text("state") == _COMPLETED and task.integer("run") == item.run and task.text("claim") == item.claim:

@@ -8,7 +8,7 @@ from datetime import datetime
 
 from taskgraph.model import limits
 from taskgraph.model.clock import Clock
-from taskgraph.model.columns import texts
+from taskgraph.model.columns import cached_words, texts
 from taskgraph.model.foreign_times import Standing
 from taskgraph.model.ids import holders_in_words, limit_key, rerun_failed, resume_command, typed
 from taskgraph.model.names import QueueNames
@@ -66,6 +66,8 @@ class Causes:
                 text = f"was skipped because {(status.resolution or {}).get('reason', '')}"
             case TaskState.COMPLETED:
                 text = f"completed at {clock_text(status.resolved)}"
+                if words := cached_words(status.resolution or {}):
+                    text += f", from the cache: as {words}"
         if late := overdue(row.columns.get, self.clock.now()):
             text, remedy = f"{text}; {late[1]}, so the next sweep ends it", _SWEEPS
         return Reason(status.label, status.task_id, status.state, depth, text, True, remedy)

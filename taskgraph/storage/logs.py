@@ -1,8 +1,11 @@
-"""Port: the output of runs, one log for each run of a task. A lost log fails no task and blocks no handler."""
+"""Port: the files of runs: a log, the result, and what else is kept of one. A lost log fails no task."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
+
+Place = tuple[str, str, int]
+"""A run: graphId, taskId, and its number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +37,13 @@ class Logs(Protocol):
         self, graph_id: str, task_id: str, run: int, *, offset: int = 0, limit: int = 1 << 20, name: str = "run.log"
     ) -> bytes | None:
         """Up to `limit` bytes from `offset`; b"" at the end; None for a log that does not exist."""
+
+    async def copy(self, source: Place, target: Place, name: str) -> bool:
+        """Have a file of one run be one of another, too, without reading it; False where there is none.
+
+        Of a file that is written once: the two may share their bytes. One that the target has already stays. Raises
+        StorageUnavailable.
+        """
 
 
 class StoredLogs(Logs, Protocol):

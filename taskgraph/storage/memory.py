@@ -15,7 +15,7 @@ from taskgraph.model.clock import Clock, SystemClock
 from taskgraph.model.columns import Columns, Value
 from taskgraph.model.errors import Conflict, StaleDelivery
 from taskgraph.storage import checks
-from taskgraph.storage.logs import LogFile, LogPage
+from taskgraph.storage.logs import LogFile, LogPage, Place
 from taskgraph.storage.queues import Delivery
 from taskgraph.storage.tables import Change, Delete, Insert, Merge, Page, Range, Replace, Row
 
@@ -172,6 +172,15 @@ class MemoryLogs:
         checks.check_log_read(graph_id, task_id, run, name, offset, limit)
         found = self._files.get(graph_id, {}).get((task_id, str(run), name))
         return None if found is None else bytes(found[offset : offset + limit])
+
+    async def copy(self, source: Place, target: Place, name: str) -> bool:
+        checks.check_log(*source, name)
+        checks.check_log(*target, name)
+        (graph_id, task_id, run), (other_id, other_task, other_run) = source, target
+        found = self._files.get(graph_id, {}).get((task_id, str(run), name))
+        if found is not None:
+            self._files.setdefault(other_id, {}).setdefault((other_task, str(other_run), name), bytearray(found))
+        return found is not None
 
     async def files(self, graph_id: str, *, continuation: str | None = None) -> LogPage:
         checks.check_logs_of(graph_id)

@@ -148,7 +148,8 @@ class Reporter:
             resolution["code"] = outcome.code
         if outcome.exit_code is not None:
             resolution["exitCode"] = outcome.exit_code
-        if not one.executor.instant:
+        resolution |= outcome.more
+        if not one.executor.instant and "cached" not in resolution:
             resolution["logsUrl"] = self._context.logs.url(work.graph_id, work.task_id, work.run)
         return resolution
 

@@ -1,22 +1,30 @@
-"""Execute one run: outputs of other tasks put into its payload, its log, the time that it may take, its deadline."""
+"""Execute one run: what it takes of other tasks, its log, the time that it may take, its deadline, what it leaves.
+
+With a `cache` it may be that an earlier run stands for it.
+"""
 
 import asyncio
 import dataclasses
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 
-from taskgraph.documents.results import NoResult, put_in, taken_from
+from taskgraph.documents.results import as_output, files_taken, put_in, taken_from
+from taskgraph.model.columns import NO_OUTPUT, integer
+from taskgraph.model.errors import InvalidInput, StorageError
 from taskgraph.model.ids import row_key
 from taskgraph.model.placement import target_of
 from taskgraph.model.timing import MAX_RUN_TIME_EXCEEDED, run_seconds_max
 from taskgraph.protocol.context import Outcome as Decided
 from taskgraph.protocol.runs import Overdue
+from taskgraph.storage.kept_files import summary
 from taskgraph.storage.logs import Logs
 from taskgraph.storage.tables import Row
+from taskgraph.worker.cache import Cache
 from taskgraph.worker.context import WorkerContext
-from taskgraph.worker.executors import Outcome, Work
-from taskgraph.worker.executors.contract import malformed
+from taskgraph.worker.executors import RESULT_BYTES_MAX, Outcome, Work
+from taskgraph.worker.executors.contract import failed, malformed
+from taskgraph.worker.run_files import FileOrder, RunFiles, file_order
 from taskgraph.worker.values import ClaimedRun, as_resolved, deadline_in
 
 log = logging.getLogger("taskgraph.worker")
@@ -32,6 +40,8 @@ class Runner:
     def __init__(self, context: WorkerContext, lose: Callable[[ClaimedRun, str], None]) -> None:
         self._context = context
         self._lose = lose
+        self._files = RunFiles(context)
+        self._cache = Cache(context, self._files)
 
     async def execute(self, one: ClaimedRun) -> Outcome:
         """Run this to its end. Raises what the executor raises."""
@@ -54,12 +64,20 @@ class Runner:
         raise RuntimeError(f"the executor {one.executor.name} says it is instant, and waits")
 
     async def _execute(self, one: ClaimedRun) -> Outcome:
-        work = one.work
-        if one.takes:
-            try:
-                work = await self._with_results(work)
-            except NoResult as error:
-                return malformed(str(error))  # a rerun would find nothing else
+        try:
+            before = await self._prepare(one)
+        except InvalidInput as error:
+            return malformed(str(error))  # a rerun would find nothing else
+        if isinstance(before, Outcome):
+            return before
+        try:
+            outcome = await self._run(one, before.work)
+        finally:
+            if before.place:
+                self._files.discard(before.place)
+        return outcome if outcome.failed or before.order is None else await self._keep(before, outcome)
+
+    async def _run(self, one: ClaimedRun, work: Work) -> Outcome:
         writer = _LogWriter(self._context.logs, work)
         seconds = run_seconds_max(work.definition)
         watching = asyncio.create_task(self._end_at_deadline(one)) if "deadline" in work.definition else None
@@ -73,21 +91,74 @@ class Runner:
                 await asyncio.shield(writer.close())
         return outcome
 
-    async def _with_results(self, work: Work) -> Work:
-        """The work with the outputs of other tasks in its payload, as their rows have them. Raises NoResult.
+    async def _prepare(self, one: ClaimedRun) -> "_Prepared | Outcome":
+        """What is to be run, or the outcome of an earlier run that stands for it. Raises InvalidInput, NoResult."""
+        work = one.work
+        rows = await self._rows_of(work) if one.takes else {}
+        if rows:
+            work = await self._with_results(work, rows)
+        order = file_order(work.definition)
+        lists = {}
+        runs = {task_id: integer(row.columns, "run") for task_id, row in rows.items() if row is not None}
+        for task_id, _, _ in files_taken(work.definition) if one.takes else ():
+            kept = await self._files.listed((work.graph_id, task_id, runs.get(task_id, 0)))
+            if kept is not None:
+                lists[task_id] = kept
+        key = ""
+        if order is not None and order.cached:
+            key = await self._files.key(order, work.definition, lists)
+            if not order.renewed and (found := await self._found(key, order, work)) is not None:
+                return found
+        if not lists:
+            return _Prepared(work, order, key)
+        placed = await self._files.put_in(work, runs, lists)
+        return _Prepared(dataclasses.replace(work, definition=placed.definition), order, key, placed.place)
 
-        All of these tasks have been resolved, and what has completed stays as it is: so whatever is read now counts.
+    async def _found(self, key: str, order: FileOrder, work: Work) -> Outcome | None:
+        try:
+            return await self._cache.find(key, order, work)
+        except StorageError as error:
+            log.warning("graph %s: task %s runs without the cache: %s", work.graph_id, work.task_id, error)
+            return None
+
+    async def _keep(self, before: "_Prepared", outcome: Outcome) -> Outcome:
+        """Keep what a run that succeeded has left. It has failed if something is not there."""
+        order, work = before.order, before.work
+        if order is not None and order.outputs:
+            try:
+                kept = await self._files.keep(order, (work.graph_id, work.task_id, work.run))
+            except InvalidInput as error:
+                return failed(str(error), exit_code=outcome.exit_code)
+            outcome = dataclasses.replace(outcome, more={"files": summary(kept)})
+        if before.key:
+            await self._cache.note(before.key, work, outcome)
+        return outcome
+
+    async def _rows_of(self, work: Work) -> dict[str, Row | None]:
+        """The rows of the tasks of which this one takes something, by taskId.
+
+        All of these have been resolved, and none is run again before this one has ended: so whatever is read counts.
         """
         wanted = taken_from(work.definition)
-        if not wanted:
-            return work
         rows: dict[str, Row | None] = {}
 
         async def read() -> None:
             await self._context.handlers.records.load(work.graph_id, [row_key(each) for each in wanted], rows)
 
-        await self._context.keep_trying(read, "results that a task needs cannot be read yet")
-        resolved = {each: as_resolved(rows.get(row_key(each))) for each in wanted}
+        if wanted:
+            await self._context.keep_trying(read, "results that a task needs cannot be read yet")
+        return {each: rows.get(row_key(each)) for each in wanted}
+
+    async def _with_results(self, work: Work, rows: Mapping[str, Row | None]) -> Work:
+        """The work with the outputs of other tasks in its payload. Raises NoResult."""
+        resolved = {}
+        for task_id, row in rows.items():
+            state, resolution = as_resolved(row)
+            if resolution is not None and NO_OUTPUT in resolution and row is not None:  # too long for the row
+                place = work.graph_id, task_id, integer(row.columns, "run")
+                data = await self._context.logs.read(*place, name="result.json", limit=RESULT_BYTES_MAX)
+                resolution = resolution | (as_output(data) if data is not None else {})
+            resolved[task_id] = state, resolution
         return dataclasses.replace(work, definition=put_in(work.definition, resolved))
 
     async def _end_at_deadline(self, one: ClaimedRun) -> None:
@@ -124,6 +195,16 @@ class Runner:
             )
             if one.watched is not None:
                 one.work = dataclasses.replace(work, traceparent=one.watched.at.traceparent)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Prepared:
+    """What is to be run. order: of files, None without any. key: of the cache. place: of files that it takes."""
+
+    work: Work
+    order: FileOrder | None
+    key: str
+    place: str = ""
 
 
 async def _at_most(seconds: float, run: Awaitable[Outcome]) -> Outcome:

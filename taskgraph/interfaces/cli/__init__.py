@@ -19,6 +19,7 @@ from taskgraph.interfaces.cli import (
     edit,
     events,
     failures,
+    files,
     functions,
     grant,
     graphs,
@@ -93,7 +94,11 @@ _RUN, _LOOK, _KEEP, _FILES, _SERVE = "Run", "Look", "Keep", "Files", "Serve"
 _add(app, (run.run, submit.submit, submit.extend, edit.edit, requests.rerun, requests.cancel), _RUN)
 _add(app, (requests.pause, requests.resume, requests.prioritize, requests.deactivate, requests.activate), _RUN)
 _add(app, (graphs.list_, graphs.status, graphs.watch, graphs.show, tasks.task, tasks.why, tasks.results), _LOOK)
-_add(app, (top.top, logs.logs, events.events, notices.notices, events.rows, doctor.doctor, grant.grant), _LOOK)
+_add(
+    app,
+    (top.top, logs.logs, files.files, events.events, notices.notices, events.rows, doctor.doctor, grant.grant),
+    _LOOK,
+)
 _add(app, (archive.archive, archive.restore, archive.keygen, delete.delete), _KEEP)
 _add(app, (init.init, documents.validate, documents.plan, documents.import_), _FILES)
 _add(app, (serve.serve, serve.worker), _SERVE)

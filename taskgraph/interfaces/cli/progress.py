@@ -320,6 +320,8 @@ class EndsDisplay(PlainDisplay):
             words.append(one.state)
         if one.reason:
             words.append(safe(one.reason))
+        if event.fields.get("cached") is True:
+            words.append(self._err.paint("from the cache", "dim"))
         if (took := self._took.pop((one.task_id, one.run), None)) is not None:
             words.append(self._err.paint(seconds(took, digits=3), "dim"))
         return "  ".join(words)

@@ -14,7 +14,7 @@ from taskgraph.interfaces.cli.common import Session, command
 from taskgraph.interfaces.cli.doctor import examined, print_causes
 from taskgraph.interfaces.cli.options import GraphArgument, LabelArgument, OptionalLabelArgument
 from taskgraph.interfaces.cli.output import Column, count, moment, safe, seconds
-from taskgraph.model.columns import NO_OUTPUT, OUTPUT
+from taskgraph.model.columns import NO_OUTPUT, OUTPUT, cached_words
 from taskgraph.model.ids import holders_in_words
 from taskgraph.model.priorities import NORMAL
 from taskgraph.model.states import TaskState, When, condition_words
@@ -130,6 +130,8 @@ def _print_task(session: Session, graph_id: str, found: "TaskDetail") -> None:
             ("claimed within", seconds(one.pending_timeout) if one.pending_timeout is not None else ""),
             ("log", safe(str(resolution.get("logsUrl", "")))),
             ("result", safe(str(resolution.get("resultUrl", "")))),
+            ("from cache", safe(cached_words(resolution))),
+            ("files", _files_words(resolution)),
             ("hands on", safe(_handed_on(resolution))),
             ("condition", condition_words(one.when)),
             ("requires", labels(found.requires, found.requires_count)),
@@ -176,6 +178,11 @@ _EARLIER_RUNS: Final = (
     Column("WORKER", lambda record: _recorded(record, "worker")),
     Column("", recorded_reason, flexible=True),
 )
+
+
+def _files_words(resolution: Mapping[str, Any]) -> str:
+    files = resolution.get("files")
+    return f"{files.get('count', 0):,}, {files.get('bytes', 0):,} bytes" if isinstance(files, Mapping) else ""
 
 
 def _handed_on(resolution: Mapping[str, Any]) -> str:

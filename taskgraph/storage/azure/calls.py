@@ -56,7 +56,7 @@ class Caller:
 
     def __init__(self, endpoint: str, clock: Clock, is_closed: Callable[[], bool]) -> None:
         self.endpoint = endpoint
-        self._clock = clock
+        self.clock = clock
         self._is_closed = is_closed
 
     async def call(
@@ -73,12 +73,12 @@ class Caller:
         """
         if self._is_closed():
             raise StorageUnavailable(f"the connection to {self.endpoint} has been closed", self.endpoint)
-        end = self._clock.monotonic() + _BUDGET_SECONDS
+        end = self.clock.monotonic() + _BUDGET_SECONDS
         backoff = _BACKOFF_SECONDS
         tries = 0
         while True:
             tries += 1
-            began = self._clock.monotonic()
+            began = self.clock.monotonic()
             try:
                 return await work()
             except sdk.AzureError as error:
@@ -90,9 +90,9 @@ class Caller:
                         raise
                     await make()
                     return await self.call(work, repeat)
-                if not again or tries >= _TRIES_MAX or self._clock.monotonic() + backoff > end:
+                if not again or tries >= _TRIES_MAX or self.clock.monotonic() + backoff > end:
                     raise meant from error
-            await self._clock.sleep(backoff * (0.5 + self._clock.jitter()))
+            await self.clock.sleep(backoff * (0.5 + self.clock.jitter()))
             backoff = min(backoff * 3, _BACKOFF_SECONDS_MAX)
 
     def _signed_late(self, error: sdk.AzureError, began: float) -> bool:
@@ -100,7 +100,7 @@ class Caller:
         if not isinstance(error, sdk.HttpResponseError) or error.status_code != 403 or error.response is None:
             return False
         date = getattr(error.response, "headers", {}).get("Date", "")
-        return isinstance(self._clock, ServiceClock) and self._clock.learn(date, began)
+        return isinstance(self.clock, ServiceClock) and self.clock.learn(date, began)
 
     async def create(self, work: Callable[[], Awaitable[object]], exists: str) -> None:
         """Make a container of rows, messages or files. exists: the code by which another process was quicker."""

@@ -11,12 +11,13 @@ from azure.storage.blob.aio import BlobClient, ContainerClient
 from taskgraph.model.errors import StorageError, TooLarge
 from taskgraph.storage import checks
 from taskgraph.storage.azure.calls import Caller, Repeat, code_of, in_parallel
-from taskgraph.storage.logs import LogFile, LogPage
+from taskgraph.storage.logs import LogFile, LogPage, Place
 
 CONTAINER: Final = "taskgraph-logs"
 _BLOCK_BYTES_MAX: Final = 4 * 1024 * 1024
 _MISSING: Final = ("BlobNotFound", "ContainerNotFound")
 _PAGE_BLOBS: Final = 1_000
+_COPY_LOOK_SECONDS: Final = 0.2
 _PARTS: Final = 4  # of the name of a blob
 _READ_BYTES_MAX: Final = 4 * 1024 * 1024  # one request; the SDK would cut a longer one into several
 
@@ -68,6 +69,24 @@ class AzureLogs:
             if code_of(error) in _MISSING:
                 return None
             raise self._error_for(error, blob) from error
+
+    async def copy(self, source: Place, target: Place, name: str) -> bool:
+        """By the service itself, within the account."""
+        origin, blob = (self._make_blob(_blob_name(*each, name)) for each in (source, target))
+        copy = partial(blob.start_copy_from_url, origin.url, match_condition=MatchConditions.IfMissing)
+        try:
+            begun = await self._caller.call(copy, Repeat.ALWAYS)
+            while begun.get("copy_status") == "pending":
+                await self._caller.clock.sleep(_COPY_LOOK_SECONDS)
+                properties = await self._caller.call(blob.get_blob_properties, Repeat.ALWAYS)
+                begun = {"copy_status": properties.copy.status or ""}
+        except HttpResponseError as error:
+            if error.status_code == 412 or (error.status_code == 409 and code_of(error) == "BlobAlreadyExists"):
+                return True
+            if code_of(error) in _MISSING or error.status_code == 404:
+                return False
+            raise self._error_for(error, blob) from error
+        return begun.get("copy_status") == "success"
 
     async def files(self, graph_id: str, *, continuation: str | None = None) -> LogPage:
         checks.check_logs_of(graph_id)

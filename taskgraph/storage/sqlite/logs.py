@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import shutil
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Final, TypeVar
 
 from taskgraph.model.errors import StorageUnavailable
 from taskgraph.storage import checks
-from taskgraph.storage.logs import LogFile, LogPage
+from taskgraph.storage.logs import LogFile, LogPage, Place
 from taskgraph.storage.private_files import file_mode, folder_mode, make_folder
 
 _T = TypeVar("_T")
@@ -47,6 +48,9 @@ class EmbeddedLogs:
     ) -> bytes | None:
         checks.check_log_read(graph_id, task_id, run, name, offset, limit)
         return await self._call(_read, self._file(graph_id, task_id, run, name), offset, limit)
+
+    async def copy(self, source: Place, target: Place, name: str) -> bool:
+        return await self._call(_copy, self._file(*source, name), self._file(*target, name), self._store)
 
     async def files(self, graph_id: str, *, continuation: str | None = None) -> LogPage:
         checks.check_logs_of(graph_id)
@@ -90,6 +94,25 @@ def _read(path: Path, offset: int, limit: int) -> bytes | None:
             return file.read(limit)
     except FileNotFoundError:
         return None
+
+
+def _copy(path: Path, target: Path, store: Path) -> bool:
+    """Link the file, or copy it where the file system has no links."""
+    if not path.is_file():
+        return False
+    make_folder(target.parent, folder_mode(store))
+    try:
+        os.link(path, target)
+    except FileExistsError:
+        return True
+    except FileNotFoundError:
+        return False  # removed meanwhile
+    except OSError:
+        part = target.with_name(f"{target.name}.part")
+        shutil.copyfile(path, part)
+        part.chmod(file_mode(store))
+        part.replace(target)
+    return True
 
 
 def _files(folder: Path, after: str) -> LogPage:

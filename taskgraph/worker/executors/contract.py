@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
 from taskgraph.model import limits
@@ -45,7 +45,8 @@ class Outcome:
     reason: one sentence, at most limits.REASON_CHARS_MAX characters, "" for a success. exit_code: of a command that
     ended by itself. exception: the run never got to an answer (a malformed payload), so no rerun is spent. result: JSON
     text in UTF-8, at most RESULT_BYTES_MAX. temporary: it is tried again later, after retry_after seconds if that is
-    not None. code: a stable word for the reason, where there is one.
+    not None. code: a stable word for the reason, where there is one. more: what else the resolution says, of files and
+    of the cache.
     """
 
     failed: bool
@@ -56,6 +57,7 @@ class Outcome:
     temporary: bool = False
     retry_after: float | None = None
     code: str = ""
+    more: Mapping[str, Any] = field(default_factory=dict)
 
 
 class TemporaryFailure(Exception):
