@@ -1,7 +1,7 @@
 """The values that a validated document comes to: tasks, groups and the graph itself."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from taskgraph.model.states import FailurePolicy, When
@@ -64,6 +64,10 @@ class GraphDocument:
     def values(self) -> dict[str, Any]:
         return {name: declared["default"] for name, declared in self.params.items() if "default" in declared}
 
+    def without_cache(self) -> "GraphDocument":
+        """The same, with each task that has a `cache` run in any case."""
+        return replace(self, tasks={label: _renewed(node) for label, node in self.tasks.items()})
+
     @property
     def edges(self) -> int:
         """Number of requirements over all tasks; one on a group, or of a group, counts as it is kept: as M + N."""
@@ -72,6 +76,14 @@ class GraphDocument:
 
             return wire(self.tasks, self.groups).edges
         return sum(len(node.requires) for node in self.tasks.values())
+
+
+def _renewed(node: TaskNode) -> TaskNode:
+    payload = node.task.get("payload")
+    if not isinstance(payload, dict) or not (cache := payload.get("cache")):
+        return node
+    cache = {**(cache if isinstance(cache, dict) else {}), "renew": True}
+    return replace(node, task={**node.task, "payload": {**payload, "cache": cache}})
 
 
 Kind = Literal["graph", "extension"]

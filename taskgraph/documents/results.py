@@ -46,10 +46,13 @@ def handed_on(result: bytes) -> dict[str, Any]:
 
 def as_output(result: bytes) -> dict[str, Any]:
     """A result of any length: the output, or why it is none."""
-    text = result.decode("utf-8")
-    if too_deep_at(text, _OUTPUT_DEPTH_MAX) is not None:
-        return {NO_OUTPUT: f"the result is nested more than {_OUTPUT_DEPTH_MAX} deep"}
-    value = json.loads(text)
+    try:
+        text = result.decode("utf-8")
+        if too_deep_at(text, _OUTPUT_DEPTH_MAX) is not None:
+            return {NO_OUTPUT: f"the result is nested more than {_OUTPUT_DEPTH_MAX} deep"}
+        value = json.loads(text)
+    except ValueError:
+        return {NO_OUTPUT: "the file of the result is damaged"}
     if next(faults(value), None) is not None:
         return {NO_OUTPUT: "the result holds a number beyond 64 bits, or half a character"}
     return {OUTPUT: value}

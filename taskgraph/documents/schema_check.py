@@ -131,7 +131,7 @@ def _words(error: "ValidationError", path: Path, name: str, report: Report) -> t
     bound: Any = error.validator_value
     match error.validator:
         case "type":
-            expected = TYPE_NAMES[bound if isinstance(bound, str) else "string"]
+            expected = TYPE_NAMES[bound if isinstance(bound, str) else bound[0]]
             remedy = f"Write {expected}."
             if expected == TYPE_NAMES["string"] and isinstance(value, bool | int | float):
                 remedy = "Write it in quotes."
@@ -188,6 +188,8 @@ def _form(path: Path, pattern: str) -> str:
         return "A worker's label begins with a letter or digit; . _ : / = + - may follow too, 63 characters at most."
     if "requires" in path or path[:1] == ("groups",):
         return "A label has no control characters."
+    if "inputs" in path or "outputs" in path:
+        return "Write a path from the working directory on, such as dist/app, that stays below it."
     return "A command line cannot carry NUL characters." if "payload" in path else f"It must match {pattern}."
 
 

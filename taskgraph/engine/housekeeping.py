@@ -1,4 +1,4 @@
-"""End tombstones and graphs for their age, a portion at each look."""
+"""End tombstones and graphs for their age, and forget cached runs that are gone, a portion at each look."""
 
 import contextlib
 from collections.abc import AsyncGenerator, Collection, Sequence
@@ -14,12 +14,13 @@ from taskgraph.model import limits
 from taskgraph.model.columns import Columns, time_of
 from taskgraph.model.errors import Conflict, NotFound, Refused, Unclear
 from taskgraph.model.ids import GRAPH
-from taskgraph.model.names import ALL, KEEPING, TOMBSTONES, listing_key
-from taskgraph.model.states import GRAPH_ENDED, GraphState
+from taskgraph.model.names import ALL, CACHE, KEEPING, TOMBSTONES, listing_key
+from taskgraph.model.states import GRAPH_ENDED, GRAPH_GONE, GraphState
 from taskgraph.storage.logs import StoredLogs
-from taskgraph.storage.tables import Delete, Merge, Range, Row, pages
+from taskgraph.storage.tables import Delete, Merge, Page, Range, Row, pages
 
 _KEY_OF_PLACE: Final = "place"
+_PLACE_IN_CACHE: Final = "place-in-cache"
 
 
 @dataclass(slots=True)
@@ -43,12 +44,45 @@ async def keep_house(handlers: Handlers, logs: StoredLogs, *, keep_days: float |
     cannot be trusted (see `engine.clock_trust`).
     """
     kept = Kept()
+    await _forget_runs(handlers)
     if not await clock_trust.note(handlers.records.tables, handlers.clock.now()):
         return kept
     await _end_tombstones(handlers, logs, kept)
     if keep_days is not None:
         await _end_graphs(handlers, logs, keep_days, kept)
     return kept
+
+
+async def _forget_runs(handlers: Handlers) -> None:
+    """Take runs off the cache whose graph is gone, so that it does not grow for ever."""
+    tables = handlers.records.tables
+    (place,) = await tables.get(KEEPING, [_PLACE_IN_CACHE])
+    start = str(place.columns.get("after", "")) if place is not None else ""
+    page = await tables.query(CACHE, Range(start, select=("graph",)), limit=limits.KEEP_GRAPHS_MAX)
+    gone: dict[str, bool] = {}
+    for row in page.rows:
+        graph_id = str(row.columns.get("graph", ""))
+        if graph_id not in gone:
+            graph = await graph_row(handlers, graph_id)
+            gone[graph_id] = graph is None or graph.columns.get("state") in GRAPH_GONE
+        if gone[graph_id]:
+            with contextlib.suppress(Conflict, Unclear):  # a later run has taken its place  # reach: deletion
+                await tables.commit(CACHE, [Delete(row.key, row.etag)])
+    await _remember(handlers, _PLACE_IN_CACHE, place, _after(page))
+
+
+def _after(page: Page) -> str:
+    """Where the next look goes on, "" for the beginning."""
+    return f"{page.rows[-1].key}!" if page.rows and page.continuation is not None else ""
+
+
+async def _remember(handlers: Handlers, key: str, place: Row | None, after: str) -> None:
+    tables = handlers.records.tables
+    if place is None and after:
+        await insert_once(tables, KEEPING, key, {"after": after})
+    elif place is not None and place.columns.get("after") != after:
+        with contextlib.suppress(Conflict, Unclear):  # another process goes through the list, too  # reach: deletion
+            await tables.commit(KEEPING, [Merge(place.key, place.etag, {"after": after})])
 
 
 async def _end_tombstones(handlers: Handlers, logs: StoredLogs, kept: Kept) -> None:
@@ -101,13 +135,9 @@ async def _end_graphs(handlers: Handlers, logs: StoredLogs, days: float, kept: K
             continue  # others did, or it was rerun meanwhile
         except Conflict as conflict:  # reach: deletion
             kept.failed.append(f"{graph_id}: {conflict}")
-    after = f"{page.rows[-1].key}!" if page.rows and page.continuation is not None else ""
+    after = _after(page)
     kept.more = kept.more or bool(after and kept.deleted)
-    if place is None and after:
-        await insert_once(tables, KEEPING, _KEY_OF_PLACE, {"after": after})
-    elif place is not None and place.columns.get("after") != after:
-        with contextlib.suppress(Conflict, Unclear):  # another process goes through the list, too  # reach: deletion
-            await tables.commit(KEEPING, [Merge(place.key, place.etag, {"after": after})])
+    await _remember(handlers, _KEY_OF_PLACE, place, after)
 
 
 async def ended_before(

@@ -98,9 +98,10 @@ class Runner:
         if rows:
             work = await self._with_results(work, rows)
         order = file_order(work.definition)
+        taken = files_taken(work.definition) if one.takes else []
         lists = {}
         runs = {task_id: integer(row.columns, "run") for task_id, row in rows.items() if row is not None}
-        for task_id, _, _ in files_taken(work.definition) if one.takes else ():
+        for task_id in {task_id for task_id, _, _ in taken}:
             kept = await self._files.listed((work.graph_id, task_id, runs.get(task_id, 0)))
             if kept is not None:
                 lists[task_id] = kept
@@ -109,7 +110,7 @@ class Runner:
             key = await self._files.key(order, work.definition, lists)
             if not order.renewed and (found := await self._found(key, order, work)) is not None:
                 return found
-        if not lists:
+        if not taken:
             return _Prepared(work, order, key)
         placed = await self._files.put_in(work, runs, lists)
         return _Prepared(dataclasses.replace(work, definition=placed.definition), order, key, placed.place)

@@ -164,3 +164,18 @@ async def test_reading_is_bounded(store: OpenStore) -> None:
     for offset, limit in ((-1, 1), (0, 0), (0, -1)):
         with pytest.raises(ValueError, match="reading"):
             await store.logs.read("g", TASK, 0, offset=offset, limit=limit)
+
+
+async def test_a_file_is_had_by_another_run_too(store: OpenStore) -> None:
+    logs, graph, other = store.logs, store.prefix, f"{store.prefix}-2"
+    await logs.append(graph, TASK, 0, b"bytes", name="sha256-1")
+    assert await logs.copy((graph, TASK, 0), (other, TASK, 3), "sha256-1")
+    assert await logs.read(other, TASK, 3, name="sha256-1") == b"bytes"
+    assert await logs.copy((graph, TASK, 0), (other, TASK, 3), "sha256-1"), "again"
+    assert not await logs.copy((graph, TASK, 1), (other, TASK, 4), "sha256-1"), "there is none"
+    await logs.append(other, TASK, 4, b"own", name="sha256-1")
+    assert await logs.copy((graph, TASK, 0), (other, TASK, 4), "sha256-1")
+    assert await logs.read(other, TASK, 4, name="sha256-1") == b"own", "what is there stays"
+    await logs.remove(graph)
+    assert await logs.read(other, TASK, 3, name="sha256-1") == b"bytes", "it goes with its own graph"
+    assert await logs.remove(other) == 2

@@ -17,28 +17,13 @@ from taskgraph.engine.poison import Poison
 from taskgraph.model.placement import Offer
 from taskgraph.storage.queues import Delivery
 from taskgraph.storage.signals.wakeup import Wakeup
-from taskgraph.testing import MemoryQueues, MemoryTables
+from taskgraph.testing import MemoryLogs, MemoryQueues, MemoryTables
 from taskgraph.worker.executors import Executors, Outcome, Work, WriteLog
 from taskgraph.worker.loop import Worker
 from tests.scenarios.stage import Requirements, Stage, Trap, graph
 from tests.simulation.processes import LoopClock, VirtualLoop, end_all
 
 POLL_SECONDS: Final = 0.05
-
-
-class NoLogs:
-    """The output of tasks is of no interest here."""
-
-    def url(self, graph_id: str, task_id: str, run: int, name: str = "run.log") -> str:
-        return f"memory:{graph_id}/{task_id}/{run}/{name}"
-
-    async def append(self, graph_id: str, task_id: str, run: int, data: bytes, name: str = "run.log") -> None:
-        pass
-
-    async def read(
-        self, graph_id: str, task_id: str, run: int, *, offset: int = 0, limit: int = 1 << 20, name: str = "run.log"
-    ) -> bytes:
-        return b""
 
 
 class Script:
@@ -121,6 +106,7 @@ class Crew:
         self.loop = loop
         self.clock = LoopClock(loop, random.Random(7))
         self.stage = Stage(MemoryTables(), MemoryQueues(self.clock), self.clock)  # type: ignore[arg-type]
+        self.logs = MemoryLogs()
         self.stop = asyncio.Event()
         self.tasks: list[asyncio.Task[None]] = []
 
@@ -156,7 +142,7 @@ class Crew:
             handlers,
             poison,
             Executors([executor], executor.name),
-            NoLogs(),
+            self.logs,
             wakeup or Wakeup(),
             name=name,
             slots=slots,

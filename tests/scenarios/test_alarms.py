@@ -21,7 +21,8 @@ from taskgraph.model.states import GraphState
 from taskgraph.queries.graphs import Queries
 from taskgraph.storage.signals.wakeup import Wakeup
 from taskgraph.storage.tables import Row
-from tests.scenarios.crew import Calls, Crew, NoLogs, virtually
+from taskgraph.testing import MemoryLogs
+from tests.scenarios.crew import Calls, Crew, virtually
 
 WITHIN: Final = 1.0  # seconds, with the poll of a handler (0.05 s here) and the commits
 SWEPT: Final = limits.SWEEP_SECONDS * 2 * 1.25  # an idle store, and jitter at its worst
@@ -38,7 +39,7 @@ def serve(crew: Crew, stop: asyncio.Event) -> None:
         clock=crew.clock,
         tables=handlers.records.tables,
         queues=handlers.queues,
-        logs=NoLogs(),  # type: ignore[arg-type]
+        logs=MemoryLogs(),
         wakeup=Wakeup(),
         names=handlers.names,
         queries=Queries(handlers.records.tables, handlers.queues, crew.clock, handlers.names),

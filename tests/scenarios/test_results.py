@@ -145,11 +145,36 @@ def test_a_result_that_is_not_there_is_an_exception_and_no_rerun_is_spent() -> N
     virtually(act)
 
 
-def test_a_result_that_is_too_long_is_none_and_its_task_has_completed() -> None:
+def test_a_result_that_is_too_long_for_a_row_is_taken_from_its_file() -> None:
     async def act(crew: Crew) -> None:
         tasks = {"a": {"task": {"payload": {}}}, "b": {"requires": ["a"], "task": {"payload": {"x": {"$result": "a"}}}}}
         await crew.stage.submit(document_from_object({"tasks": tasks}))
-        crew.start(crew.consumer(), crew.worker(Giver(lambda label, payload: "x" * 4_000)))
+        giver = Giver(lambda label, payload: "x" * 300_000)
+        crew.start(crew.consumer(), crew.worker(giver))
+
+        async def over() -> bool:
+            return await crew.stage.states() == {"a": "completed", "b": "completed"}
+
+        await crew.until(over)
+        status = await crew.stage.queries.task_status("graph", "a")
+        assert "4,000 UTF-16 units (OUTPUT_CHARS_MAX)" in (status.resolution or {})["noOutput"]
+        assert giver.payloads["b"] == {"x": "x" * 300_000}
+        await crew.end()
+
+    virtually(act)
+
+
+def test_a_result_whose_file_is_gone_is_no_result() -> None:
+    async def act(crew: Crew) -> None:
+        tasks = {"a": {"task": {"payload": {}}}, "b": {"requires": ["a"], "task": {"payload": {"x": {"$result": "a"}}}}}
+        await crew.stage.submit(document_from_object({"tasks": tasks}))
+        giver = Giver(lambda label, payload: "x" * 5_000)
+
+        async def lose(*_: Any, **__: Any) -> None:
+            return None
+
+        crew.logs.read = lose  # type: ignore[method-assign]
+        crew.start(crew.consumer(), crew.worker(giver))
 
         async def over() -> bool:
             return await crew.stage.states() == {"a": "completed", "b": "exception"}

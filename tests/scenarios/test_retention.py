@@ -19,7 +19,7 @@ from taskgraph.model import limits
 from taskgraph.model.errors import Conflict, NotFound, Refused, StorageUnavailable, Unclear
 from taskgraph.model.ids import GRAPH
 from taskgraph.model.messages import AddTasks, HoldBack, Rerun, SetLimit, TaskCompleted, to_text
-from taskgraph.model.names import ALL, KEEPING, LIVE, POISON, TOMBSTONES
+from taskgraph.model.names import ALL, CACHE, KEEPING, LIVE, POISON, TOMBSTONES
 from taskgraph.protocol.context import Outcome
 from taskgraph.protocol.runs import LeaseLost, Renew
 from taskgraph.storage.logs import LogFile, LogPage
@@ -626,3 +626,19 @@ async def test_nobody_is_told_of_a_graph_that_was_deleted_by_force(local: Stage,
     assert receiver.got == {}
     assert await rows(local, INDEX) == []
     await only_a_tombstone(local, shelf)
+
+
+async def test_cached_runs_of_graphs_that_are_gone_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "KEEP_GRAPHS_MAX", 3)
+    stage, shelf = memory_stage(), Shelf()
+    await stage.submit(graph(PAIR))
+    tables = stage.handlers.records.tables
+    for number in range(10):
+        of = stage.graph_id if number % 2 else "gone"
+        await tables.commit(CACHE, [Insert(f"{number:064x}", {"schema": 1, "graph": of, "task": "t", "run": 0})])
+    for _ in range(4):
+        await keep_house(stage.handlers, shelf)
+    left = await query_all(tables, CACHE, Range())
+    assert [row.columns["graph"] for row in left] == [stage.graph_id] * 5
+    (place,) = await query_all(tables, KEEPING, Range())
+    assert place.columns["after"] == "", "the next look begins anew"

@@ -468,11 +468,16 @@ def read_source(file: str) -> "tuple[bytes, str, Form]":
 
 
 def read_graph(
-    file: str, kind: "Kind" = "graph", params: Sequence[str] | None = None, *, priority: str | None = None
+    file: str,
+    kind: "Kind" = "graph",
+    params: Sequence[str] | None = None,
+    *,
+    priority: str | None = None,
+    no_cache: bool = False,
 ) -> "tuple[GraphDocument, str]":
     """A validated document, and the name of its source. Raises InvalidGraph, InvalidInput.
 
-    params: texts of --param. priority: instead of the document's own.
+    params: texts of --param. priority: instead of the document's own. no_cache: tasks with a cache run in any case.
     """
     if priority is not None and not is_level(priority):
         raise InvalidInput(f"--priority is one of {', '.join(LEVELS)}, and not {priority}")
@@ -482,6 +487,8 @@ def read_graph(
     given = Given(typed(params or ()))
     data, name, form = read_source(file)
     document = read_document(data, source=name, kind=kind, given=given, form=form)
+    if no_cache:
+        document = document.without_cache()
     return document if priority is None else replace(document, priority=column(priority)), name
 
 
@@ -519,9 +526,10 @@ def read_checked(
     strict: bool,
     kind: "Kind" = "graph",
     priority: str | None = None,
+    no_cache: bool = False,
 ) -> "GraphDocument":
     """What `read_graph` gives, with its warnings printed. Raises InvalidGraph, InvalidInput."""
-    document, source = read_graph(file, kind, params, priority=priority)
+    document, source = read_graph(file, kind, params, priority=priority, no_cache=no_cache)
     look_for_warnings(session, document, source, strict=strict)
     return document
 

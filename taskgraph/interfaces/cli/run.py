@@ -80,6 +80,7 @@ def run(
     param: options.ParamOption = None,
     priority: options.PriorityOption = None,
     strict: options.StrictOption = False,
+    no_cache: options.NoCacheOption = False,
     slots: options.SlotsOption = None,
     given: WorkerOptions = WorkerOptions(),
     every: Annotated[
@@ -106,6 +107,8 @@ def run(
         raise InvalidInput("--param goes with a FILE: a graph that exists has its values")
     if file is None and priority:
         raise InvalidInput("--priority goes with a FILE: a graph that exists has its own")
+    if file is None and no_cache:
+        raise InvalidInput("--no-cache goes with a FILE: a graph that exists is as it was submitted")
     if graph_id is not None:
         check_graph_id(graph_id, new=file is not None)
     served = given.serves()
@@ -116,7 +119,7 @@ def run(
     executors = given.executors(board.clock, handed, board=board)
     document: GraphDocument | None = None
     if file is not None:
-        document, name = read_graph(file, params=param, priority=priority)
+        document, name = read_graph(file, params=param, priority=priority, no_cache=no_cache)
         check_runnable(document, name, executors, served)
         look_for_warnings(session, document, name, strict=strict)
     order = _Order(

@@ -82,6 +82,7 @@ def submit(
     param: options.ParamOption = None,
     priority: options.PriorityOption = None,
     strict: options.StrictOption = False,
+    no_cache: options.NoCacheOption = False,
     wait: Annotated[bool, typer.Option("--wait", help="Wait until the graph has ended, and say how.")] = False,
     timeout: options.TimeoutOption = None,
 ) -> int:
@@ -94,7 +95,7 @@ def submit(
         raise InvalidInput("--timeout goes with --wait")
     if graph_id is not None:
         check_graph_id(graph_id, new=True)
-    document = read_checked(session, file, param, strict=strict, priority=priority)
+    document = read_checked(session, file, param, strict=strict, priority=priority, no_cache=no_cache)
 
     async def submitted(app: "App") -> int:
         from taskgraph.interfaces.operations import which
