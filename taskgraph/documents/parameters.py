@@ -201,8 +201,11 @@ def _is_a(value: Any, kind: str) -> bool:
 
 
 def names_in(definitions: Iterable[Any]) -> frozenset[str]:
+    """The names that `$param` objects mention; "" among them for an object of a wrong form."""
     return frozenset(
-        here[PARAM] for each in definitions for here in objects_with(PARAM, each) if isinstance(here[PARAM], str)
+        here[PARAM] if isinstance(here[PARAM], str) else ""
+        for each in definitions
+        for here in objects_with(PARAM, each)
     )
 
 

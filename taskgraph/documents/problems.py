@@ -33,6 +33,7 @@ class Report:
     def __init__(self, source: str) -> None:
         self.source = source
         self.lines: Callable[[Iterable[Path]], Mapping[Path, int]] = lambda _: {}  # of places, where they are known
+        self.place: Callable[[Path], Path] = lambda path: path  # in the document as written
         self.count = 0
         self._listed: dict[tuple[Path, str, str], tuple[Path, str, str, str, int | None]] = {}
         self._codes: Counter[str] = Counter()
@@ -46,6 +47,7 @@ class Report:
 
     def add(self, path: Path, code: str, message: str, remedy: str, line: int | None = None) -> None:
         """One problem. The same one at the same place counts once."""
+        path = self.place(path)
         key = (path, code, message)
         if key in self._listed:
             return

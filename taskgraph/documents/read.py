@@ -17,6 +17,7 @@ from taskgraph.documents import groups as grouping
 from taskgraph.documents.nodes import GraphDocument, GroupNode, Kind, TaskNode
 from taskgraph.documents.problems import TOO_DEEP, Report
 from taskgraph.documents.schema_check import named
+from taskgraph.documents.short_forms import FindFiles, ShortForms, is_short
 from taskgraph.documents.warnings import check_keys
 from taskgraph.model import json_strict, limits, priorities, timing
 from taskgraph.model.json_strict import Path
@@ -57,12 +58,16 @@ def read_document(
     kind: Kind = "graph",
     given: Given = NOTHING_GIVEN,
     form: texts.Form = "json",
+    files: FindFiles | None = None,
 ) -> GraphDocument:
-    """Read a submission or an extension. source: named in errors. Raises InvalidGraph with every problem."""
+    """Read a submission or an extension. Raises InvalidGraph with every problem.
+
+    source: named in errors. files: what `foreach` finds files by.
+    """
     report = Report(source)
     with collector_paused():
         read = texts.parse(text, report, form)
-        return _document(read.value, kind, report, given, mentions=read.mentions)
+        return _document(read.value, kind, report, given, mentions=read.mentions, files=files)
 
 
 def document_from_object(
@@ -120,8 +125,12 @@ def _article(noun: str) -> str:
     return f"{'an' if noun[:1].lower() in 'aeiou' else 'a'} {noun}"
 
 
-def _document(obj: Any, kind: Kind, report: Report, given: Given, *, mentions: bool) -> GraphDocument:
+def _document(
+    obj: Any, kind: Kind, report: Report, given: Given, *, mentions: bool, files: FindFiles | None = None
+) -> GraphDocument:
     """Check a value, which is taken apart. mentions: there may be `$param` objects in it. Raises InvalidGraph."""
+    if is_short(obj):
+        _write_out(obj, kind, report, given, files)
     checks.check_envelope(obj, kind, report)
     tasks = obj.get("tasks") if isinstance(obj, dict) else None
     nodes: dict[str, TaskNode] = {}
@@ -153,6 +162,17 @@ def _document(obj: Any, kind: Kind, report: Report, given: Given, *, mentions: b
         max_in_flight=int(obj.get("maxInFlight", 0)),
         priority=priorities.column(obj.get("priority", "")),
     )
+
+
+def _write_out(obj: dict[str, Any], kind: Kind, report: Report, given: Given, files: FindFiles | None) -> None:
+    values = {name: value for name, value in given.values.items() if not given.open}
+    # What is wrong with parameters is said later.
+    known = parameters.bind(obj.get("params", {}), values, given.inherited, frozenset(), kind, Report("")).known
+    forms = ShortForms(report, known, files)
+    report.place = forms.place
+    forms.write_out(obj)
+    if not obj["tasks"]:
+        report.raise_if_any()  # none of them is left to be looked at
 
 
 def _tasks_and_groups(

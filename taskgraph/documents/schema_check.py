@@ -217,8 +217,7 @@ def _explain_unknown_key(
     near = report.near(key, allowed, "unknown-key")
     remedy = f"Known keys here: {', '.join(allowed)}."
     task_keys = schemas.members("task-graph", "task")
-    if len(path) == 2 and path[0] == "tasks" and key in (*task_keys, *schemas.members("task-graph", "commandPayload")):
-        inside = key if key in task_keys else f"payload.{key}"
-        remedy = f"It belongs one level deeper, at task.{inside}."
+    if len(path) == 2 and path[0] == "tasks" and key in task_keys:
+        remedy = f"It belongs one level deeper, at task.{key}."
     where = name[0].lower() + name[1:]
     report.add(place, "unknown-key", f"{show(key)} is not a key of {where}.{near}", remedy)

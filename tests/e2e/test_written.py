@@ -75,6 +75,36 @@ def test_a_mistake_comes_with_its_line(tg: Run, tmp_path: Path) -> None:
     assert "it looks like YAML" in tg("import", "--from", "neutral", "g.yaml", code=2).stderr
 
 
+FOREACH = """
+defaults: {env: {A: yes}}
+tasks:
+  count:
+    foreach: {file: {files: "in/*.txt"}}
+    script: wc -l < {{file}} > $TASKGRAPH_RESULT_FILE
+  sum:
+    requires: [count]
+    command: [echo, done]
+    env: {B: no}
+"""
+
+
+def test_a_task_for_each_file_beside_the_document(tg: Run, tmp_path: Path) -> None:
+    folder = tmp_path / "else"
+    (folder / "in").mkdir(parents=True)
+    (tmp_path / "in").symlink_to(folder / "in")  # commands run in the worker's folder
+    for name, lines in (("a", 1), ("b", 2)):
+        (folder / "in" / f"{name}.txt").write_text("x\n" * lines)
+    (folder / "g.yaml").write_text(FOREACH)
+    assert tg("validate", "else/g.yaml", "--strict").stdout == "else/g.yaml: valid, 3 tasks, 3 kept edges\n"
+    tg("run", "else/g.yaml", "--id", "g")
+    assert json.loads(tg("results", "g").stdout) == {"count in/a.txt": 1, "count in/b.txt": 2}
+    shown = json.loads(tg("task", "g", "sum", "--json").stdout)
+    assert shown["definition"]["payload"] == {"command": ["echo", "done"], "env": {"A": "yes", "B": "no"}}
+    (folder / "g.yaml").write_text(FOREACH.replace("*.txt", "*.csv"))
+    wrong = tg("run", "else/g.yaml", code=2).stderr
+    assert "else/g.yaml:5: /tasks/count/foreach/file: There is no file “in/*.csv”." in wrong
+
+
 # --- init ------------------------------------------------------------------------------------------------------
 
 
@@ -83,9 +113,10 @@ def test_the_build_of_init(tg: Run, tmp_path: Path) -> None:
     assert made.stdout == "graph.yaml\n"
     for step in ("taskgraph validate graph.yaml", "taskgraph run graph.yaml", "taskgraph why ID LABEL"):
         assert step in made.stderr
-    assert tg("validate", "graph.yaml", "--strict").stdout == "graph.yaml: valid, 4 tasks, 4 edges\n"
-    assert "4/4 completed" in tg("run", "graph.yaml").stdout
-    assert (tmp_path / "build" / "hello.tar").exists()
+    assert tg("validate", "graph.yaml", "--strict").stdout == "graph.yaml: valid, 6 tasks, 9 kept edges\n"
+    assert "6/6 completed" in tg("run", "graph.yaml").stdout
+    assert (tmp_path / "build" / "parts.tar").exists()
+    assert "✓ package  from the cache" in tg("run", "graph.yaml").stderr
 
 
 def test_the_data_pipeline_of_init(tg: Run) -> None:

@@ -16,6 +16,7 @@ import pytest
 
 from taskgraph.documents.read import document_from_object
 from taskgraph.engine.doctor import examine_graph, repair_graph
+from taskgraph.engine.live_index import ORPHAN_SECONDS, drop_orphan
 from taskgraph.engine.notifier import INDEX, Deliveries, NotDelivered, Notifier, enter, register, retry
 from taskgraph.engine.outlets import OutletSettings
 from taskgraph.engine.poison import Poison
@@ -26,7 +27,7 @@ from taskgraph.model import limits
 from taskgraph.model.errors import Conflict, Refused, StorageUnavailable
 from taskgraph.protocol import notices
 from taskgraph.protocol.notices import Channel, Notice
-from taskgraph.storage.tables import Range, Row, query_all
+from taskgraph.storage.tables import Insert, Range, Row, query_all
 from tests.scenarios.stage import CrashError, Stage, Trap, TrappedTables, graph_object, memory_stage
 
 pytestmark = pytest.mark.usefixtures("settled")
@@ -472,3 +473,14 @@ async def test_events_are_filtered_by_kind_label_and_changed_field(memory: Stage
     assert sorted(labels_of(found)) == ["a", "c"]
     assert {each.kind for each in await queries.events("graph", where={"changed": ["blockedBy"]})} == {"graph-blocked"}
     assert await queries.events("graph", where={"nothing": ["*"]}) == []
+
+
+@pytest.mark.parametrize("kind", ["conflict", "unclear"])
+async def test_an_entry_without_a_graph_of_which_the_answer_is_lost_is_looked_at_again(kind: str) -> None:
+    stage = memory_stage()
+    await stage.tables.commit(INDEX, [Insert("none", {"since": stage.clock.now()})])
+    stage.clock.advance(ORPHAN_SECONDS + 1)
+    (entry,) = await stage.tables.get(INDEX, ["none"])
+    trapped: Any = TrappedTables(stage.tables, Trap(1, kind, "commit"))
+    assert not await drop_orphan(trapped, INDEX, entry, stage.clock.now())
+    assert await stage.tables.get(INDEX, ["none"]) == [None], "it was done"

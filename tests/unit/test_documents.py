@@ -262,8 +262,8 @@ def test_a_flood_is_counted_and_hides_nothing_else():
 
 
 def test_a_misplaced_key_is_told_where_it_belongs():
-    (problem,) = problems_of(graph(a={"task": {}, "command": ["x"]}))
-    assert "task.payload.command" in problem.remedy
+    (problem,) = problems_of(graph(a={"task": {}, "target": "x"}))
+    assert "task.target" in problem.remedy
 
 
 def test_sizes_are_counted_in_utf16_units():

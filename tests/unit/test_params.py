@@ -381,3 +381,11 @@ def path_to(root: Any, wanted: Any) -> list[Any]:
         if isinstance(here, dict | list):
             stack += [([*path, key], here[key]) for key in (here if isinstance(here, dict) else range(len(here)))]
     raise AssertionError
+
+
+@pytest.mark.parametrize("task", [{"target": {"$param": "q"}, "$param": {"x": 1}}, {"payload": {"x": {"$param": 5}}}])
+def test_an_object_of_a_wrong_form_is_not_overlooked_where_no_other_is(task: dict[str, Any]) -> None:
+    """Document 1167254 of 2026-11-25."""
+    with pytest.raises(InvalidGraph) as caught:
+        document_from_object({"tasks": {"a": {"task": task}}})
+    assert [each.code for each in caught.value.problems] == ["bad-param"]

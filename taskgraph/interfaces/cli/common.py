@@ -42,6 +42,7 @@ from taskgraph.model.priorities import LEVELS, column, is_level
 
 if TYPE_CHECKING:
     from taskgraph.documents.nodes import GraphDocument, Kind
+    from taskgraph.documents.short_forms import FindFiles
     from taskgraph.documents.texts import Form
     from taskgraph.engine.telemetry import Telemetry
     from taskgraph.interfaces.app import App
@@ -467,6 +468,16 @@ def read_source(file: str) -> "tuple[bytes, str, Form]":
     return data, name, form_of(file)
 
 
+def files_beside(file: str) -> "FindFiles":
+    """What finds files by patterns, from the folder of a document on; of standard input, from the current one."""
+    import glob
+
+    folder = Path(".") if file == STDIN else Path(file).parent
+    return lambda pattern: sorted(
+        path for path in glob.glob(pattern, root_dir=folder, recursive=True) if (folder / path).is_file()
+    )
+
+
 def read_graph(
     file: str,
     kind: "Kind" = "graph",
@@ -486,7 +497,7 @@ def read_graph(
 
     given = Given(typed(params or ()))
     data, name, form = read_source(file)
-    document = read_document(data, source=name, kind=kind, given=given, form=form)
+    document = read_document(data, source=name, kind=kind, given=given, form=form, files=files_beside(file))
     if no_cache:
         document = document.without_cache()
     return document if priority is None else replace(document, priority=column(priority)), name
