@@ -3,17 +3,21 @@
 Nearly all that a command allocates are the modules that it imports. The version needs none of them.
 """
 
-import contextlib
-import gc
-import sys
-from typing import Final
+import signal
 
 from taskgraph import __version__
 
-_ALLOCATIONS: Final = 100_000  # between two looks for garbage; with Python's 700 a short command makes a hundred
+_ALLOCATIONS = 100_000  # between two looks for garbage; with Python's 700 a short command makes a hundred
 
 
 def main() -> None:
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        # Until a command has begun, and once it has ended, Ctrl-C ends the process, without a traceback of imports.
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    import contextlib
+    import gc
+    import sys
+
     if sys.argv[1:] == ["--version"] and sys.stdout is not None:
         with contextlib.suppress(OSError):  # what then happens is up to the command line
             sys.stdout.write(f"taskgraph {__version__}\n")

@@ -1,7 +1,7 @@
 """Short forms of documents: what people write in a few words, as the tasks that it stands for.
 
-`defaults`, `foreach`, `script`, and keys of a command that stand beside `requires` are written out here, before anything
-is checked. What is stored, and what the digest of a graph is made of, is the long form alone. Problems in it name the
+`defaults`, `foreach`, `script`, and keys of a command beside `requires` are written out here, before anything is
+checked. What is stored, and what the digest of a graph is made of, is the long form alone. Problems in it name the
 places of the short one (`Report.place`).
 """
 

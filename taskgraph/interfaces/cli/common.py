@@ -1,13 +1,15 @@
 """What all commands share: how one is declared, its session, reading documents, and errors as words and exit codes."""
 
+import contextlib
 import inspect
 import logging
 import os
 import re
 import shlex
+import signal
 import sys
 import traceback
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, TypeVar
@@ -390,6 +392,19 @@ class OwnGroup(_PlainFlags, PlainGroup):
     pass
 
 
+@contextlib.contextmanager
+def interruptible() -> Iterator[None]:
+    """Have Ctrl-C raise KeyboardInterrupt meanwhile, where it otherwise ends the process (see `__main__`)."""
+    ends = signal.getsignal(signal.SIGINT) is signal.SIG_DFL
+    if ends:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        if ends:
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 class Root(OwnGroup):
     """The root command: what a command raises becomes an exit code here."""
 
@@ -411,6 +426,10 @@ class Root(OwnGroup):
         return super().resolve_command(ctx, [*args[1:], "--help"])
 
     def invoke(self, ctx: Any) -> Any:
+        with interruptible():
+            return self._invoke(ctx)
+
+    def _invoke(self, ctx: Any) -> Any:
         try:
             return super().invoke(ctx)
         except TaskgraphError as error:

@@ -1,8 +1,7 @@
 """Executor `python`: callables of this process, registered by name.
 
 A coroutine function is awaited on the worker's own loop; any other callable runs in a thread of its own. No thread can
-be ended from outside: when a run is cancelled, its thread goes on and its answer is thrown away. Nothing that a
-callable prints is captured.
+be ended from outside: when a run is cancelled, its thread goes on and its answer is thrown away.
 """
 
 import asyncio
@@ -20,6 +19,7 @@ from types import ModuleType
 from typing import Any, TypeVar
 
 from taskgraph.model.errors import InvalidInput, InvalidSettings
+from taskgraph.worker.executors.capture import captured
 from taskgraph.worker.executors.contract import (
     Outcome,
     TemporaryFailure,
@@ -60,8 +60,9 @@ class Registry(dict[str, Callable[..., Any]]):
 class PythonExecutor:
     """Calls `payload.call` with `payload.arguments`; what it returns, as JSON, is the result (None: no result).
 
-    A parameter `context` is given the Work. What the callable raises is a failure, "Type: text", with its traceback in
-    the log; a TemporaryFailure is one for the moment. Arguments that do not fit its signature are a malformed payload.
+    A parameter `context` is given the Work. What the callable prints and logs is its log. What it raises is a failure,
+    "Type: text", with its traceback in the log; a TemporaryFailure is one for the moment. Arguments that do not fit its
+    signature are a malformed payload.
     """
 
     name = "python"
@@ -86,7 +87,8 @@ class PythonExecutor:
             arguments = _arguments_for(function, work)
         except InvalidInput as error:
             return malformed(str(error))
-        value, raised = await _call(function, arguments)
+        async with captured(write_log):
+            value, raised = await _call(function, arguments)
         if raised is not None:
             text = "".join(traceback.format_exception(raised))
             await write_log(text.encode("utf-8", "backslashreplace"))
