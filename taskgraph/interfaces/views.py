@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from taskgraph.queries import values
     from taskgraph.queries.overview import Snapshot
     from taskgraph.queries.targets import TargetLimit
+    from taskgraph.queries.timeline import Timeline
     from taskgraph.queries.workers import WorkerStatus
     from taskgraph.storage.tables import Row
 
@@ -172,6 +173,19 @@ def explanation(graph_id: str, label: str, found: "values.Explanation") -> Json:
     """label: of the task that was asked about, if nothing was found of it."""
     asked = found.reasons[0].label if found.reasons else label
     return {"graphId": graph_id, "label": asked, "reasons": _all_of(found.reasons), "omitted": found.omitted}
+
+
+def timeline(found: "Timeline") -> Json:
+    spans = [
+        {
+            **attributes(each, "label", "task_id", "run", "outcome", "worker", "ready", "started", "ended"),
+            "seconds": ((each.ended or found.until) - each.started).total_seconds(),
+        }
+        for each in found.runs
+    ]
+    path = [attributes(each, "label", "task_id", "seconds", "ran_seconds", "waited_seconds") for each in found.path]
+    whole = attributes(found, "graph_id", "state", "since", "until", "seconds", "never_ran")
+    return {**whole, "runs": spans, "criticalPath": path}
 
 
 def log(graph_id: str, label: str, task_id: str, run: int, text: str) -> Json:

@@ -1,8 +1,9 @@
 """Everything that can be asked of one installation, in one object."""
 
 from taskgraph.queries.listing import TaskQueries
+from taskgraph.queries.timeline import TimelineQueries
 from taskgraph.queries.why import WhyQueries
 
 
-class Queries(TaskQueries, WhyQueries):
+class Queries(TaskQueries, WhyQueries, TimelineQueries):
     """Everything that can be asked of one installation."""

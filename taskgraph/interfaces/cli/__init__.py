@@ -34,6 +34,7 @@ from taskgraph.interfaces.cli import (
     serve,
     submit,
     tasks,
+    timeline,
     top,
     workers,
 )
@@ -93,7 +94,11 @@ _RUN, _LOOK, _KEEP, _FILES, _SERVE = "Run", "Look", "Keep", "Files", "Serve"
 
 _add(app, (run.run, submit.submit, submit.extend, edit.edit, requests.rerun, requests.cancel), _RUN)
 _add(app, (requests.pause, requests.resume, requests.prioritize, requests.deactivate, requests.activate), _RUN)
-_add(app, (graphs.list_, graphs.status, graphs.watch, graphs.show, tasks.task, tasks.why, tasks.results), _LOOK)
+_add(
+    app,
+    (graphs.list_, graphs.status, graphs.watch, graphs.show, tasks.task, tasks.why, tasks.results, timeline.timeline),
+    _LOOK,
+)
 _add(
     app,
     (top.top, logs.logs, files.files, events.events, notices.notices, events.rows, doctor.doctor, grant.grant),
