@@ -122,6 +122,8 @@ index:tombstones
  0.3 graph text; until time
 index:keeping
  0.3 after text
+index:cache
+ 0.4 graph, task, label text; run number; result boolean; time time
 index:gates
  0.3 since, until, used time; reason, worker, token text; max number
 index:workers

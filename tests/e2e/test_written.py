@@ -105,6 +105,36 @@ def test_a_task_for_each_file_beside_the_document(tg: Run, tmp_path: Path) -> No
     assert "else/g.yaml:5: /tasks/count/foreach/file: There is no file “in/*.csv”." in wrong
 
 
+PARTS = {
+    "tasks": {
+        "prepare": {"command": ["true"]},
+        "bad": {"requires": ["prepare"], "command": ["false"]},
+        "good": {"requires": ["prepare"], "command": ["sleep", "0.5"]},
+        "after bad": {"requires": ["bad"], "command": ["true"]},
+        "after good": {"requires": ["good"], "command": ["true"]},
+    }
+}
+
+
+def test_a_part_of_a_graph_and_what_a_failure_does_to_it(tg: Run, tmp_path: Path) -> None:
+    (tmp_path / "g.json").write_text(json.dumps(PARTS))
+
+    def counts(*words: str, code: int) -> dict[str, int]:
+        return dict(json.loads(tg("run", "g.json", "--json", "--slots", "2", *words, code=code).stdout)["counts"])
+
+    assert counts("--only", "after g*", code=0) == {"completed": 3, "failed": 0, "exception": 0, "waiting": 0}
+    assert counts(code=1) == {"completed": 3, "failed": 1, "exception": 0, "waiting": 1}
+    going = counts("--keep-going", code=1)
+    assert (going["completed"], going["failed"], going["skipped"], going["waiting"]) == (3, 1, 1, 0)
+    fast = counts("--fail-fast", code=1)
+    assert (fast["failed"], fast["waiting"]) == (1, 0)
+    assert fast["cancelled"] >= 2
+    assert "not both" in tg("run", "g.json", "--fail-fast", "--keep-going", code=2).stderr
+    assert "did you mean “good”?" in tg("submit", "g.json", "--only", "god", code=2).stderr
+    for option in (["--keep-going"], ["--fail-fast"], ["--only", "x"], ["--no-cache"]):
+        assert "goes with a FILE" in tg("run", "--id", "g", *option, code=2).stderr
+
+
 # --- init ------------------------------------------------------------------------------------------------------
 
 

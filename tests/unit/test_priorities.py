@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from taskgraph.interfaces.cli.common import read_graph
+from taskgraph.interfaces.cli.graph_options import GraphOptions
 from taskgraph.model import limits
 from taskgraph.model.errors import InvalidInput
 from taskgraph.model.names import QueueNames
@@ -101,8 +101,8 @@ def test_a_priority_that_is_asked_for_goes_before_that_of_the_document(tmp_path:
     file.write_text(
         json.dumps({"priority": "low", "tasks": {"a": {"task": {}}, "b": {"task": {}, "priority": "lowest"}}})
     )
-    said = {asked: read_graph(str(file), priority=asked)[0] for asked in (None, "high", "normal")}
+    said = {asked: GraphOptions(priority=asked).read(str(file))[0] for asked in (None, "high", "normal")}
     assert [document.priority for document in said.values()] == ["low", "high", ""]
     assert {document.tasks["b"].priority for document in said.values()} == {"lowest"}
     with pytest.raises(InvalidInput, match="--priority is one of highest"):
-        read_graph(str(file), priority="urgent")
+        GraphOptions(priority="urgent").read(str(file))

@@ -10,7 +10,7 @@ import signal
 import sys
 import traceback
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
-from dataclasses import dataclass, field, fields, is_dataclass, replace
+from dataclasses import dataclass, field, fields, is_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, TypeVar
 
@@ -40,7 +40,6 @@ from taskgraph.model.errors import (
     StorageUnavailable,
     TaskgraphError,
 )
-from taskgraph.model.priorities import LEVELS, column, is_level
 
 if TYPE_CHECKING:
     from taskgraph.documents.nodes import GraphDocument, Kind
@@ -497,29 +496,17 @@ def files_beside(file: str) -> "FindFiles":
     )
 
 
-def read_graph(
-    file: str,
-    kind: "Kind" = "graph",
-    params: Sequence[str] | None = None,
-    *,
-    priority: str | None = None,
-    no_cache: bool = False,
-) -> "tuple[GraphDocument, str]":
+def read_graph(file: str, kind: "Kind" = "graph", params: Sequence[str] | None = None) -> "tuple[GraphDocument, str]":
     """A validated document, and the name of its source. Raises InvalidGraph, InvalidInput.
 
-    params: texts of --param. priority: instead of the document's own. no_cache: tasks with a cache run in any case.
+    params: texts of --param.
     """
-    if priority is not None and not is_level(priority):
-        raise InvalidInput(f"--priority is one of {', '.join(LEVELS)}, and not {priority}")
     from taskgraph.documents.parameters import typed
     from taskgraph.documents.read import Given, read_document
 
     given = Given(typed(params or ()))
     data, name, form = read_source(file)
-    document = read_document(data, source=name, kind=kind, given=given, form=form, files=files_beside(file))
-    if no_cache:
-        document = document.without_cache()
-    return document if priority is None else replace(document, priority=column(priority)), name
+    return read_document(data, source=name, kind=kind, given=given, form=form, files=files_beside(file)), name
 
 
 def look_for_warnings(
@@ -548,18 +535,9 @@ def check_graph_id(graph_id: str, *, new: bool = False) -> str:
     return graph_id
 
 
-def read_checked(
-    session: Session,
-    file: str,
-    params: Sequence[str] | None,
-    *,
-    strict: bool,
-    kind: "Kind" = "graph",
-    priority: str | None = None,
-    no_cache: bool = False,
-) -> "GraphDocument":
-    """What `read_graph` gives, with its warnings printed. Raises InvalidGraph, InvalidInput."""
-    document, source = read_graph(file, kind, params, priority=priority, no_cache=no_cache)
+def read_checked(session: Session, file: str, params: Sequence[str] | None, *, strict: bool) -> "GraphDocument":
+    """A validated graph, with its warnings printed. Raises InvalidGraph, InvalidInput."""
+    document, source = read_graph(file, params=params)
     look_for_warnings(session, document, source, strict=strict)
     return document
 

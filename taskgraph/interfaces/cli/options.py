@@ -115,9 +115,6 @@ ParamOption = Annotated[
         "NAME:=JSON. May be given several times. Values are kept as plain text.",
     ),
 ]
-NoCacheOption = Annotated[
-    bool, typer.Option("--no-cache", help="Run tasks that have a cache in any case; later graphs use these runs.")
-]
 StrictOption = Annotated[
     bool, typer.Option("--strict", help="Refuse what is only warned of: legal, and probably a mistake.")
 ]

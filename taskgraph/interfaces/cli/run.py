@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from taskgraph.interfaces.cli import failures, options
-from taskgraph.interfaces.cli.common import STDIN, Session, check_graph_id, command, look_for_warnings, read_graph
+from taskgraph.interfaces.cli.common import STDIN, Session, check_graph_id, command, look_for_warnings
+from taskgraph.interfaces.cli.graph_options import GraphOptions
 from taskgraph.interfaces.cli.outcome import finish
 from taskgraph.interfaces.cli.output import Output
 from taskgraph.interfaces.cli.prefixed import Echo
@@ -64,6 +65,7 @@ class _Order:
     "taskgraph run --id nightly-2026-08-01",
     'taskgraph run release.json --param version=1.4 --param regions:=\'["eu", "us"]\'',
     "taskgraph run graph.json --executor sleep --time-scale 0.001",
+    "taskgraph run build.yaml --only 'test/*' --keep-going",
     "taskgraph run graph.json --output all",
     "taskgraph run graph.json --all",
 )
@@ -77,10 +79,7 @@ def run(
         ),
     ] = None,
     graph_id: options.IdOption = None,
-    param: options.ParamOption = None,
-    priority: options.PriorityOption = None,
-    strict: options.StrictOption = False,
-    no_cache: options.NoCacheOption = False,
+    about: GraphOptions = GraphOptions(),
     slots: options.SlotsOption = None,
     given: WorkerOptions = WorkerOptions(),
     every: Annotated[
@@ -103,12 +102,8 @@ def run(
     """
     if file is None and graph_id is None:
         raise InvalidInput("give a FILE to run, or --id of a graph that exists")
-    if file is None and param:
-        raise InvalidInput("--param goes with a FILE: a graph that exists has its values")
-    if file is None and priority:
-        raise InvalidInput("--priority goes with a FILE: a graph that exists has its own")
-    if file is None and no_cache:
-        raise InvalidInput("--no-cache goes with a FILE: a graph that exists is as it was submitted")
+    if file is None:
+        about.check_no_file()
     if graph_id is not None:
         check_graph_id(graph_id, new=file is not None)
     served = given.serves()
@@ -119,11 +114,21 @@ def run(
     executors = given.executors(board.clock, handed, board=board)
     document: GraphDocument | None = None
     if file is not None:
-        document, name = read_graph(file, params=param, priority=priority, no_cache=no_cache)
+        document, name = about.read(file)
         check_runnable(document, name, executors, served)
-        look_for_warnings(session, document, name, strict=strict)
+        look_for_warnings(session, document, name, strict=about.strict)
     order = _Order(
-        file, graph_id, document, executors, board, served, slots or default_slots(), param or (), handed, every, shown
+        file,
+        graph_id,
+        document,
+        executors,
+        board,
+        served,
+        slots or default_slots(),
+        about.param or (),
+        handed,
+        every,
+        shown,
     )
     return session.open(lambda app: _run(app, session, order), measured=True)
 

@@ -13,9 +13,9 @@ from taskgraph.interfaces.cli.common import (
     command,
     hint_at_handlers,
     look_for_warnings,
-    read_checked,
     read_source,
 )
+from taskgraph.interfaces.cli.graph_options import GraphOptions
 from taskgraph.interfaces.cli.outcome import command_words, wait_and_finish
 from taskgraph.interfaces.cli.output import count, edges_words
 from taskgraph.interfaces.cli.progress import submitting
@@ -79,10 +79,7 @@ def submit(
     session: Session,
     file: options.GraphFileArgument,
     graph_id: options.IdOption = None,
-    param: options.ParamOption = None,
-    priority: options.PriorityOption = None,
-    strict: options.StrictOption = False,
-    no_cache: options.NoCacheOption = False,
+    about: GraphOptions = GraphOptions(),
     wait: Annotated[bool, typer.Option("--wait", help="Wait until the graph has ended, and say how.")] = False,
     timeout: options.TimeoutOption = None,
 ) -> int:
@@ -95,7 +92,8 @@ def submit(
         raise InvalidInput("--timeout goes with --wait")
     if graph_id is not None:
         check_graph_id(graph_id, new=True)
-    document = read_checked(session, file, param, strict=strict, priority=priority, no_cache=no_cache)
+    document, name = about.read(file)
+    look_for_warnings(session, document, name, strict=about.strict)
 
     async def submitted(app: "App") -> int:
         from taskgraph.interfaces.operations import which
