@@ -24,7 +24,7 @@ from taskgraph.model.states import GraphState, TaskState
 ROOT: Final = Path(__file__).resolve().parents[2]
 README: Final = (ROOT / "README.md").read_text("utf-8")
 REFERENCE: Final = ROOT / "docs" / "reference"
-README_LINES_MAX: Final = 200
+README_LINES_MAX: Final = 120
 EXPLANATION: Final = "\n".join(path.read_text("utf-8") for path in sorted((ROOT / "docs" / "explanation").glob("*.md")))
 PAGES: Final = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("examples/**/*.md")])
 COMMANDS: Final[Any] = get_command(app)
@@ -70,7 +70,8 @@ def test_commands_and_options_that_a_page_names_exist(page: Path) -> None:
         except (KeyError, IndexError):
             wrong.append(f"no such command: taskgraph {line}")
             continue
-        wrong.extend(f"{word}: taskgraph {line}" for word in words if word.startswith("-") and word not in known)
+        said = {word for word in words if word.startswith("-")} - {"-"}  # `-` is standard input
+        wrong.extend(f"{word}: taskgraph {line}" for word in said - known)
     assert wrong == []
 
 
