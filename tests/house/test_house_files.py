@@ -107,17 +107,29 @@ def test_every_script_has_its_line_in_the_table() -> None:
         assert f"`{named(path)}" in table, f"scripts/README.md does not name {named(path)}"
 
 
-def links(page: Path) -> Iterator[str]:
-    """Targets of a page's links to files of this repository, code left out."""
+def links(page: Path) -> Iterator[tuple[Path, str]]:
+    """A page's links to files of this repository: the file, and the heading behind `#`; code left out."""
     text = re.sub(r"```.*?```|`[^`\n]*`", "", page.read_text("utf-8"), flags=re.DOTALL)
     for target in re.findall(r"\]\(([^)\s]+)\)", text):
-        if not re.match(r"[a-z][a-z0-9+.-]*:|#", target):
-            yield target.partition("#")[0]
+        if not re.match(r"[a-z][a-z0-9+.-]*:", target):
+            name, _, heading = target.partition("#")
+            yield (page.parent / name if name else page), heading
+
+
+def headings(page: Path) -> set[str]:
+    """The headings of a page as links name them."""
+    text = re.sub(r"^```.*?^```$", "", page.read_text("utf-8"), flags=re.DOTALL | re.MULTILINE)
+    found = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in found}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=named)
 def test_links_lead_somewhere(page: Path) -> None:
-    assert [target for target in links(page) if not (page.parent / target).exists()] == []
+    assert [
+        f"{target}#{heading}"
+        for target, heading in links(page)
+        if not target.exists() or (heading and target.suffix == ".md" and heading not in headings(target))
+    ] == []
 
 
 @pytest.mark.parametrize("page", PAGES, ids=named)
