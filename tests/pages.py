@@ -114,16 +114,28 @@ class Reader:
         if not store:
             del self._environment["TASKGRAPH_STORE"]
         self._environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{self._environment['PATH']}"
-        self._behind: list[subprocess.Popen[bytes]] = []
+        self._behind: list[tuple[str, subprocess.Popen[bytes]]] = []
 
     def __enter__(self) -> "Reader":
         return self
 
-    def __exit__(self, *_: object) -> None:
-        for process in reversed(self._behind):
+    def __exit__(self, *error: object) -> None:
+        for _, process in reversed(self._behind):
             process.terminate()
-        for process in self._behind:
-            process.wait(timeout=30)
+        for _, process in self._behind:
+            try:
+                process.wait(timeout=30)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                raise
+
+    def ended_early(self) -> list[str]:
+        """What was to go on until the page is over, and has ended by itself."""
+        return [
+            f"$ {text}\nended with exit code {process.returncode}"
+            for text, process in self._behind
+            if process.poll() is not None
+        ]
 
     def write(self, piece: Piece) -> None:
         path = self._folder / piece.name
@@ -134,15 +146,14 @@ class Reader:
         """The exit code, and the lines that were printed."""
         if command.text.endswith(" &"):
             with (self._folder / f"behind-{len(self._behind)}.log").open("wb") as log:
-                self._behind.append(
-                    subprocess.Popen(
-                        ["bash", "-c", f"exec {command.text.removesuffix(' &')}"],
-                        cwd=self._folder,
-                        env=self._environment,
-                        stdout=log,
-                        stderr=subprocess.STDOUT,
-                    )
+                process = subprocess.Popen(
+                    ["bash", "-c", f"exec {command.text.removesuffix(' &')}"],
+                    cwd=self._folder,
+                    env=self._environment,
+                    stdout=log,
+                    stderr=subprocess.STDOUT,
                 )
+            self._behind.append((command.text, process))
             return command.code, []
         if exported := re.fullmatch(r"export (\w+)='?(.*?)'?", command.text):
             self._environment[exported[1]] = exported[2]
@@ -173,7 +184,7 @@ def follow(page: str, folder: Path) -> list[str]:
                 wrong += [f"$ {command.text}\n{each}" for each in unlike(command.shown, printed)]
                 if code != command.code:
                     wrong.append(f"$ {command.text}\nexit code {code}\n" + "\n".join(printed))
-    return wrong
+        return wrong + reader.ended_early()
 
 
 def recorded(page: str, folder: Path) -> str:

@@ -8,7 +8,7 @@ from typing import Final
 
 import pytest
 
-from tests.e2e.processes import ROOT
+from tests.e2e.processes import ROOT, taskgraph
 from tests.pages import follow, pieces, unlike
 
 MIGRATIONS: Final = ("make", "airflow", "celery", "durable-functions", "argo")
@@ -38,6 +38,7 @@ def test_a_page_does_what_it_says(name: str, tmp_path: Path) -> None:
         ("```text\n$ exit 3 # exit code 3\n$ exit 4\n```\n", ["$ exit 4\nexit code 4\n"]),
         ("`a.txt`:\n\n```sh\nhello\n```\n\n```text\n$ cat a.txt\nhello\n```\n", []),
         ("```text\n$ echo one \\\n    two\none two\n```\n", []),
+        ("```text\n$ false &\n$ sleep 0.3\n```\n", ["$ false &\nended with exit code 1"]),
     ],
 )
 def test_what_differs_is_found(page: str, wrong: list[str], tmp_path: Path) -> None:
@@ -51,6 +52,14 @@ def test_a_line_is_used_once() -> None:
 def units() -> dict[str, str]:
     page = (ROOT / "docs" / "how-to" / "operating.md").read_text("utf-8")
     return {piece.name: piece.text for piece in pieces(page) if piece.name.endswith((".service", ".timer"))}
+
+
+def test_what_the_units_start_has_these_options(tmp_path: Path) -> None:
+    started = [re.findall(r"^ExecStart=\S+/taskgraph (\S+) (.*)$", text, re.MULTILINE) for text in units().values()]
+    assert len(started) == 2
+    for ((command, options),) in started:
+        shown = taskgraph(command, "--help", store="", cwd=tmp_path).stdout
+        assert [each for each in options.split() if each.startswith("--") and each not in shown] == []
 
 
 def test_units_of_systemd_are_read_by_systemd(tmp_path: Path) -> None:
