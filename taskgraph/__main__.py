@@ -1,29 +1,30 @@
 """`python -m taskgraph`, and the console script: starts the command line, in a process that looks for garbage seldom.
 
-Nearly all that a command allocates are the modules that it imports. The version needs none of them.
+Nearly all that a command allocates are the modules that it imports. The version needs none of them. Until work begins
+that must come to its end in order (`interfaces.cli.ctrl_c`), and once it is over, Ctrl-C ends the process at once: as
+early as can be, so next to nothing is imported here before.
 """
 
+import gc
 import signal
+import sys
 
 from taskgraph import __version__
 
-_ALLOCATIONS = 100_000  # between two looks for garbage; with Python's 700 a short command makes a hundred
-
 
 def main() -> None:
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-        # Until a command has begun, and once it has ended, Ctrl-C ends the process, without a traceback of imports.
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # and not ignored, as in the background
         signal.signal(signal.SIGINT, signal.SIG_DFL)
-    import contextlib
-    import gc
-    import sys
-
     if sys.argv[1:] == ["--version"] and sys.stdout is not None:
-        with contextlib.suppress(OSError):  # what then happens is up to the command line
+        try:
             sys.stdout.write(f"taskgraph {__version__}\n")
             sys.stdout.flush()
+        except OSError:
+            pass  # what then happens is up to the command line
+        else:
             return
-    gc.set_threshold(_ALLOCATIONS, *gc.get_threshold()[1:])
+    _, *older = gc.get_threshold()
+    gc.set_threshold(100_000, *older)  # with Python's 700 a short command looks for garbage a hundred times
     try:
         from taskgraph.interfaces import cli  # after the above, for that is most of what a short command does
 

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from taskgraph.interfaces import app, views
 from taskgraph.interfaces.cli.common import Session
+from taskgraph.interfaces.cli.ctrl_c import as_exception
 from taskgraph.interfaces.cli.output import Column, Style, count
 from taskgraph.interfaces.cli.signals import minding_signals
 from taskgraph.interfaces.settings import CONNECTION_VARIABLE, read_connection
@@ -39,7 +40,8 @@ def start(
     """Run an app until SIGTERM or SIGINT. folder, place, settings: as the options name them, or None."""
     session.output.lines = True
     made = FunctionApp(session, folder, place, settings)
-    asyncio.run(_start(session, made, poll=poll, lock_seconds=lock_seconds, grace_seconds=grace_seconds))
+    with as_exception():
+        asyncio.run(_start(session, made, poll=poll, lock_seconds=lock_seconds, grace_seconds=grace_seconds))
 
 
 def show(session: Session, folder: Path | None, place: Path | None, settings: Path | None) -> None:

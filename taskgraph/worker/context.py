@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import math
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
@@ -13,12 +14,14 @@ from taskgraph.model.errors import StorageError, StorageUnavailable, trail
 from taskgraph.model.names import QueueNames
 from taskgraph.model.placement import Offer
 from taskgraph.storage.logs import Logs
-from taskgraph.storage.signals.wakeup import Wakeup
+from taskgraph.storage.signals.wakeup import Wakeup, wait_any
 from taskgraph.worker.executors import Executors
 
 log = logging.getLogger("taskgraph.worker")
 
 _DELIVER_SECONDS_MAX: Final = 600.0  # a result is tried for so long; after that the lease decides
+_STOPPING_SECONDS_MAX: Final = 3.0  # and for so long by a worker that is to end
+_STOPPING_PAUSE_SECONDS: Final = 0.5
 
 
 class LocalHandlers(Protocol):
@@ -45,7 +48,7 @@ class WorkerCounters:
 
 @dataclass(slots=True, eq=False)
 class WorkerContext:
-    """One worker as its parts see it. stopping: for good. draining: it claims nothing more, and may go on later."""
+    """One worker as its parts see it. stopped: for good. draining: it claims nothing more, and may go on later."""
 
     handlers: Handlers
     poison: Poison
@@ -64,7 +67,9 @@ class WorkerContext:
     """Of the queues that it receives from."""
     counters: WorkerCounters = field(default_factory=WorkerCounters)
     local_handlers: LocalHandlers | None = None
-    stopping: bool = False
+    stopped: asyncio.Event = field(default_factory=asyncio.Event)
+    tries_until: float = math.inf
+    """Monotonic seconds: what storage has refused until then is left to leases."""
     draining: bool = False
     freed: asyncio.Event = field(default_factory=asyncio.Event)
     """There may be room again for what waits in a queue, or is waited for."""
@@ -75,6 +80,14 @@ class WorkerContext:
     def __post_init__(self) -> None:
         self.clock = self.handlers.clock
         self.names = self.handlers.names
+
+    @property
+    def stopping(self) -> bool:
+        return self.stopped.is_set()
+
+    def stop(self) -> None:
+        self.tries_until = self.clock.monotonic() + _STOPPING_SECONDS_MAX
+        self.stopped.set()
 
     @property
     def active(self) -> bool:
@@ -110,18 +123,22 @@ class WorkerContext:
     ) -> None:
         """Try for a long time to get a result out: the work is done, and only its report is missing.
 
-        Or to read what a run needs. Raises StorageUnavailable in the end, and any other error at once.
+        Or to read what a run needs. Raises StorageUnavailable in the end, soon where the worker stops, and any other
+        error at once.
         """
-        began = self.clock.monotonic()
+        until = self.clock.monotonic() + _DELIVER_SECONDS_MAX
         pause = 0.5
         while True:
             try:
                 await call()
             except StorageUnavailable as error:
-                if self.clock.monotonic() - began > _DELIVER_SECONDS_MAX:
+                if self.clock.monotonic() > min(until, self.tries_until):
                     raise
                 log.warning("%s: %s", trouble, error)
-                await self.clock.sleep(pause)
-                pause = min(pause * 2, 15.0)
+                if self.stopping:
+                    await self.clock.sleep(_STOPPING_PAUSE_SECONDS)
+                else:
+                    await wait_any((self.stopped,), pause)
+                    pause = min(pause * 2, 15.0)
             else:
                 return

@@ -218,7 +218,7 @@ class Worker:
 
     async def _hand_everything_back(self) -> None:
         context = self._context
-        context.stopping = True
+        context.stop()
         self._feeder.stop_napping()
         if running := self._slots.cancel_running():
             await asyncio.wait(running)

@@ -1,15 +1,13 @@
 """What all commands share: how one is declared, its session, reading documents, and errors as words and exit codes."""
 
-import contextlib
 import inspect
 import logging
 import os
 import re
 import shlex
-import signal
 import sys
 import traceback
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, TypeVar
@@ -18,7 +16,8 @@ import typer
 
 from taskgraph.interfaces import views
 from taskgraph.interfaces.cli import failures
-from taskgraph.interfaces.cli.loglines import ExportersInShort
+from taskgraph.interfaces.cli.ctrl_c import as_exception
+from taskgraph.interfaces.cli.loglines import ExportersInShort, TroubleInShort
 from taskgraph.interfaces.cli.options import (
     LOG_FORMAT_VARIABLE,
     JsonOption,
@@ -107,7 +106,8 @@ class Session:
                 return await (work(app) if settings.embedded else _while_it_answers(app, work))
 
         try:
-            return asyncio.run(opened())
+            with as_exception():
+                return asyncio.run(opened())
         finally:
             if telemetry is not None and telemetry.enabled:
                 setup.close()
@@ -279,6 +279,7 @@ def set_up_logging(session: Session, log_format: str | None = None) -> None:
     voice = _StderrLog(session.output, as_json=session.json_logs)
     if not session.verbose:
         voice.addFilter(ExportersInShort())
+        voice.addFilter(TroubleInShort())
     for name in (_LOGGER, "opentelemetry", ""):  # "" is the root: warnings of other libraries, which must be JSON too
         logger = logging.getLogger(name)
         for handler in list(logger.handlers):
@@ -391,19 +392,6 @@ class OwnGroup(_PlainFlags, PlainGroup):
     pass
 
 
-@contextlib.contextmanager
-def interruptible() -> Iterator[None]:
-    """Have Ctrl-C raise KeyboardInterrupt meanwhile, where it otherwise ends the process (see `__main__`)."""
-    ends = signal.getsignal(signal.SIGINT) is signal.SIG_DFL
-    if ends:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
-        yield
-    finally:
-        if ends:
-            signal.signal(signal.SIGINT, signal.SIG_DFL)
-
-
 class Root(OwnGroup):
     """The root command: what a command raises becomes an exit code here."""
 
@@ -425,10 +413,6 @@ class Root(OwnGroup):
         return super().resolve_command(ctx, [*args[1:], "--help"])
 
     def invoke(self, ctx: Any) -> Any:
-        with interruptible():
-            return self._invoke(ctx)
-
-    def _invoke(self, ctx: Any) -> Any:
         try:
             return super().invoke(ctx)
         except TaskgraphError as error:
@@ -566,6 +550,9 @@ async def hint_at_handlers(app: "App", session: Session, graph_id: str, *, serve
     from taskgraph.interfaces.operations import handlers
 
     if not await handlers.seen(app):
-        where = session.store_words
-        again = f"taskgraph run --id {graph_id}{where}"
-        session.output.hint(f"handlers must run for it, and none is seen: {serve}{where}, or {again}")
+        hint_at_none(session, graph_id, serve=serve)
+
+
+def hint_at_none(session: Session, graph_id: str, *, serve: str = "taskgraph serve") -> None:
+    where = session.store_words
+    session.output.hint(f"no handler reads its results: start {serve}{where}, or taskgraph run --id {graph_id}{where}")

@@ -1,4 +1,4 @@
-"""Log records as lines of JSON (docs/telemetry.md), and what an exporter of telemetry says, in short.
+"""Log records as lines of JSON (docs/telemetry.md); what exporters of telemetry and a store in trouble say, in short.
 
 Of an exception only the type and the stack are written: its text may quote what a task was given.
 """
@@ -9,12 +9,13 @@ import re
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from taskgraph.model.errors import trail
+from taskgraph.model.errors import StorageUnavailable, trail
 
 _EXPORTERS: Final = "opentelemetry.exporter."
 _END: Final = re.compile(r"host='([^']+)', port=(\d+)")
 _ERRNO: Final = re.compile(r"\[Errno -?\d+\] ([^'\")\]]+)")
 _CHARS_MAX: Final = 200
+_TROUBLE_SECONDS: Final = 60.0
 
 
 class ExportersInShort(logging.Filter):
@@ -31,6 +32,28 @@ class ExportersInShort(logging.Filter):
             return False
         self._said = True
         record.msg, record.args, record.exc_info = _in_short(record.getMessage()), (), None
+        return True
+
+
+class TroubleInShort(logging.Filter):
+    """Lets a warning that the store does not work pass once a minute: each part of a process has it at each try."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._last = -_TROUBLE_SECONDS  # the time of the record that passed last
+        self._left_out = 0
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        args = record.args if isinstance(record.args, tuple) else ()
+        if record.levelno != logging.WARNING or not any(isinstance(each, StorageUnavailable) for each in args):
+            return True
+        if record.created - self._last < _TROUBLE_SECONDS:
+            self._left_out += 1
+            return False
+        if self._left_out:
+            words = f" ({self._left_out:,} more such warnings in the minute before)"
+            record.msg, record.args = record.getMessage() + words, ()
+        self._last, self._left_out = record.created, 0
         return True
 
 

@@ -21,6 +21,7 @@ from taskgraph.interfaces.cli.progress import Board, counts_line, display_for, f
 from taskgraph.interfaces.cli.serve import Serves, WorkerOptions, default_slots
 from taskgraph.interfaces.cli.signals import minding_signals
 from taskgraph.interfaces.cli.submit import submit_document
+from taskgraph.model import limits
 from taskgraph.model.errors import InvalidInput, Refused, StorageUnavailable
 from taskgraph.model.secrecy import Handed, withdraw
 from taskgraph.model.states import GRAPH_ENDED, GraphState
@@ -188,7 +189,7 @@ async def _run(app: "App", session: Session, order: _Order) -> int:
         output.hint(f"if this is interrupted, go on with: {resume}")
 
     fresh = False
-    async with minding_signals(on_signal) as stop, contextlib.AsyncExitStack() as stack:
+    async with minding_signals(on_signal, limits.GRACE_SECONDS) as stop, contextlib.AsyncExitStack() as stack:
         if order.document is not None:
             if not order.every:  # from the first task on
                 of_document = order.serves.targets if order.serves.given else targets_in(order.document)

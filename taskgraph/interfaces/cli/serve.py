@@ -147,7 +147,7 @@ def serve(
         withdraw(os.environ, handed)
         workers = [make_worker(app, worker_slots)] if worker_slots else []
         what = ", ".join(["handling events", *(_words_for(each, worker_slots) for each in workers)])
-        async with _until_stopped(app, session, what) as stop:
+        async with _until_stopped(app, session, what, grace_seconds) as stop:
             await serve_app(app, stop.event, workers=workers, keep_days=days, outlets=outlets)
 
     session.open(serve_store, measured=True)
@@ -181,7 +181,7 @@ def worker(
         withdraw(os.environ, handed)
         number = slots or default_slots()
         made = make_worker(app, number)
-        async with _until_stopped(app, session, _words_for(made, number)) as stop:
+        async with _until_stopped(app, session, _words_for(made, number), grace_seconds) as stop:
             await work(app, stop.event, made)
 
     session.open(work_for_store, measured=True)
@@ -210,7 +210,7 @@ def _words_for(worker: "Worker", slots: int) -> str:
 
 
 @contextlib.asynccontextmanager
-async def _until_stopped(app: "App", session: Session, what: str) -> AsyncIterator[Stop]:
+async def _until_stopped(app: "App", session: Session, what: str, grace_seconds: float) -> AsyncIterator[Stop]:
     """The time until a signal. One request to the store comes before, so that a wrong address is an error."""
     await app.handlers.dispatcher.events_waiting()
 
@@ -220,6 +220,6 @@ async def _until_stopped(app: "App", session: Session, what: str) -> AsyncIterat
         else:
             logging.getLogger("asyncio").setLevel(logging.CRITICAL)
 
-    async with minding_signals(on_signal) as stop:
+    async with minding_signals(on_signal, grace_seconds) as stop:
         session.say(f"{what}; store {app.settings.display}; stop with Ctrl-C")
         yield stop

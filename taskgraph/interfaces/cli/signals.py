@@ -1,4 +1,4 @@
-"""Signals for commands: the first stops in order, the second at once."""
+"""Signals for commands: the first stops in order, the second at once; what then takes too long is cut short."""
 
 import contextlib
 import os
@@ -22,6 +22,8 @@ _STOPPING: Final = tuple(each for each in (signal.SIGINT, signal.SIGTERM, _HANGU
 
 
 _OUTPUTS: Final = (1, 2)
+_HAND_BACK_SECONDS: Final = 5.0  # beyond the grace of commands: for what is then handed back, and for the store
+_LEAVE_SECONDS: Final = 2.0  # of these, to leave after everything was cancelled
 
 
 @dataclass(slots=True)
@@ -41,11 +43,27 @@ def _leave(terminals: Sequence[int]) -> None:
             os.close(nowhere)
 
 
+def _end_within(seconds: float) -> None:
+    """End the process after so long, whatever its storage, its event loop and its threads wait for."""
+    import threading
+
+    def end() -> None:
+        os.write(2, b"ended before all was handed back: the store did not answer in time; leases bring it back\n")
+        os._exit(failures.INTERRUPTED)
+
+    timer = threading.Timer(seconds, end)
+    timer.daemon = True
+    timer.start()
+
+
 @contextlib.asynccontextmanager
-async def minding_signals(on_signal: Callable[[int], None] = lambda _: None) -> AsyncIterator[Stop]:
+async def minding_signals(
+    on_signal: Callable[[int], None] = lambda _: None, grace_seconds: float | None = None
+) -> AsyncIterator[Stop]:
     """Until the end of the body, signals stop it gracefully: SIGINT, SIGTERM, and SIGHUP of a terminal that is closed.
 
-    on_signal: called with their number so far.
+    on_signal: called with their number so far. grace_seconds: that what it has started may take to end; the process is
+    gone a few seconds later, whatever it waits for. None: it may take its time.
     """
     import asyncio
 
@@ -53,6 +71,13 @@ async def minding_signals(on_signal: Callable[[int], None] = lambda _: None) -> 
     body = asyncio.current_task()
     stop = Stop(asyncio.Event())
     terminals = [each for each in _OUTPUTS if os.isatty(each)]
+    late = over = False
+
+    def cut_short() -> None:
+        nonlocal late
+        if body is not None and not over:
+            late = True
+            body.cancel()
 
     def caught(number: int) -> None:
         if number == _HANGUP:
@@ -62,6 +87,10 @@ async def minding_signals(on_signal: Callable[[int], None] = lambda _: None) -> 
         stop.signals += 1
         if stop.signals == 1:
             stop.event.set()
+            if grace_seconds is not None and body is not None:
+                seconds = grace_seconds + _HAND_BACK_SECONDS
+                _end_within(seconds)
+                loop.call_later(seconds - _LEAVE_SECONDS, cut_short)
         elif stop.signals == 2 and body is not None:
             body.cancel()
         else:
@@ -75,10 +104,11 @@ async def minding_signals(on_signal: Callable[[int], None] = lambda _: None) -> 
     try:
         yield stop
     except asyncio.CancelledError:
-        if stop.signals < 2:
+        if stop.signals < 2 and not late:
             raise
         raise failures.Interrupted("ended at once; what was running comes back when its lease has ended") from None
     finally:
+        over = True
         for number in minded:
             loop.remove_signal_handler(number)
 
