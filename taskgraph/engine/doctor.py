@@ -84,15 +84,25 @@ async def live_graphs(handlers: Handlers) -> list[str]:
 
 
 async def examine_graph(
-    handlers: Handlers, poison: Poison, graph_id: str, *, progress: Progress = lambda rows: None
+    handlers: Handlers,
+    poison: Poison,
+    graph_id: str,
+    *,
+    progress: Progress = lambda rows: None,
+    handled: bool = True,
 ) -> Examined:
-    """Look at a graph and change nothing. Raises NotFound if there is none."""
+    """Look at a graph and change nothing. handled: see `standstill.causes`. Raises NotFound if there is none."""
     picture = await _look(handlers, graph_id, progress)
-    return await _answer(handlers, poison, graph_id, picture, ())
+    return await _answer(handlers, poison, graph_id, picture, (), handled)
 
 
 async def repair_graph(
-    handlers: Handlers, poison: Poison, graph_id: str, *, progress: Progress = lambda rows: None
+    handlers: Handlers,
+    poison: Poison,
+    graph_id: str,
+    *,
+    progress: Progress = lambda rows: None,
+    handled: bool = True,
 ) -> Examined:
     """Look at a graph, mend what is certain, sweep it, and look again. Raises NotFound if there is none."""
     first: dict[tuple[str, str, str], Finding] = {}
@@ -121,7 +131,7 @@ async def repair_graph(
         for each in picture.findings
     ]
     repaired = tuple(each for identity, each in first.items() if identity not in left)
-    return await _answer(handlers, poison, graph_id, replace(picture, findings=findings), repaired)
+    return await _answer(handlers, poison, graph_id, replace(picture, findings=findings), repaired, handled)
 
 
 # --- looking ---------------------------------------------------------------------------------------------------
@@ -218,7 +228,12 @@ async def _indexes(
 
 
 async def _answer(
-    handlers: Handlers, poison: Poison, graph_id: str, picture: _Picture, repaired: Sequence[Finding]
+    handlers: Handlers,
+    poison: Poison,
+    graph_id: str,
+    picture: _Picture,
+    repaired: Sequence[Finding],
+    handled: bool,
 ) -> Examined:
     graph = picture.rows.get(GRAPH)
     findings = [*picture.findings, *await _poisoned(poison, graph_id)]
@@ -226,7 +241,7 @@ async def _answer(
         target: sum([await handlers.queues.count(handlers.names.work(target, level)) for level in waiting.levels])
         for target, waiting in _waiting(handlers, picture).items()
     }
-    why = causes(graph_id, picture.rows, findings, queued, handlers.clock.now())
+    why = causes(graph_id, picture.rows, findings, queued, handlers.clock.now(), handled=handled)
     state = str(graph.columns.get("state", "")) if graph else "missing"
     return Examined(graph_id, state, tuple(findings), tuple(repaired), picture.unsettled, tuple(why), len(picture.rows))
 

@@ -26,15 +26,6 @@ _AGAIN_SECONDS: Final = 0.5  # after two have asked at once
 _STANDBY_SECONDS: Final = 60.0  # a process that has asked in vain for so long logs it
 
 
-async def is_led(tables: Tables, queue: str, now: datetime) -> bool:
-    """Whether a process leads over a queue: it had something to handle within LEAD_SECONDS. Of others nothing is known.
-
-    Raises StorageUnavailable.
-    """
-    (row,) = await tables.get(LEADS, [queue])
-    return row is not None and holds(row.columns.get("until"), now, LEAD_SECONDS)
-
-
 class Lead:
     """The lead over one queue, as one process sees it. holder: a name that no other has."""
 

@@ -21,6 +21,7 @@ from taskgraph.model.clock import Clock, SystemClock
 from taskgraph.model.names import QueueNames
 from taskgraph.model.secrecy import is_secret
 from taskgraph.queries.graphs import Queries
+from taskgraph.queries.workers import HANDLER, not_known
 from taskgraph.storage.logs import StoredLogs
 from taskgraph.storage.memory import MemoryQueues
 from taskgraph.storage.own_queues import WithOwn
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from taskgraph.engine.schedules import Schedules
     from taskgraph.engine.signing import Signer
     from taskgraph.model.placement import Offer
+    from taskgraph.queries.workers import Crew, IsDead
     from taskgraph.worker.executors import Executors
     from taskgraph.worker.loop import Worker
     from taskgraph.worker.registration import Registration
@@ -144,6 +146,25 @@ class App:
             store_url=store_url(self.settings, with_store=with_store),
         )
 
+    @property
+    def is_dead(self) -> "IsDead":
+        return self.locks.is_dead if self.locks is not None else not_known
+
+    async def crew(self) -> "Crew":
+        """The workers and handlers of this store."""
+        from taskgraph.queries.workers import crew
+
+        return await crew(self.tables, self.clock.now(), self.is_dead)
+
+    def handler_registration(
+        self, name: str, *, kind: str = HANDLER, every_seconds: float = limits.WORKER_SEEN_SECONDS
+    ) -> "Registration":
+        """kind: HANDLER, or FUNCTION_APP."""
+        from taskgraph.worker.registration import RegisteredHandler, Registration, WorkerDetails
+
+        details = WorkerDetails((), (), (), host_name(), 0, setup.version(), os.getpid(), every_seconds, kind)
+        return Registration(self.tables, self.clock, RegisteredHandler(name), details)
+
     def registration(self, worker: "Worker") -> "Registration":
         from taskgraph.worker.registration import Registration, WorkerDetails
 
@@ -157,6 +178,7 @@ class App:
             version=setup.version(),
             pid=os.getpid(),
             every_seconds=min(limits.WORKER_SEEN_SECONDS, worker.lease_seconds / 2),
+            prompt=self.settings.path is not None,
         )
         return Registration(self.tables, self.clock, worker, details)
 
@@ -261,6 +283,7 @@ async def open_app(
     telemetry = telemetry if telemetry is not None else setup.found()
     wakeup = Wakeup(wakeup_sockets_of(settings, clock))
     of_kind: dict[str, Any] = {}  # what only one kind of store has
+    locks: WorkerLocks | None = None
     if settings.handed_in is not None:
         store = settings.handed_in
         tables, logs = store.tables(settings.prefix), store.logs()
@@ -272,7 +295,8 @@ async def open_app(
         embedded = EmbeddedStore(settings.path, clock, synchronous=settings.synchronous)
         tables, logs = embedded.tables(settings.prefix), embedded.logs()
         queues, close = embedded.queues(), embedded.close
-        of_kind.update(hidden=queues, taken_away=embedded.taken_away, locks=worker_locks(settings.path))
+        locks = worker_locks(settings.path)
+        of_kind.update(hidden=queues, taken_away=embedded.taken_away, locks=locks)
     else:
         from taskgraph.storage.azure.account import AzureStore  # importing the SDK takes a second: only here
 
@@ -306,7 +330,7 @@ async def open_app(
             logs=logs,
             wakeup=wakeup,
             names=names,
-            queries=Queries(*parts),
+            queries=Queries(*parts, is_dead=locks.is_dead if locks is not None else not_known),
             made_handlers=functools.cache(lambda: _handlers(settings, telemetry, *parts)),
             made_poison=functools.cache(lambda: _poison(telemetry, *parts)),
             **of_kind,

@@ -21,7 +21,7 @@ from taskgraph.engine.consumer import Consumer, misplaced
 from taskgraph.engine.housekeeping import keep_house
 from taskgraph.engine.outlets import read_outlets
 from taskgraph.engine.sweep import sweep
-from taskgraph.interfaces.app import App, open_app
+from taskgraph.interfaces.app import App, host_name, open_app
 from taskgraph.interfaces.settings import StoreSettings, connection_name, read_connection, read_keep_days, read_naming
 from taskgraph.interfaces.telemetry import setup
 from taskgraph.model import limits
@@ -40,7 +40,9 @@ from taskgraph.model.errors import (
 from taskgraph.model.messages import EVENT_TYPES, Message, UnknownVersion, parse
 from taskgraph.model.names import QueueNames
 from taskgraph.protocol.rows import NewerSchema
+from taskgraph.queries.workers import FUNCTION_APP
 from taskgraph.storage.queues import Delivery
+from taskgraph.worker.registration import Registration
 
 log = logging.getLogger("taskgraph.functions")
 
@@ -50,6 +52,9 @@ SWEEP_SECONDS_DEFAULT: Final = 60
 
 GROUP_COMMIT_VARIABLE: Final = "TASKGRAPH_GROUP_COMMIT"
 """`off`: each call makes commits of its own. For measuring what joining them is worth."""
+
+SITE_VARIABLE: Final = "WEBSITE_SITE_NAME"
+"""The name of the function app, which Azure sets."""
 
 _SECONDS: Final = (5, 10, 15, 20, 30)
 _MINUTES: Final = (1, 2, 3, 4, 5, 6, 10, 12, 15, 20, 30)
@@ -131,6 +136,7 @@ class Door:
         self._opening = asyncio.Lock()
         self._open: tuple[App, Consumer] | None = None
         self._exits = contextlib.AsyncExitStack()
+        self._registration: Registration | None = None
         mode = environ.get(GROUP_COMMIT_VARIABLE, "") or "on"
         if mode not in ("on", "off"):
             raise InvalidSettings(f"{GROUP_COMMIT_VARIABLE}=“{mode}”: write on or off")
@@ -193,6 +199,7 @@ class Door:
         Raises StorageError if it could not be finished: the next one will.
         """
         app, _ = await self._opened()
+        await self._register(app)
         looked = await app.schedules().look()
         if looked.did_something:
             log.info("schedules: %s", looked)
@@ -215,10 +222,24 @@ class Door:
                 if app.clock.monotonic() >= until:
                     return  # the next round goes on: a function must come to its end
 
+    async def _register(self, app: App) -> None:
+        """Write the row of the app among those of handlers: one for all its instances, as one of them has the timer."""
+        if self._registration is None:
+            name = self._environ.get(SITE_VARIABLE, "") or host_name()
+            every = float(self.bindings.sweep_seconds)
+            self._registration = app.handler_registration(name, kind=FUNCTION_APP, every_seconds=every)
+        try:
+            await self._registration.beat()
+        except StorageError as error:  # reach: door
+            log.warning("the app could not say that it lives: %s", error)
+
     async def close(self) -> None:
         """Give the store back. The next call opens it again."""
         async with self._opening:
             self._open = None
+            if self._registration is not None:
+                await self._registration.leave()
+                self._registration = None
             await self._exits.aclose()
 
     async def _opened(self) -> tuple[App, Consumer]:

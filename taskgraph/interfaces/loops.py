@@ -15,7 +15,7 @@ from taskgraph.engine.listeners import Alarms
 from taskgraph.engine.notifier import Deliveries, Notifier
 from taskgraph.engine.outlets import OutletSettings
 from taskgraph.engine.sweep import Swept, sweep, sweep_graph
-from taskgraph.interfaces.app import App
+from taskgraph.interfaces.app import App, worker_name
 from taskgraph.interfaces.operations.waiting import poll
 from taskgraph.model import limits
 from taskgraph.model.clock import Clock
@@ -25,6 +25,7 @@ from taskgraph.model.names import LIVE
 from taskgraph.model.states import GRAPH_ENDED, GraphState, TaskState
 from taskgraph.protocol.context import Outcome
 from taskgraph.protocol.runs import LeaseLost
+from taskgraph.queries.workers import mark_gone
 from taskgraph.storage.private_files import open_to_others
 from taskgraph.storage.signals.wakeup import wait_any
 from taskgraph.storage.signals.worker_locks import WorkerLocks
@@ -46,6 +47,9 @@ _IDLE_SECONDS: Final = 0.5  # of `run`, until it looks at the rows of its graph 
 _IDLE_SECONDS_MAX: Final = 30.0  # between two such looks
 _MORE_SECONDS: Final = 1.0
 _SETTLED_SECONDS: Final = 10.0  # a `run` that ends sooner is not listed among the workers
+_HANDLES_SECONDS: Final = 1.0  # nor, if it ends that soon, among the handlers
+_ALONE_SECONDS: Final = 5.0  # until a worker looks whether there are handlers: both may be starting
+_ALONE_AGAIN_SECONDS: Final = 60.0  # between two such looks, while it has done anything
 _DEAD_SECONDS: Final = 1.0  # between two looks at the lock files of this machine's workers
 _NOTICE_SECONDS_MIN: Final = 1.0
 _NOTICE_SECONDS_MAX: Final = 30.0
@@ -99,12 +103,13 @@ async def bury_forever(app: App, stop: asyncio.Event) -> None:
 
 
 async def bury(app: App, locks: WorkerLocks) -> int:
-    """Give up all runs of workers whose process is certainly gone; gives how many."""
+    """Give up all runs of workers whose process is certainly gone, and have them shown as gone; gives how many."""
     dead = frozenset(filter(locks.is_dead, locks.found()))
     if not dead or await app.handlers.dispatcher.events_waiting():
         return 0  # the last message of a dead worker may be among them
     live = await query_all(app.tables, LIVE, Range())
     given_up = sum([await _give_up_runs(app, row.key, dead) for row in live])
+    await mark_gone(app.tables, dead)
     for name in dead:
         locks.forget(name)
     if given_up:
@@ -359,13 +364,13 @@ def collecting_seldom() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _held(app: App, workers: Sequence[Worker]) -> Iterator[None]:
-    """The workers' lock files, where the store has any. Raises OSError if they cannot be written."""
+def _held(app: App, *names: str) -> Iterator[None]:
+    """Lock files of workers and handlers, where the store has any. Raises OSError if they cannot be written."""
     with contextlib.ExitStack() as stack:
         stack.enter_context(collecting_seldom())
         if app.locks is not None:
-            for worker in workers:
-                stack.enter_context(app.locks.hold(worker.name))
+            for name in names:
+                stack.enter_context(app.locks.hold(name))
         yield
 
 
@@ -382,12 +387,13 @@ async def serve(
     keep_days: for how long graphs are kept after their end, None for ever. outlets: how notices leave; None for queues
     and unsigned webhooks.
     """
-    consumer = app.consumer()
+    consumer, name = app.consumer(), worker_name(app.clock)
     _attach(consumer, workers)
-    with _held(app, workers):
+    with _held(app, name, *(worker.name for worker in workers)):
         _warn_of_readers(app)
         async with running(
             *_handling(app, stop, consumer),
+            _listed_as_handler(app, name, stop),
             keep_house_forever(app, stop, keep_days=keep_days),
             notify_forever(app, stop, outlets or OutletSettings()),
             keep_schedules(app, stop),
@@ -412,10 +418,42 @@ def _attach(consumer: Consumer, workers: Sequence[Worker]) -> None:
 
 async def work(app: App, stop: asyncio.Event, worker: Worker) -> None:
     """Work until `stop` is set, or until the worker has drained."""
-    with _held(app, [worker]):
+    with _held(app, worker.name):
         _warn_of_readers(app)
-        async with running(keep_to_the_file(app, stop), tidy_forever(app, stop), stop=stop):
+        loops = keep_to_the_file(app, stop), tidy_forever(app, stop), warn_without_handlers(app, stop, worker)
+        async with running(*loops, stop=stop):
             await _listed(app, worker, stop)
+
+
+async def warn_without_handlers(app: App, stop: asyncio.Event, worker: Worker) -> None:
+    """Log when no handler reads the results of this worker, and when one does again: a look a minute while it works."""
+    warned, ended = False, -1
+    pause = _ALONE_SECONDS
+    while not await wait_any((stop,), pause):
+        pause = _ALONE_AGAIN_SECONDS
+        now = worker.counters.completed + worker.counters.failed
+        if worker.at_rest and now == ended and not warned:
+            continue
+        ended = now
+        try:
+            handled = (await app.crew()).handled
+        except StorageError as error:  # reach: registry
+            log.warning("cannot see whether there are handlers: %s", error)
+            continue
+        if not handled and not warned:
+            log.warning("no handler reads the results of this worker: start one: taskgraph serve")
+        elif handled and warned:
+            log.warning("a handler reads the results of this worker again")
+        warned = not handled
+
+
+async def _listed_as_handler(app: App, name: str, stop: asyncio.Event, *, after_seconds: float = 0.0) -> None:
+    """Have a row in the registry until `stop` is set."""
+    registration = app.handler_registration(name)
+    try:
+        await registration.keep(stop, after_seconds=after_seconds)
+    finally:
+        await registration.leave()
 
 
 async def _listed(app: App, worker: Worker, stop: asyncio.Event, *, after_seconds: float = 0.0) -> None:
@@ -461,8 +499,9 @@ async def run_graph(
     consumer = app.consumer(lease_seconds=RUN_HANDLER_LEASE_SECONDS)
     consumer.own.add(graph_id)
     _attach(consumer, workers)
+    name = worker_name(app.clock)
     with contextlib.ExitStack() as stack:
-        stack.enter_context(_held(app, workers))
+        stack.enter_context(_held(app, name, *(worker.name for worker in workers)))
         own = None
         if not every:
             for worker in workers:
@@ -475,7 +514,7 @@ async def run_graph(
         # Made last: a loop that is made and never run, because something failed before, is an error of its own.
         loops = _handling(app, stop, consumer)
         loops += [_listed(app, worker, stop, after_seconds=_SETTLED_SECONDS) for worker in workers]
-        loops.append(tidy_forever(app, stop))
+        loops += [tidy_forever(app, stop), _listed_as_handler(app, name, stop, after_seconds=_HANDLES_SECONDS)]
         if outlets is not None:
             loops.append(notify_forever(app, stop, outlets))
         async with running(*loops, stop=stop):

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from taskgraph.queries.overview import Snapshot
     from taskgraph.queries.targets import TargetLimit
     from taskgraph.queries.timeline import Timeline
-    from taskgraph.queries.workers import WorkerStatus
+    from taskgraph.queries.workers import Crew, HandlerStatus, WorkerStatus
     from taskgraph.storage.tables import Row
 
 Json = dict[str, Any]
@@ -281,15 +281,18 @@ def snapshot(found: "Snapshot") -> Json:
         "time": iso(found.time),
         "live": found.live,
         "graphs": _all_of(found.graphs),
-        **workers(found.workers),
+        **workers(found.crew),
         "queues": _all_of(found.queues),
         "requests": found.requests,
         "seconds": round(found.seconds, 3),
     }
 
 
-def workers(found: Iterable["WorkerStatus"]) -> Json:
-    return {"workers": [{**fields_of(each), "seenSeconds": round(each.seen_seconds, 1)} for each in found]}
+def workers(found: "Crew") -> Json:
+    def shown(each: "HandlerStatus | WorkerStatus") -> Json:
+        return {**fields_of(each), "seenSeconds": round(each.seen_seconds, 1)}
+
+    return {"workers": list(map(shown, found.workers)), "handlers": list(map(shown, found.handlers))}
 
 
 def target_limits(found: Iterable["TargetLimit"]) -> Json:

@@ -129,6 +129,7 @@ index:gates
 index:workers
  0.3 name, host, version, draining text; targets, labels, executors, running list; slots, busy, pid, every number
  0.3 since, seen time; exit boolean
+ 0.4 kind text; gone boolean
 index:schedules
  0.3 name, cron, timezone, catchUp, overlap, firingDocument, document, digest, error, text text; active boolean
  0.3 every, keep, tasks, fired, skipped, errors number; waiting, runs list; params object

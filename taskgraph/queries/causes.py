@@ -22,7 +22,7 @@ from taskgraph.queries.lookup import labels_in_flight
 from taskgraph.queries.rows import NEWER, is_known, newer_words, object_of, status_of_task
 from taskgraph.queries.targets import TargetLimit
 from taskgraph.queries.values import Reason, TaskStatus
-from taskgraph.queries.workers import Crew
+from taskgraph.queries.workers import NO_HANDLER, START_HANDLER, Crew
 from taskgraph.storage.queues import Queues
 from taskgraph.storage.tables import Row, Tables
 
@@ -70,6 +70,9 @@ class Causes:
                     text += f", from the cache: as {words}"
         if late := overdue(row.columns.get, self.clock.now()):
             text, remedy = f"{text}; {late[1]}, so the next sweep ends it", _SWEEPS
+        if status.state in (TaskState.PENDING, TaskState.RUNNING) and not self.crew.handled:
+            text = f"{text}; {NO_HANDLER}"
+            remedy = f"{remedy}; and {START_HANDLER}" if remedy else START_HANDLER
         return Reason(status.label, status.task_id, status.state, depth, text, True, remedy)
 
     async def _pending(self, row: Row, status: TaskStatus) -> tuple[str, str]:

@@ -27,6 +27,7 @@ from taskgraph.protocol.concurrency import Limit, limit_of, named_in
 from taskgraph.queries import values
 from taskgraph.queries.journal import agrees, find_end, read_cursor
 from taskgraph.queries.rows import channel_status, is_known, object_of, stalled_since, status_of_task
+from taskgraph.queries.workers import IsDead, not_known
 from taskgraph.storage.queues import Queues
 from taskgraph.storage.tables import Page, Range, Row, Tables, prefix, query_all
 
@@ -73,11 +74,14 @@ def nearest(wanted: str, names: Sequence[str]) -> list[str]:
 class GraphQueries:
     """Questions about graphs as a whole, and what every other question begins with."""
 
-    def __init__(self, tables: Tables, queues: Queues, clock: Clock, names: QueueNames) -> None:
+    def __init__(
+        self, tables: Tables, queues: Queues, clock: Clock, names: QueueNames, *, is_dead: IsDead = not_known
+    ) -> None:
         self._tables = tables
         self._queues = queues
         self._clock = clock
         self._names = names
+        self._is_dead = is_dead
         self._last_events: dict[str, int] = {}
 
     async def graph_row(self, graph_id: str) -> Row:

@@ -19,7 +19,7 @@ from taskgraph.model.priorities import LEVELS, NORMAL
 from taskgraph.model.states import PAUSED, TaskState
 from taskgraph.queries.journal import find_end
 from taskgraph.queries.targets import GATES, closed_in, levels_in, limits_in
-from taskgraph.queries.workers import WorkerStatus, workers
+from taskgraph.queries.workers import Crew, IsDead, WorkerStatus, crew, not_known
 from taskgraph.storage.queues import Queues
 from taskgraph.storage.tables import Range, Row, Tables, query_all
 
@@ -81,7 +81,7 @@ class Snapshot:
     time: datetime
     live: int
     graphs: Sequence[GraphLine]
-    workers: Sequence[WorkerStatus]
+    crew: Crew
     queues: Sequence[QueueLine]
     requests: int
     seconds: float
@@ -106,11 +106,14 @@ class _Open:
 
 
 class Overview:
-    def __init__(self, tables: Tables, queues: Queues, clock: Clock, names: QueueNames) -> None:
+    def __init__(
+        self, tables: Tables, queues: Queues, clock: Clock, names: QueueNames, *, is_dead: IsDead = not_known
+    ) -> None:
         self._tables = tables
         self._queues = queues
         self._clock = clock
         self._names = names
+        self._is_dead = is_dead
         self._seen: dict[str, _Seen] = {}
         self._requests = 0
 
@@ -118,8 +121,9 @@ class Overview:
         began, now = self._clock.monotonic(), self._clock.now()
         self._requests = 0
         live = await query_all(self._tables, LIVE, Range())
-        crew = await workers(self._tables, now)
-        self._requests += 2 + len(live) // limits.PAGE_ROWS_MAX + len(crew) // limits.PAGE_ROWS_MAX
+        found = await crew(self._tables, now, self._is_dead)
+        registered = len(found.workers) + len(found.handlers)
+        self._requests += 2 + len(live) // limits.PAGE_ROWS_MAX + registered // limits.PAGE_ROWS_MAX
         live.sort(key=lambda row: (time_of(row.columns, "since") or now, row.key), reverse=True)
         shown = live[:graphs_max]
         waiting: dict[str, datetime] = {}
@@ -128,9 +132,9 @@ class Overview:
             looked = await asyncio.gather(*(self._graph(row, now, waiting) for row in shown[start : start + _AT_ONCE]))
             lines += [line for line in looked if line is not None]
         self._seen = {row.key: self._seen[row.key] for row in shown if row.key in self._seen}
-        queues = await self._lines(crew, waiting, now)
+        queues = await self._lines(found.workers, waiting, now)
         took = self._clock.monotonic() - began
-        return Snapshot(now, len(live), lines, crew, queues, self._requests, took)
+        return Snapshot(now, len(live), lines, found, queues, self._requests, took)
 
     async def _graph(self, listed: Row, now: datetime, waiting: dict[str, datetime]) -> GraphLine | None:
         graph_id = listed.key
@@ -202,10 +206,10 @@ class Overview:
         return found
 
     async def _lines(
-        self, crew: Sequence[WorkerStatus], waiting: Mapping[str, datetime], now: datetime
+        self, workers: Sequence[WorkerStatus], waiting: Mapping[str, datetime], now: datetime
     ) -> list[QueueLine]:
         serving: dict[str, list[WorkerStatus]] = {}
-        for one in crew:
+        for one in workers:
             for target in one.targets if one.live else ():
                 serving.setdefault(target, []).append(one)
         # Targets with waiting tasks and no worker come first.

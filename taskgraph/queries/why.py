@@ -15,7 +15,7 @@ from taskgraph.queries.lookup import GraphQueries
 from taskgraph.queries.rows import NEWER, is_known, newer_words, object_of, status_of_task
 from taskgraph.queries.targets import limits_in
 from taskgraph.queries.values import FAILED, NOT_COMPLETED, OF_GROUP, TO_BEGIN, Explanation, Reason, tasks
-from taskgraph.queries.workers import Crew, workers
+from taskgraph.queries.workers import Crew, crew
 from taskgraph.storage.tables import Range, Row, Tables, query_all
 
 WHY_READS_MAX: Final = 256  # rows that `why` reads one by one, at the most; what it still needs then is read by pages
@@ -171,8 +171,10 @@ class WhyQueries(GraphQueries):
         causes = len(stuck)
         if causes > WHY_CAUSES_MAX:  # what failed holds up the graph, what is ready or runs may be gone in a moment
             stuck.sort(key=lambda one: one[2].columns.get("state") not in FAILED)
-        waiting_for_workers = any(row.columns.get("state") == TaskState.PENDING for _, _, row in stuck)
-        crew = Crew(await workers(self._tables, self._clock.now()) if waiting_for_workers else ())
+        states = {row.columns.get("state") for _, _, row in stuck}
+        waiting_for_workers = TaskState.PENDING in states
+        with_others = waiting_for_workers or TaskState.RUNNING in states
+        found = await crew(self._tables, self._clock.now(), self._is_dead) if with_others else Crew()
         beside = await query_all(self._tables, gates.GATES, Range()) if waiting_for_workers else []
         paused, permitted = gates.closed_in(beside), limits_in(beside, self._clock.now())
         state = str(graph.columns.get("state", ""))
@@ -187,7 +189,7 @@ class WhyQueries(GraphQueries):
             state,
             final,
             several,
-            crew,
+            found,
             paused,
             permitted,
         )

@@ -1,23 +1,28 @@
-"""Which workers there are: a row for each, which it writes every `limits.WORKER_SEEN_SECONDS`.
+"""Which workers and handlers there are: a row for each, which it writes every `limits.WORKER_SEEN_SECONDS`.
 
 To drain a worker, a column is set there. Nothing depends on these rows: claims and leases decide who runs a task.
 """
 
 import difflib
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
 
 from taskgraph.model import limits
 from taskgraph.model.columns import integer, listed, texts, time_of
-from taskgraph.model.errors import Conflict, NotFound, Unclear
+from taskgraph.model.errors import Conflict, NotFound, Refused, Unclear
 from taskgraph.model.foreign_times import is_ahead
 from taskgraph.model.placement import Offer, labels_of, labels_text
 from taskgraph.storage.tables import Delete, Merge, Range, Row, Tables, query_all
 
-WORKERS: Final = "index:workers"  # partition of workers; `:` is in no graph id
+WORKERS: Final = "index:workers"  # partition of workers and handlers; `:` is in no graph id
+HANDLER: Final = "handler"
+FUNCTION_APP: Final = "function-app"  # what handles events, in the column `kind`; a worker has none
+NO_HANDLER: Final = "no handler reads its results"
+START_HANDLER: Final = "start one: taskgraph serve"
 FINISH: Final = "finish"
 NOW: Final = "now"  # how a worker drains, in the column `draining`: it finishes what it has begun, or hands it back
 _TRIES: Final = 6
@@ -58,21 +63,61 @@ class WorkerStatus:
         return self.state == "active"
 
 
-async def workers(tables: Tables, now: datetime, *, target: str = "") -> list[WorkerStatus]:
-    """All workers, by name; target: those that serve it. One query for each thousand."""
+@dataclass(frozen=True, slots=True)
+class HandlerStatus:
+    """What handles events: a process, or a function app (kind). state: active, gone."""
+
+    name: str
+    kind: str
+    state: str
+    host: str
+    version: str
+    pid: int
+    since: datetime | None
+    seen: datetime | None
+    seen_seconds: float
+
+    @property
+    def live(self) -> bool:
+        return self.state != "gone"
+
+
+IsDead = Callable[[str], bool]
+"""Whether the process of a worker or handler of this name certainly is gone."""
+
+
+def not_known(name: str) -> bool:
+    """An IsDead of who cannot see other processes."""
+    return False
+
+
+async def crew(tables: Tables, now: datetime, is_dead: IsDead = not_known) -> "Crew":
+    """All workers and handlers, by name. One query for each thousand."""
     rows = await query_all(tables, WORKERS, Range())
-    found = [_status(row, now) for row in rows]
-    return sorted((one for one in found if not target or target in one.targets), key=lambda one: one.name)
+    rows.sort(key=lambda row: str(row.columns.get("name", row.key)))
+    handlers = [_handler(row, now, is_dead) for row in rows if row.columns.get("kind")]
+    return Crew([_status(row, now, is_dead) for row in rows if not row.columns.get("kind")], handlers)
+
+
+async def workers(tables: Tables, now: datetime, *, target: str = "") -> list[WorkerStatus]:
+    """All workers, by name; target: those that serve it."""
+    found = (await crew(tables, now)).workers
+    return [one for one in found if not target or target in one.targets]
 
 
 async def ask(tables: Tables, name: str, *, draining: str, exits: bool) -> WorkerStatus | None:
-    """Set how a worker drains ("" to go on); gives its row as it stood, None if it kept changing. Raises NotFound."""
+    """Set how a worker drains ("" to go on); gives its row as it stood, None if it kept changing.
+
+    Raises NotFound, and Refused for a handler.
+    """
     key = key_of(name)
     for _ in range(_TRIES):
         (row,) = await tables.get(WORKERS, [key])
         if row is None:
             names = [str(each.columns.get("name", each.key)) for each in await query_all(tables, WORKERS, Range())]
             raise NotFound(f"there is no worker {name}", difflib.get_close_matches(name, names, 3, 0.5))
+        if row.columns.get("kind"):
+            raise Refused(f"{name} handles events, and has no tasks to drain: SIGTERM ends it", "handler")
         try:
             await tables.commit(WORKERS, [Merge(key, row.etag, {"draining": draining, "exit": exits})])
         except (Conflict, Unclear):  # reach: registry
@@ -100,20 +145,53 @@ async def clean(tables: Tables, now: datetime) -> int:
     return gone
 
 
-def _status(row: Row, now: datetime) -> WorkerStatus:
+async def mark_gone(tables: Tables, names: Iterable[str]) -> None:
+    """Note that the processes of these workers and handlers certainly are gone. Raises StorageUnavailable."""
+    for row in await tables.get(WORKERS, [key_of(name) for name in names]):
+        if row is not None:
+            with suppress(Conflict, Unclear):  # it is shown as gone once it has been silent for long  # reach: registry
+                await tables.commit(WORKERS, [Merge(row.key, row.etag, {"gone": True})])
+
+
+def _seen(row: Row, now: datetime, is_dead: IsDead) -> tuple[str, datetime | None, float, bool]:
+    """Name, when the row was written last, how many seconds ago, and whether its process is gone."""
     columns = row.columns
+    name = str(columns.get("name", row.key))
     seen = time_of(columns, "seen")
     age = max(0.0, (now - seen).total_seconds()) if seen is not None else limits.WORKER_FORGOTTEN_SECONDS
+    every = columns.get("every")
+    every = float(every) if isinstance(every, int | float) else limits.WORKER_SEEN_SECONDS
+    silent = age > limits.WORKER_GONE_WORDS * every + limits.WORKER_GONE_SLACK_SECONDS
+    return name, seen, age, silent or columns.get("gone") is True or is_dead(name)
+
+
+def _handler(row: Row, now: datetime, is_dead: IsDead) -> HandlerStatus:
+    columns = row.columns
+    name, seen, age, gone = _seen(row, now, is_dead)
+    return HandlerStatus(
+        name=name,
+        kind=str(columns.get("kind", "")),
+        state="gone" if gone else "active",
+        host=str(columns.get("host", "")),
+        version=str(columns.get("version", "")),
+        pid=integer(columns, "pid"),
+        since=time_of(columns, "since"),
+        seen=seen,
+        seen_seconds=age,
+    )
+
+
+def _status(row: Row, now: datetime, is_dead: IsDead = not_known) -> WorkerStatus:
+    columns = row.columns
+    name, seen, age, gone = _seen(row, now, is_dead)
     busy = integer(columns, "busy")
     state = "active"
     if columns.get("draining"):
         state = "draining" if busy else "drained"
-    every = columns.get("every")
-    every = float(every) if isinstance(every, int | float) else limits.WORKER_SEEN_SECONDS
-    if age > limits.WORKER_GONE_WORDS * every + limits.WORKER_GONE_SLACK_SECONDS:
+    if gone:
         state = "gone"
     return WorkerStatus(
-        name=str(columns.get("name", row.key)),
+        name=name,
         state=state,
         host=str(columns.get("host", "")),
         targets=texts(columns, "targets"),
@@ -138,6 +216,12 @@ def _status(row: Row, now: datetime) -> WorkerStatus:
 @dataclass(frozen=True, slots=True)
 class Crew:
     workers: Sequence[WorkerStatus] = ()
+    handlers: Sequence[HandlerStatus] = ()
+
+    @property
+    def handled(self) -> bool:
+        """Whether anything that handles events lives."""
+        return any(one.live for one in self.handlers)
 
     def about(self, target: str, task: Mapping[str, Any]) -> str:
         """What stands between a ready task and its workers, in one clause. task: its definition, if known."""

@@ -1,7 +1,7 @@
-"""A worker's own row among those of all workers: written now and then while it lives, deleted when it ends.
+"""The row of a worker, or of what handles events, among those of all: written now and then, deleted when it ends.
 
-`taskgraph workers` lists it, and the worker drains when the row says so. A worker that could not write it works as well
-as any.
+`taskgraph workers` lists it, and a worker drains when the row says so. One that could not write it works as well as
+any.
 """
 
 import asyncio
@@ -29,6 +29,7 @@ _LABEL_CHARS_SHOWN: Final = 80
 _TRIES: Final = 3
 _SCHEMA: Final = 1
 _LOOK_SECONDS: Final = 0.5  # between two looks whether a worker that is to end is at rest
+_CHANGED_SECONDS: Final = 1.0  # between two looks whether the row shows what a worker has in hand
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,9 +57,31 @@ class RegisteredWorker(Protocol):
         """Whether nothing is in hand: no run, no claim, no result that has not been reported."""
 
 
+class RegisteredHandler:
+    """What handles events, as its row shows it: it has no tasks, and nothing to drain."""
+
+    at_rest = False
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def presence(self) -> Presence:
+        return Presence(0)
+
+    def drain(self, *, now: bool) -> None:
+        log.warning("%s handles events, and cannot drain", self.name)
+
+    def undrain(self) -> None:
+        pass
+
+
 @dataclass(frozen=True, slots=True)
 class WorkerDetails:
-    """host: the machine that it runs on, or the host that it serves by name. every_seconds: between two writes."""
+    """host: the machine that it runs on, or the host that it serves by name. every_seconds: between two writes.
+
+    kind: of what handles events; "" of a worker. prompt: it is also written once what it shows has changed, at most
+    once a second.
+    """
 
     targets: Sequence[str]
     labels: Sequence[str]
@@ -68,6 +91,8 @@ class WorkerDetails:
     version: str
     pid: int
     every_seconds: float = limits.WORKER_SEEN_SECONDS
+    kind: str = ""
+    prompt: bool = False
 
 
 class Registration:
@@ -81,6 +106,7 @@ class Registration:
         self._since = clock.now()
         self._written = False  # or perhaps: an answer may have been lost
         self._exits = False
+        self._shown = Presence(0)
 
     async def keep(self, stop: asyncio.Event, *, after_seconds: float = 0.0) -> None:
         """Write the row every so often, until the stop; sets `stop` once the worker has drained and shall end.
@@ -93,14 +119,17 @@ class Registration:
             try:
                 await self.beat()
             except StorageError as error:  # reach: registry
-                log.warning("worker %s could not say that it lives: %s", self._worker.name, error)
+                log.warning("%s could not say that it lives: %s", self._worker.name, error)
             until = self._clock.monotonic() + self._details.every_seconds * (0.9 + 0.2 * self._clock.jitter())
             while not stop.is_set() and (left := until - self._clock.monotonic()) > 0:
                 if self._exits and self._worker.at_rest:
                     log.info("worker %s has drained and ends", self._worker.name)
                     stop.set()
                     return
-                await wait_any((stop,), min(left, _LOOK_SECONDS) if self._exits else left)
+                pause = _LOOK_SECONDS if self._exits else _CHANGED_SECONDS if self._details.prompt else left
+                await wait_any((stop,), min(left, pause))
+                if self._details.prompt and self._shown != self._worker.presence():
+                    break
 
     async def beat(self) -> None:
         """Write the row, and obey what others have written there. Raises StorageUnavailable.
@@ -108,7 +137,8 @@ class Registration:
         It is read only if another process has written it.
         """
         for _ in range(_TRIES):
-            now = self._columns()
+            self._shown = self._worker.presence()
+            now = self._columns(self._shown)
             change = Merge(self._key, self._etag, now) if self._etag else Insert(self._key, {**self._first(), **now})
             self._written = True
             try:
@@ -136,7 +166,7 @@ class Registration:
                 if not self._etag:
                     return
         except StorageError as error:  # reach: registry
-            log.info("the row of worker %s is left to the sweep: %s", self._worker.name, error)
+            log.info("the row of %s is left to the sweep: %s", self._worker.name, error)
 
     async def _read(self) -> None:
         """Obey the row: it was changed, or deleted."""
@@ -167,9 +197,9 @@ class Registration:
             "since": self._since,
             "draining": "",
             "exit": False,
+            **({"kind": details.kind} if details.kind else {}),
         }
 
-    def _columns(self) -> dict[str, Value]:
-        has = self._worker.presence()
+    def _columns(self, has: Presence) -> dict[str, Value]:
         running = [[graph, label[:_LABEL_CHARS_SHOWN]] for graph, label in has.running[:RUNNING_SHOWN_MAX]]
         return {"busy": has.busy, "running": compact_json(running), "seen": self._clock.now()}

@@ -190,7 +190,7 @@ def test_a_run_that_is_blocked_says_why_and_goes_on_after_a_rerun(tg: Run, tmp_p
     assert ([(each["label"], each["run"]) for each in asked["tasks"]], asked["settled"]) == ([("first", 1)], False)
     again = tg("rerun", "g", "first", "first")
     assert again.stdout == "run 1 of “first” is asked for\n"
-    assert "none is seen: taskgraph serve, or taskgraph run --id g" in again.stderr
+    assert "no handler reads its results: start taskgraph serve, or taskgraph run --id g" in again.stderr
     done = tg("run", "--id", "g")
     assert done.returncode == 0, done.stderr
     assert "3/3 completed  1 rerun" in done.stdout

@@ -44,7 +44,7 @@ def test_all_that_failed_are_run_again_at_once(tg: Run, tmp_path: Path, blocking
     (tmp_path / "mended").touch()
     asked = tg("rerun", "g", "a", "b", "--reason", "mended")
     assert asked.stdout == "run 1 of “a” is asked for\nrun 1 of “b” is asked for\n"
-    assert asked.stderr == ("handlers must run for it, and none is seen: taskgraph serve, or taskgraph run --id g\n")
+    assert asked.stderr == ("no handler reads its results: start taskgraph serve, or taskgraph run --id g\n")
     late = tg("rerun", "g", "--failed", "--wait", "--timeout", "0.1", "--json")
     assert late.returncode == 124
     assert "graph g: not all of it is taken up after 0.1 s" in late.stderr

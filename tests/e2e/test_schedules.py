@@ -1,6 +1,8 @@
 """Schedules by real processes: made on the command line, fired by two `serve`, stopped, looked at, deleted."""
 
 import json
+import time
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +47,21 @@ def test_serve_fires_every_few_seconds_each_time_once(
     assert len({each.fired_for for each in graphs}) == len(graphs)
     assert logs == f"{graphs[-1].graph_id}\n"
     assert taskgraph("schedule", "show", "often", store=store, cwd=tmp_path, **more).returncode == 3
+
+
+def test_a_schedule_that_is_made_while_serve_rests_fires_in_time(tmp_path: Path) -> None:
+    store = f"sqlite:///{tmp_path}/store.db"
+    file = str(write_graph(tmp_path / "g.json", {"a": command("true")}))
+    with started("serve", store=store, cwd=tmp_path), Client.sync(store) as client:
+        until(lambda: b"handling events" in (tmp_path / "serve.log").read_bytes(), what="serve")
+        time.sleep(1.0)  # it has looked at the schedules, and would look again in minutes
+        at = datetime.now(UTC).replace(microsecond=0) + timedelta(seconds=4)
+        words = ("schedule", "create", "soon", file, "--at", at.isoformat())
+        assert taskgraph(*words, store=store, cwd=tmp_path).returncode == 0
+        until(lambda: client.graphs(schedule="soon"), what="its graph")
+        (fired,) = client.graphs(schedule="soon")
+    assert fired.created is not None
+    assert 0 <= (fired.created - at).total_seconds() < 1.0
 
 
 def test_all_schedules_are_stopped_by_one_command(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from taskgraph.engine.lead import LEAD_SECONDS, LEADS, Lead, is_led
+from taskgraph.engine.lead import LEAD_SECONDS, LEADS, Lead
 from taskgraph.model import limits
 from taskgraph.model.errors import Conflict, StorageUnavailable, Unclear
 from taskgraph.storage.tables import Change
@@ -57,27 +57,6 @@ def test_one_leads_and_the_others_hear_for_how_long() -> None:
         assert LEAD_SECONDS - 1 < await second.take() <= LEAD_SECONDS + 1
         assert not second.held
         assert tables.commits == 1
-
-    virtually(act)
-
-
-def test_others_see_that_one_leads_until_it_has_nothing_to_handle() -> None:
-    async def act(crew: Crew) -> None:
-        tables = MemoryTables()
-        (lead,) = leads(crew, tables, 1)
-
-        async def led() -> bool:
-            return await is_led(tables, QUEUE, crew.clock.now())
-
-        assert not await led()
-        await lead.take()
-        assert await led()
-        assert not await is_led(tables, "another", crew.clock.now())
-        await asyncio.sleep(LEAD_SECONDS)
-        assert not await led()
-        await lead.take()
-        await lead.give_up()
-        assert not await led()
 
     virtually(act)
 

@@ -58,7 +58,7 @@ def drawn(snapshot: Snapshot, width: int = 80, **more: int) -> list[str]:
 
 async def test_a_look_at_an_empty_store(stage: Stage) -> None:
     found = await overview(stage).look()
-    assert (found.live, list(found.graphs), list(found.workers)) == (0, [], [])
+    assert (found.live, list(found.graphs), list(found.crew.workers)) == (0, [], [])
     assert [(each.queue, each.messages) for each in found.queues] == [(stage.names.events, 0)]
     assert "no graph is live" in drawn(found)
 

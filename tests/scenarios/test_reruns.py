@@ -10,10 +10,8 @@ import pytest
 from typer.testing import CliRunner
 
 from taskgraph import Client, InvalidInput, Refused
-from taskgraph.engine.lead import Lead
 from taskgraph.interfaces.cli import app as commands
-from taskgraph.interfaces.loops import serve
-from taskgraph.interfaces.operations import handlers, rerun
+from taskgraph.interfaces.operations import rerun
 from taskgraph.model import limits
 from taskgraph.model.ids import row_key, task_id_of
 from taskgraph.model.messages import Rerun, parse
@@ -266,27 +264,6 @@ async def test_one_that_failed_of_several_is_rerun_alone_or_with_the_others(clie
     assert await remedy() == "mend it, then: taskgraph rerun g a"
     await fail(client, "g", "b")
     assert await remedy() == "mend it, then: taskgraph rerun g a; or all that failed: taskgraph rerun g --failed"
-
-
-async def test_handlers_are_seen_while_they_listen_on_this_machine_or_lead_elsewhere(
-    client: Client, tmp_path: Path
-) -> None:
-    async with Client(f"sqlite:///{tmp_path}/store.db") as other:
-        assert not await handlers.seen(client.app)
-        stop = asyncio.Event()
-        serving = asyncio.create_task(serve(other.app, stop))
-        for _ in range(500):
-            if await handlers.seen(client.app):
-                break
-            await asyncio.sleep(0.01)
-        assert await handlers.seen(client.app)
-        assert not await handlers.seen(other.app), "of its own process nothing is said"
-        stop.set()
-        await serving
-    assert not await handlers.seen(client.app)
-    app = client.app
-    assert await Lead(app.tables, app.clock, app.handlers.names.events, "elsewhere").take() == 0
-    assert await handlers.seen(app)
 
 
 async def test_who_measures_sees_what_asked_for_reruns(client: Client) -> None:

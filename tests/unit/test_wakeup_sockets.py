@@ -116,22 +116,6 @@ async def test_sockets_of_the_dead_are_removed_and_passed_over(short: Path) -> N
     listener.sockets.close()
 
 
-async def test_a_queue_is_awaited_while_a_process_lives_that_listens(short: Path) -> None:
-    sender, listener = Process(short / "db", listens=""), Process(short / "db")
-    (name,) = os.listdir(short / "bells")
-    assert sender.sockets.is_awaited("q")
-    assert not sender.sockets.is_awaited("other")
-    assert not listener.sockets.is_awaited("q"), "by no other"
-    listener.sockets.close()
-    assert not sender.sockets.is_awaited("q")
-    (short / "bells").mkdir()
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as dead:
-        dead.bind(str(short / "bells" / name))
-        assert sender.sockets.is_awaited("q")
-    assert not sender.sockets.is_awaited("q"), "it has died"
-    sender.sockets.close()
-
-
 async def test_old_sockets_of_the_dead_are_cleared_without_a_ring(short: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Those of other queues too, and of other stores of the user, whose folder goes with the last one."""
     monkeypatch.setattr(tempfile, "tempdir", str(short))

@@ -45,7 +45,7 @@ def targets(ctx: typer.Context, incomplete: str) -> list[str]:
         """Those that workers serve, and those that have a limit."""
         from taskgraph.interfaces.operations import limit, workers
 
-        served = {target for each in await workers.listed(app) for target in each.targets}
+        served = {target for each in (await workers.listed(app)).workers for target in each.targets}
         return sorted({"default", *served, *(each.target for each in await limit.of_targets(app))})
 
     return _offered(ctx, incomplete, of_store)

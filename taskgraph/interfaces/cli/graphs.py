@@ -10,7 +10,7 @@ import typer
 
 from taskgraph.interfaces import views
 from taskgraph.interfaces.cli import completion
-from taskgraph.interfaces.cli.common import Session, command
+from taskgraph.interfaces.cli.common import Session, command, hint_at_handlers, hint_at_none
 from taskgraph.interfaces.cli.options import GraphArgument, GroupOption, TimeoutOption
 from taskgraph.interfaces.cli.outcome import command_words, wait_and_finish
 from taskgraph.interfaces.cli.output import Column, Stream, count, graph_words, moment, safe
@@ -18,7 +18,7 @@ from taskgraph.interfaces.cli.signals import minding_signals
 from taskgraph.interfaces.cli.tasks import task_words
 from taskgraph.model.ids import rerun_failed
 from taskgraph.model.priorities import NORMAL
-from taskgraph.model.states import PAUSED, FailurePolicy, GraphState, TaskState, held_group
+from taskgraph.model.states import GRAPH_ENDED, PAUSED, FailurePolicy, GraphState, TaskState, held_group
 
 if TYPE_CHECKING:
     from taskgraph.interfaces.app import App
@@ -86,9 +86,19 @@ def status(session: Session, graph_id: GraphArgument, group: GroupOption = None)
         if not session.answered(views.group_status, grouped):
             _print_group(session, grouped)
         return
-    _, found = session.open_graph(graph_id, lambda app, graph_id: app.queries.status(graph_id))
+
+    async def looked(app: "App", graph_id: str) -> "tuple[GraphStatus, bool]":
+        from taskgraph.interfaces.operations import handlers
+
+        found = await app.queries.status(graph_id)
+        needless = session.output.json or found.state in GRAPH_ENDED
+        return found, needless or await handlers.seen(app)
+
+    _, (found, handled) = session.open_graph(graph_id, looked)
     if not session.answered(views.graph_status, found):
         _print_status(session, found)
+    if not handled:
+        hint_at_none(session, found.graph_id)
 
 
 def _print_group(session: Session, found: "GroupStatus") -> None:
@@ -236,8 +246,9 @@ def watch(session: Session, graph_id: GraphArgument, timeout: TimeoutOption = No
     session.output.lines = True
 
     async def watched(app: "App", graph_id: str) -> int:
-        await app.queries.state(graph_id)
         async with minding_signals() as stop:
+            if await app.queries.state(graph_id) not in GRAPH_ENDED and not session.output.json:
+                await hint_at_handlers(app, session, graph_id)
             return await wait_and_finish(app, session, graph_id, stop, timeout_seconds=timeout, json_lines=True)
 
     return session.open_graph(graph_id, watched)[1]

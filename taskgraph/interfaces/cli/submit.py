@@ -110,6 +110,7 @@ def submit(
             if not wait:
                 session.answered(views.submitted, submission)
                 output.hint(f"watch it: {command_words('watch', new_id)}{session.store_words}")
+                await hint_at_handlers(app, session, new_id, serve="taskgraph serve --worker 2")
                 return failures.DONE
             await hint_at_handlers(app, session, new_id, serve="taskgraph serve --worker 2")
             return await wait_and_finish(app, session, new_id, stop, timeout_seconds=timeout, fresh=fresh)

@@ -76,7 +76,7 @@ async def _top(app: "App", session: Session, *, once: bool, interval: float, lim
 
     from taskgraph.queries.overview import Overview
 
-    overview = Overview(app.tables, app.queues, app.clock, app.names)
+    overview = Overview(app.tables, app.queues, app.clock, app.names, is_dead=app.is_dead)
     output = session.output
     if once:
         snapshot = await overview.look(graphs_max=limit)
@@ -149,8 +149,9 @@ def picture(
     parts = [count(snapshot.live, "live graph")]
     parts += [f"{number} {state}" for state, number in sorted(states.items()) if state != "running"]
     parts += [f"{stalled} stalled"] if stalled else []
-    live = [one for one in snapshot.workers if one.live]
+    live = [one for one in snapshot.crew.workers if one.live]
     parts.append(f"{count(len(live), 'worker')}, {sum(one.busy for one in live)}/{sum(one.slots for one in live)} busy")
+    parts += [] if snapshot.crew.handled else ["no handler"]
     clock = f"{snapshot.time:%H:%M:%SZ}"
     head = f"{out.paint(clock, 'bold')}  {fitted(', '.join(parts), width - len(clock) - 2).rstrip()}"
     foot = trouble or f"{count(snapshot.requests, 'request')} in {seconds(snapshot.seconds)}"
@@ -158,10 +159,10 @@ def picture(
         foot += f"; {snapshot.live - len(snapshot.graphs):,} more live graphs: --limit {snapshot.live}"
     queues = ["", *table_lines(snapshot.queues, _QUEUES, out, width)]
     graphs = _graph_lines(snapshot.graphs, out, width)
-    shown = snapshot.workers[:_WORKERS_SHOWN_MAX]
+    shown = snapshot.crew.workers[:_WORKERS_SHOWN_MAX]
     workers = ["", *table_lines(shown, _WORKERS, out, width)] if shown else []
-    if len(snapshot.workers) > len(shown):
-        workers.append(out.paint(f"… and {len(snapshot.workers) - len(shown):,} more: taskgraph workers", "dim"))
+    if len(snapshot.crew.workers) > len(shown):
+        workers.append(out.paint(f"… and {len(snapshot.crew.workers) - len(shown):,} more: taskgraph workers", "dim"))
     last = ["", out.paint(fitted(safe(foot), min(width, len(foot) + 1)).rstrip(), "yellow" if trouble else "dim")]
     if height is not None:
         room = height - 2 - len(last) - len(queues)

@@ -16,7 +16,7 @@ from taskgraph.model.errors import InvalidInput
 
 if TYPE_CHECKING:
     from taskgraph.interfaces.app import App
-    from taskgraph.queries.workers import WorkerStatus
+    from taskgraph.queries.workers import Crew, HandlerStatus, WorkerStatus
 
 _WAIT_SECONDS: Final = 3600.0
 
@@ -33,16 +33,19 @@ def workers(
         ),
     ] = None,
 ) -> None:
-    """List workers: what they serve, how busy they are, when they were last seen, and what they run.
+    """List workers and handlers: what they serve, how busy they are, when they were last seen, and what they run.
 
-    A worker reports every 30 s (half its lease, where that is less). One that has missed three reports is shown as
-    gone: it may have been killed, or be cut off; what it had in hand comes back when its leases end. Its row goes after
-    an hour. `run` is listed once it has lasted for 10 s.
+    Each reports every 30 s (a worker after half its lease, where that is less); where the store is a file, a worker
+    also within a second once what it runs has changed. One that has missed three reports is shown as gone: it may have
+    been killed, or be cut off; what it had in hand comes back when its leases end. Where the store is a file, one that
+    was killed is shown as gone at once. Its row goes after an hour. The worker of `run` is listed once it has lasted
+    for 10 s.
     """
     if target:
         check_target(target)
+    from taskgraph.queries.workers import START_HANDLER
 
-    async def listed(app: "App") -> "list[WorkerStatus]":
+    async def listed(app: "App") -> "Crew":
         from taskgraph.interfaces.operations import workers
 
         return await workers.listed(app, target or "")
@@ -51,20 +54,36 @@ def workers(
     output = session.output
     if output.json:
         output.document(views.workers(found))
-    elif found:
-        output.table(found, _COLUMNS)
-    else:
+        return
+    if found.workers or found.handlers:
+        output.table([*found.workers, *map(_Handles, found.handlers)], _COLUMNS)
+    if not found.workers:
         output.say(f"no worker is registered{f' for the target {target}' if target else ''}")
         output.hint(f"start one: taskgraph worker{f' --target {target}' if target else ''}{session.store_words}")
+    if not found.handled and not target:
+        output.say("no handler is registered")
+        output.hint(f"{START_HANDLER}{session.store_words}")
+
+
+class _Handles:
+    """What handles events, in the table of workers: without what only workers have."""
+
+    targets = labels = running = ()
+    slots = busy = 0
+
+    def __init__(self, one: "HandlerStatus") -> None:
+        self.name, self.state, self.host, self.seen_seconds = one.name, one.state, one.host, one.seen_seconds
+        self.kind = one.kind
 
 
 _COLUMNS: Final = (
     Column("STATE", lambda one: one.state, state=True),
-    Column("WORKER", lambda one: one.name, flexible=True),
+    Column("KIND", lambda one: getattr(one, "kind", "worker")),
+    Column("NAME", lambda one: one.name, flexible=True),
     Column("HOST", lambda one: one.host, flexible=True),
     Column("TARGETS", lambda one: ", ".join(one.targets), flexible=True),
     Column("LABELS", lambda one: ", ".join(one.labels), flexible=True),
-    Column("BUSY", lambda one: f"{one.busy}/{one.slots}", number=True),
+    Column("BUSY", lambda one: f"{one.busy}/{one.slots}" if one.slots else "", number=True),
     Column("SEEN", lambda one: _ago(one.seen_seconds), number=True),
     Column("RUNS", lambda one: _runs(one), flexible=True),
 )
@@ -74,7 +93,7 @@ def _ago(value: float) -> str:
     return seconds(value) if value >= 60 else f"{value:.0f} s"
 
 
-def _runs(one: "WorkerStatus") -> str:
+def _runs(one: "WorkerStatus | _Handles") -> str:
     if not one.running:
         return ""
     first = f"{one.running[0]['graph']} {one.running[0]['label']}"

@@ -12,8 +12,9 @@ from taskgraph.queries.lookup import check_graph_id
 async def examine(app: App, graph_id: str, *, repair: bool, progress: Callable[[int], None]) -> Examined:
     """repair: mend what can be mended for certain. progress: called with the number of rows read so far."""
     check_graph_id(graph_id)
+    look, handled = repair_graph if repair else examine_graph, (await app.crew()).handled
     try:
-        return await (repair_graph if repair else examine_graph)(app.handlers, app.poison, graph_id, progress=progress)
+        return await look(app.handlers, app.poison, graph_id, progress=progress, handled=handled)
     except NotFound:
         await app.queries.graph_row(graph_id)  # says when it was deleted, and why
         raise
@@ -30,13 +31,14 @@ async def examine_all(
         store = await repair_store(app.tables, app.hidden, app.clock)
     else:
         store = await examine_store(app.tables, app.hidden, app.clock.now())
+    look, handled = repair_graph if repair else examine_graph, (await app.crew()).handled
     graphs = await live_graphs(app.handlers)
     found: list[Examined] = []
     gone: list[str] = []
     for number, graph_id in enumerate(graphs):
         progress(number, len(graphs))
         try:
-            found.append(await (repair_graph if repair else examine_graph)(app.handlers, app.poison, graph_id))
+            found.append(await look(app.handlers, app.poison, graph_id, handled=handled))
         except NotFound:
             gone.append(graph_id)  # being submitted, or never was: the sweep drops the name after an hour
     return store, found, gone

@@ -1,4 +1,4 @@
-"""List the registered workers; have one take no new work, or take work again, and wait for that."""
+"""List the registered workers and handlers; have one take no new work, or take work again, and wait for that."""
 
 from typing import Final
 
@@ -6,20 +6,21 @@ from taskgraph.interfaces.app import App
 from taskgraph.interfaces.operations.waiting import poll
 from taskgraph.model.errors import Refused
 from taskgraph.queries import workers as registry
-from taskgraph.queries.workers import WorkerStatus
+from taskgraph.queries.workers import Crew
 
 _LOOK_SECONDS: Final = 1.0
 
 
-async def listed(app: App, target: str = "") -> list[WorkerStatus]:
-    """target: of this one only, of all for ""."""
-    return await registry.workers(app.tables, app.clock.now(), target=target)
+async def listed(app: App, target: str = "") -> Crew:
+    """Workers, and what handles events. target: only the workers of this one."""
+    found = await app.crew()
+    return Crew([one for one in found.workers if target in one.targets]) if target else found
 
 
 async def ask(app: App, name: str, *, draining: str, exits: bool = False) -> None:
     """Ask a worker to drain (`queries.workers.FINISH`, `NOW`), or with "" to take work again.
 
-    Raises NotFound, with the nearest names, and Refused where the worker kept writing its row.
+    Raises NotFound, with the nearest names, and Refused for a handler, and where the worker kept writing its row.
     """
     if await registry.ask(app.tables, name, draining=draining, exits=exits) is None:
         raise Refused(f"worker {name} kept writing its row; try again", "busy")
@@ -34,7 +35,7 @@ async def settled(app: App, name: str, *, until: float | None = None) -> tuple[s
 
     async def look() -> str:
         nonlocal busy
-        found = next((one for one in await listed(app) if one.name == name), None)
+        found = next((one for one in (await listed(app)).workers if one.name == name), None)
         if found is None:
             return "ended"
         if found.state == "gone":

@@ -71,9 +71,18 @@ def _letting_go(graph_id: str, holders: Sequence[str]) -> str:
 
 
 def causes(
-    graph_id: str, rows: Mapping[str, Row], findings: Sequence[Finding], queued: Mapping[str, int], now: datetime
+    graph_id: str,
+    rows: Mapping[str, Row],
+    findings: Sequence[Finding],
+    queued: Mapping[str, int],
+    now: datetime,
+    *,
+    handled: bool = True,
 ) -> list[Cause]:
-    """Why the graph does not move, or that it does. queued: target -> messages on its queue, about."""
+    """Why the graph does not move, or that it does.
+
+    queued: target -> messages on its queue, about. handled: whether a handler is registered that lives.
+    """
     graph = rows.get(GRAPH)
     state = str(graph.columns.get("state", "")) if graph else "missing"
     wrong = sum(each.severity is Severity.WRONG for each in findings)
@@ -83,13 +92,14 @@ def causes(
         return [*made, still]
     tasks = [row for key, row in rows.items() if key.startswith("task:")]
     pending = [row for row in tasks if row.columns.get("state") == TaskState.PENDING]
-    made += _running(graph_id, state, tasks, now)
+    made += _running(graph_id, state, tasks, now, handled=handled)
     made += _held_back(graph_id, pending)
     made += _without_room(graph_id, rows, pending)
     made += _unclaimed(waiting_by_target(rows, now), queued)
     made += _later(rows, pending, now)
     made += _due(findings)
     made += _blocked_by(graph_id, tasks) if state == GraphState.BLOCKED else ()
+    made += () if handled else [Cause("no handler reads its results", "start one: taskgraph serve")]
     return made or [Cause("nothing of it is ready, running or failed")]
 
 
@@ -106,13 +116,13 @@ def _by_its_state(state: str) -> Cause | None:
     return None
 
 
-def _running(graph_id: str, state: str, tasks: Sequence[Row], now: datetime) -> Iterator[Cause]:
+def _running(graph_id: str, state: str, tasks: Sequence[Row], now: datetime, *, handled: bool) -> Iterator[Cause]:
     running = [row for row in tasks if row.columns.get("state") == TaskState.RUNNING]
     ended = sum(lease(row.columns.get, now) is Standing.OVER for row in running)
     if state == GraphState.CANCELLING:
         yield from _stopping(graph_id, running)
     elif len(running) > ended:
-        yield Cause(f"it moves: {tasks_are(len(running) - ended)} running")
+        yield Cause(f"{'it moves: ' if handled else ''}{tasks_are(len(running) - ended)} running")
     if ended:
         lost = f"{tasks_are(ended)} running on workers whose leases have ended"
         yield Cause(lost, "run `taskgraph serve`: its sweep gives them up")

@@ -68,10 +68,6 @@ class Wakeup:
             seconds_max=UNREACHABLE_SECONDS_MAX if reaches_all and unreachable else math.inf,
         )
 
-    def is_awaited(self, queue: str) -> bool:
-        """Whether another process of this machine waits for messages of this queue, as far as its socket shows."""
-        return self._sockets is not None and self._sockets.is_awaited(queue)
-
     def clear(self) -> int:
         """Remove the sockets of processes that are gone; gives how many."""
         return self._sockets.clear() if self._sockets is not None else 0

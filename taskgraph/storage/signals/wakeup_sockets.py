@@ -90,10 +90,6 @@ class WakeupSockets:
             asyncio.get_running_loop().call_soon(self._flush)
         self._wanted[queue] += count
 
-    def is_awaited(self, queue: str) -> bool:
-        """Whether another process listens for a queue, and lives."""
-        return any(_error_of(self._folder / name) is None for name in self._listeners(queue))
-
     def close(self) -> None:
         """Send what is left to send. Idempotent."""
         self._flush()
@@ -240,17 +236,13 @@ def _clear(folder: Path, young: float) -> int:
 
 
 def _is_dead(path: Path) -> bool:
-    return isinstance(_error_of(path), ConnectionRefusedError)
-
-
-def _error_of(path: Path) -> OSError | None:
-    """Why nothing can be sent to a socket: ConnectionRefusedError if its process is gone; None if it lives."""
+    """Whether nothing can be sent to a socket because its process is gone."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as probe:
         try:
             probe.connect(str(path))
         except OSError as error:
-            return error
-    return None
+            return isinstance(error, ConnectionRefusedError)
+    return False
 
 
 def _folder_of_user(store: str) -> Path:
