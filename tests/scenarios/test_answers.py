@@ -61,6 +61,8 @@ WORDS: Final[dict[str, tuple[str, ...]]] = {
     "events": ("g",),
     "rows": ("g",),
     "notices": ("g",),
+    "files": ("ran",),
+    "timeline": ("ran",),
     "doctor": ("g",),
     "doctor --all": (),
     "top": ("--once",),
