@@ -47,7 +47,7 @@ _IDLE_SECONDS: Final = 0.5  # of `run`, until it looks at the rows of its graph 
 _IDLE_SECONDS_MAX: Final = 30.0  # between two such looks
 _MORE_SECONDS: Final = 1.0
 _SETTLED_SECONDS: Final = 10.0  # a `run` that ends sooner is not listed among the workers
-_HANDLES_SECONDS: Final = 1.0  # nor, if it ends that soon, among the handlers
+_HANDLES_SECONDS: Final = 1.0  # nor, if it ends that soon, among the handlers of a store elsewhere
 _ALONE_SECONDS: Final = 5.0  # until a worker looks whether there are handlers: both may be starting
 _ALONE_AGAIN_SECONDS: Final = 60.0  # between two such looks, while it has done anything
 _DEAD_SECONDS: Final = 1.0  # between two looks at the lock files of this machine's workers
@@ -514,7 +514,8 @@ async def run_graph(
         # Made last: a loop that is made and never run, because something failed before, is an error of its own.
         loops = _handling(app, stop, consumer)
         loops += [_listed(app, worker, stop, after_seconds=_SETTLED_SECONDS) for worker in workers]
-        loops += [tidy_forever(app, stop), _listed_as_handler(app, name, stop, after_seconds=_HANDLES_SECONDS)]
+        pause = 0.0 if app.settings.path is not None else _HANDLES_SECONDS
+        loops += [tidy_forever(app, stop), _listed_as_handler(app, name, stop, after_seconds=pause)]
         if outlets is not None:
             loops.append(notify_forever(app, stop, outlets))
         async with running(*loops, stop=stop):
