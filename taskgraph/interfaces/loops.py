@@ -441,7 +441,7 @@ async def warn_without_handlers(app: App, stop: asyncio.Event, worker: Worker) -
             log.warning("cannot see whether there are handlers: %s", error)
             continue
         if not handled and not warned:
-            log.warning("no handler reads the results of this worker: start handlers: taskgraph serve")
+            log.warning("no handler reads the results of this worker: start taskgraph serve")
         elif handled and warned:
             log.warning("a handler reads the results of this worker again")
         warned = not handled

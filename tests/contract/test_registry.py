@@ -5,10 +5,10 @@ from dataclasses import dataclass, field
 import pytest
 
 from taskgraph.model import limits
-from taskgraph.model.errors import NotFound
-from taskgraph.queries.workers import FINISH, NOW, ask, clean, key_of, workers
+from taskgraph.model.errors import NotFound, Refused
+from taskgraph.queries.workers import FINISH, HANDLER, NOW, ask, clean, crew, key_of, mark_gone, workers
 from taskgraph.testing import ManualClock
-from taskgraph.worker.registration import Presence, Registration, WorkerDetails
+from taskgraph.worker.registration import Presence, RegisteredHandler, Registration, WorkerDetails
 from tests.conftest import OpenStore
 
 
@@ -132,3 +132,31 @@ async def test_any_name_makes_a_key(store: OpenStore) -> None:
     (found,) = await workers(store.tables, clock.now())
     assert found.name == one.name
     assert key_of("") == "-"
+
+
+async def test_what_handles_events_is_listed_apart_from_workers_and_cannot_drain(store: OpenStore) -> None:
+    clock = ManualClock()
+    details = WorkerDetails((), (), (), "vm", 0, "1.2.3", 8, kind=HANDLER)
+    handler = Registration(store.tables, clock, RegisteredHandler("vm-1-h"), details)
+    await handler.beat()
+    await member(store, clock, Someone()).beat()
+    found = await crew(store.tables, clock.now())
+    assert ([one.name for one in found.workers], [one.name for one in found.handlers]) == (["vm-1-abc"], ["vm-1-h"])
+    assert (found.handled, found.handlers[0].state, found.handlers[0].kind) == (True, "active", HANDLER)
+    with pytest.raises(Refused, match="no tasks to drain"):
+        await ask(store.tables, "vm-1-h", draining=FINISH, exits=False)
+    clock.advance(limits.WORKER_GONE_WORDS * limits.WORKER_SEEN_SECONDS + limits.WORKER_GONE_SLACK_SECONDS + 1)
+    assert not (await crew(store.tables, clock.now())).handled, "it has been silent for long"
+    await handler.beat()
+    assert (await crew(store.tables, clock.now())).handled
+    await handler.leave()
+    assert (await crew(store.tables, clock.now())).handlers == []
+
+
+async def test_one_that_certainly_is_gone_is_shown_as_gone_at_once(store: OpenStore) -> None:
+    clock = ManualClock()
+    for name in ("dead", "marked", "lives"):
+        await member(store, clock, Someone(name)).beat()
+    await mark_gone(store.tables, ["marked", "unknown"])
+    found = (await crew(store.tables, clock.now(), lambda name: name == "dead")).workers
+    assert {one.name: one.state for one in found} == {"dead": "gone", "marked": "gone", "lives": "active"}

@@ -99,7 +99,7 @@ def causes(
     made += _later(rows, pending, now)
     made += _due(findings)
     made += _blocked_by(graph_id, tasks) if state == GraphState.BLOCKED else ()
-    made += () if handled else [Cause("no handler reads its results", "start handlers: taskgraph serve")]
+    made += () if handled else [Cause("no handler reads its results", "start a handler: taskgraph serve")]
     return made or [Cause("nothing of it is ready, running or failed")]
 
 
