@@ -10,10 +10,12 @@ from taskgraph.documents import graph_algorithms, references
 from taskgraph.documents import groups as grouping
 from taskgraph.documents import results as outputs
 from taskgraph.documents.nodes import GraphDocument, GroupNode, Kind, TaskNode
+from taskgraph.documents.placeholders import is_command, replaced
 from taskgraph.documents.problems import PROBLEMS_MAX, Report
 from taskgraph.documents.schema_check import CHANNEL_KINDS, FILE, RESULT, SUBS, SUBS_PREFIX, explain, is_label, named
 from taskgraph.model import limits, schemas
 from taskgraph.model.json_strict import Path, canonical_json, show
+from taskgraph.model.secrecy import SECRET, secret_named
 from taskgraph.model.states import FailurePolicy, When
 from taskgraph.model.utf16 import utf16_units
 
@@ -282,6 +284,8 @@ def check_definition(
         found = _check_references(label, task.get("payload"), labels, kind, report, taken)
         if found:
             text = canonical_json(references.substitute(task, lambda _: references.STAND_IN, lenient=True))
+    if f'"{SECRET}"' in text:
+        _check_secrets(label, task, report)
     units = len(text) if len(text) <= limits.DEFINITION_CHARS_MAX // 2 else utf16_units(text)
     if units > limits.DEFINITION_CHARS_MAX:
         most = f"{limits.DEFINITION_CHARS_MAX:,}"
@@ -289,6 +293,26 @@ def check_definition(
         remedy = "Put the data into a file or blob, and its address into the payload."
         report.add(("tasks", label, "task"), "too-large", message, remedy)
     return taken
+
+
+def _check_secrets(label: str, task: dict[str, Any], report: Report) -> None:
+    """Report secrets of a wrong form, and those that stand where a built-in executor puts none in."""
+    if task.get("executor") not in (None, *(references.BUILT_IN_EXECUTORS - {"noop"})):
+        return
+    commands = is_command(task)
+
+    def check(here: dict[str, Any], path: Path, depth: int, text: bool) -> Any:
+        if not (commands and text and path[4:5] == ("env",)):
+            message = f"A secret of {show(label)} stands where none is put in."
+            remedy = "Put it into payload.env of a command: arguments of programs can be read by other users."
+            report.add(path, "misplaced-secret", message, remedy)
+        elif secret_named(here) is None:
+            message = f'A `$secret` object of {show(label)} is not of the form {{"$secret": "<name>"}}.'
+            remedy = "A name is a letter, followed by letters, digits, _ and -, 64 characters at most."
+            report.add(path, "bad-secret", message, remedy)
+        return here
+
+    replaced(task, SECRET, check, path=("tasks", label, "task"), payload_alone=True)
 
 
 def _check_references(

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 from taskgraph.documents.problems import Report
 from taskgraph.model import limits, schemas
 from taskgraph.model.json_strict import Path, show
+from taskgraph.model.secrecy import SECRET
 
 if TYPE_CHECKING:
     from jsonschema.exceptions import ValidationError
@@ -88,6 +89,7 @@ def explain(error: "ValidationError", base: Path, report: Report, extension: boo
     name = _name_of(path)
     named = SUBS in path[-1:] or (isinstance(value, dict) and SUBS in value and error.validator != "required")
     named = named or (isinstance(value, dict) and (RESULT in value or FILE in value) and len(path) > 4)
+    named = named or SECRET in path[-1:] or (isinstance(value, dict) and SECRET in value)
     if named and path[2:4] == ("task", "payload"):
         return  # a reference of a wrong form: check_definition says it once, for every place in a payload
     if "propertyNames" in error.absolute_schema_path:

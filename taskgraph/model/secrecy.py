@@ -9,13 +9,18 @@ import os
 import re
 import sys
 from collections.abc import Iterable, Mapping, MutableMapping
-from dataclasses import dataclass
-from typing import Final
+from dataclasses import dataclass, field
+from typing import Any, Final
 
 from taskgraph.model.errors import InvalidSettings
 
 PASS_VARIABLE: Final = "TASKGRAPH_PASS_ENV"  # noqa: S105 no password
 STORE_VARIABLE: Final = "TASKGRAPH_WITH_STORE"
+FOLDER_VARIABLE: Final = "TASKGRAPH_SECRETS"
+SECRET: Final = "$secret"  # noqa: S105 no password
+
+_SECRET_BEGINNING: Final = "TASKGRAPH_SECRET_"  # noqa: S105 no password
+_SECRET_NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}", re.ASCII)
 
 _SIGN_IN: Final = re.compile(
     r"AZURE_(CLIENT_SECRET|CLIENT_CERTIFICATE_.*|USERNAME|PASSWORD|FEDERATED_TOKEN.*)"
@@ -36,10 +41,16 @@ _PR_SET_DUMPABLE: Final = 4
 
 @dataclass(frozen=True, slots=True)
 class Handed:
-    """What of a worker's secrets its commands get. names: of variables; store: the store, with what opens it."""
+    """What of a worker's secrets its commands get.
+
+    names: of variables that all of them get; store: the store, with what opens it. secrets, folder: where those are
+    that a command asks for by name, values by their variables, and files.
+    """
 
     names: frozenset[str] = frozenset()
     store: bool = False
+    secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
+    folder: str = ""
 
 
 def read_handed(environ: Mapping[str, str], names: Iterable[str] = (), *, store: bool = False) -> Handed:
@@ -48,7 +59,18 @@ def read_handed(environ: Mapping[str, str], names: Iterable[str] = (), *, store:
     if said not in _ON:
         raise InvalidSettings(f"{STORE_VARIABLE}=“{said}”: write on or off")
     listed = {each.strip() for each in environ.get(PASS_VARIABLE, "").split(",")}
-    return Handed(frozenset({*names, *listed} - {""}), store or _ON[said])
+    secrets = {name: value for name, value in environ.items() if name.startswith(_SECRET_BEGINNING)}
+    return Handed(frozenset({*names, *listed} - {""}), store or _ON[said], secrets, environ.get(FOLDER_VARIABLE, ""))
+
+
+def secret_named(value: Any) -> str | None:
+    """The name in `{"$secret": "name"}`; None for anything else."""
+    name = value.get(SECRET) if isinstance(value, Mapping) and len(value) == 1 else None
+    return name if isinstance(name, str) and _SECRET_NAME.fullmatch(name) else None
+
+
+def variable_of_secret(name: str) -> str:
+    return _SECRET_BEGINNING + name.upper().replace("-", "_")
 
 
 def is_secret(name: str, value: str) -> bool:

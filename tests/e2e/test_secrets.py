@@ -57,6 +57,7 @@ def planted() -> dict[str, str]:
         "OTEL_EXPORTER_OTLP_TRACES_HEADERS",
         "MY_STORE",
         "MY_SIGNED_ADDRESS",
+        "TASKGRAPH_SECRET_DEPLOY_TOKEN",
     )
     made = {name: f"planted{number:02d}secretQ" for number, name in enumerate(names)}
     made["OTEL_EXPORTER_OTLP_HEADERS"] = f"api-key={made['OTEL_EXPORTER_OTLP_HEADERS']}"
@@ -113,11 +114,30 @@ def breaks():
 """
 
 
+ASKED = {"TOKEN": {"$secret": "deploy-token"}, "FILED": {"$secret": "filed"}}
+ASKS = """
+import json, os, sys, time
+token, filed = os.environ["TOKEN"], os.environ["FILED"]
+assert len(token) == len(filed) == 16, "the secrets did not come whole"
+assert not [name for name in os.environ if "SECRET" in name]
+for letter in token:
+    print(letter, end="", flush=True)
+    time.sleep(0.01)
+print("", filed, file=sys.stderr)
+json.dump({"seen": [token, filed]}, open(os.environ["TASKGRAPH_RESULT_FILE"], "w"))
+"""
+
+
 @pytest.mark.parametrize(
     "kind", ["embedded", pytest.param("azurite", marks=[pytest.mark.azurite, pytest.mark.campaign])]
 )
 def test_nothing_that_a_run_leaves_holds_a_secret_of_its_processes(
-    kind: str, request: pytest.FixtureRequest, tmp_path: Path, collector: Collector, capsys: pytest.CaptureFixture[str]
+    kind: str,
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+    tmp_path_factory: pytest.TempPathFactory,
+    collector: Collector,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     secrets = planted()
     tokens = {name: found[0] for name, value in secrets.items() if (found := re.findall(r"planted\d\dsecretQ", value))}
@@ -132,6 +152,11 @@ def test_nothing_that_a_run_leaves_holds_a_secret_of_its_processes(
         store = request.getfixturevalue("azurite")
         more["TASKGRAPH_PREFIX"] = f"t{abs(hash(str(tmp_path))) % 10**9}"
         tokens["TASKGRAPH_STORE"] = re.findall(r"AccountKey=([^;]+)", store)[0]
+    folder = tmp_path_factory.mktemp("secrets")
+    tokens["filed"] = "planted99secretQ"
+    (folder / "filed").write_text(tokens["filed"] + "\n")
+    (folder / "filed").chmod(0o600)
+    more["TASKGRAPH_SECRETS"] = str(folder)
     (tmp_path / "calls.py").write_text(CALLABLES)
     hook = {"webhook": f"{collector.address}/hook", "secret": "ci"}
     tasks: dict[str, Any] = {
@@ -139,6 +164,8 @@ def test_nothing_that_a_run_leaves_holds_a_secret_of_its_processes(
         "looks above": command("sh", "-c", "tr '\\0' '\\n' < /proc/self/environ; env > left.txt"),
         "extends": command(sys.executable, "-m", "taskgraph", "-v", "extend", "g", "g.json"),
         "fails": command("sh", "-c", "env >&2; exit 3"),
+        "asks for one": {"task": {"payload": {"command": ["python3", "-c", ASKS], "env": ASKED, "inheritEnv": False}}},
+        "misses one": {"task": {"payload": {"command": ["env"], "env": {"T": {"$secret": "not-there"}}}}},
         "has a child": {"task": {"payload": {"call": "child"}}},
         "breaks": {"task": {"payload": {"call": "breaks"}}},
     }
@@ -175,6 +202,10 @@ def test_nothing_that_a_run_leaves_holds_a_secret_of_its_processes(
         ask("logs", "g", label)
         ask("task", "g", label, "--json")
     ask("archive", "g", "--logs", "-o", "g.gz")
+    logged = taskgraph("logs", "g", "asks for one", store=store, cwd=tmp_path, **more).stdout
+    assert logged.count("***") == 2, logged
+    assert '"seen":["***","***"]' in ask("results", "g").replace(" ", "").replace("\n", "")
+    assert "set TASKGRAPH_SECRET_NOT_THERE at its start" in ask("why", "g", "misses one")
     places = {
         "what commands say": "\n".join(said).encode(),
         "the archive, unpacked": gzip.decompress((tmp_path / "g.gz").read_bytes()),

@@ -628,3 +628,25 @@ def test_json_is_the_same_where_python_has_no_such_encoder(made: Any, monkeypatc
     monkeypatch.setattr(json_strict, "_COMPACT", None)
     assert json_strict.canonical_json({"b": "é", "a": [1.5, None]}) == '{"a":[1.5,null],"b":"é"}'
     assert json_strict.compact_json({"b": "é", "a": [1.5, None]}) == '{"b":"é","a":[1.5,null]}'
+
+
+@pytest.mark.parametrize(
+    ("payload", "place", "code"),
+    [
+        ({"command": ["x"], "env": {"T": {"$secret": "no name"}}}, "/env/T", "bad-secret"),
+        ({"command": ["x"], "env": {"T": {"$secret": "a", "b": 1}}}, "/env/T", "bad-secret"),
+        ({"command": ["x", {"$secret": "a"}]}, "/command/1", "misplaced-secret"),
+        ({"command": ["x"], "env": {"$secret": "a"}}, "/env", "misplaced-secret"),
+        ({"command": ["x"], "cwd": {"$secret": "a"}}, "/cwd", "misplaced-secret"),
+        ({"call": "f", "arguments": {"t": {"$secret": "a"}}}, "/arguments/t", "misplaced-secret"),
+    ],
+)
+def test_a_secret_stands_in_the_environment_of_a_command_alone(payload: Any, place: str, code: str) -> None:
+    assert of_task({"payload": payload}) == [(code, f"/payload{place}")]
+
+
+def test_a_secret_and_what_is_inherited_are_checked_and_kept() -> None:
+    payload = {"command": ["x"], "env": {"T": {"$secret": "deploy-token"}}, "inheritEnv": ["HOME"]}
+    assert read_document(graph(a={"task": {"payload": payload}})).tasks["a"].task["payload"] == payload
+    own = {"executor": "own", "payload": {"at": {"$secret": "anything"}}}
+    assert read_document(graph(a={"task": own})).tasks["a"].task == own

@@ -10,16 +10,17 @@ import errno
 import json
 import math
 import os
+import re
 import signal
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
 from taskgraph.model import limits
 from taskgraph.model.errors import InvalidInput
-from taskgraph.model.secrecy import Environment, Handed
+from taskgraph.model.secrecy import Environment, Handed, secret_named
 from taskgraph.model.timing import temporary_exit_codes
 from taskgraph.worker.executors import children
 from taskgraph.worker.executors.children import Child
@@ -36,20 +37,28 @@ from taskgraph.worker.executors.contract import (
 from taskgraph.worker.executors.orphans import above_standard, guard
 from taskgraph.worker.executors.orphans_guard import MARK
 from taskgraph.worker.executors.results import ResultFiles
+from taskgraph.worker.executors.secrets import Masked, Secrets
 
 DRAIN_SECONDS: Final = 1.0  # for processes that outlive the command and hold its output open
 TIMEOUT_SECONDS_MAX: Final = 30 * 24 * 3600
 CHUNK_BYTES_MAX: Final = 64 * 1024
 TAIL_BYTES_MAX: Final = 1 << 20  # the largest pipe that an unprivileged process may have: all that can be left in it
 _POLL_SECONDS: Final = 0.05
+_BASIC: Final = re.compile(rb"PATH|HOME|USER|LOGNAME|SHELL|LANG|LANGUAGE|LC_[A-Z]+|TZ|TMPDIR")
 
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """A payload that was read. cwd: None for the worker's own; timeout_seconds: None for no bound."""
+    """A payload that was read.
+
+    secrets: names by variable. inherited: variables of the worker's that it gets beside `_BASIC`; None for all of them.
+    cwd: None for the worker's own; timeout_seconds: None for no bound.
+    """
 
     argv: tuple[str, ...]
     env: Mapping[str, str]
+    secrets: Mapping[str, str]
+    inherited: frozenset[bytes] | None
     cwd: str | None
     timeout_seconds: float | None
 
@@ -62,16 +71,20 @@ def read_order(definition: Mapping[str, Any]) -> Order:
         raise InvalidInput('payload.command must be a list of texts that is not empty, such as ["sh", "-c", "make"]')
     if not argv[0]:
         raise InvalidInput("payload.command must begin with the name of a program")
-    env = payload.get("env") or {}
-    if not isinstance(env, Mapping) or not all(isinstance(value, str) for value in env.values()):
+    given = payload.get("env") or {}
+    if not isinstance(given, Mapping):
         raise InvalidInput("payload.env must be an object of texts")
-    for name in env:
+    secrets = {name: secret for name, value in given.items() if (secret := secret_named(value)) is not None}
+    env = {name: value for name, value in given.items() if name not in secrets}
+    if not all(isinstance(value, str) for value in env.values()):
+        raise InvalidInput('payload.env must be an object of texts, or of secrets such as {"$secret": "token"}')
+    for name in given:
         if not name or "=" in name:
             raise InvalidInput(f"payload.env: “{name}” is no name of a variable")
     cwd = payload.get("cwd")
     if cwd is not None and (not isinstance(cwd, str) or not cwd):
         raise InvalidInput("payload.cwd must be a text that is not empty")
-    for text in (*argv, *env, *env.values(), cwd or ""):
+    for text in (*argv, *given, *env.values(), cwd or ""):
         if "\0" in text:
             raise InvalidInput("payload: no command, variable or path can hold the character NUL")
         try:
@@ -83,7 +96,16 @@ def read_order(definition: Mapping[str, Any]) -> Order:
         isinstance(timeout, bool) or not isinstance(timeout, int | float) or not 0 < timeout <= TIMEOUT_SECONDS_MAX
     ):
         raise InvalidInput(f"payload.timeout must be a number of seconds above 0, at most {TIMEOUT_SECONDS_MAX:,}")
-    return Order(tuple(argv), dict(env), cwd, None if timeout is None else float(timeout))
+    inherited = _read_inherited(payload.get("inheritEnv", True))
+    return Order(tuple(argv), env, secrets, inherited, cwd, None if timeout is None else float(timeout))
+
+
+def _read_inherited(said: Any) -> frozenset[bytes] | None:
+    if isinstance(said, bool):
+        return None if said else frozenset()
+    if not isinstance(said, list | tuple) or not all(isinstance(name, str) for name in said):
+        raise InvalidInput("payload.inheritEnv must be true, false, or a list of names of variables")
+    return frozenset(name.encode("utf-8", "surrogateescape") for name in said)
 
 
 class CommandExecutor:
@@ -106,7 +128,9 @@ class CommandExecutor:
     ) -> None:
         self._grace_seconds = grace_seconds
         self._drain_seconds = drain_seconds
-        self._inherited = Environment(handed or Handed())
+        handed = handed or Handed()
+        self._inherited = Environment(handed)
+        self._secrets = Secrets(handed)
         self._results = ResultFiles()
 
     def can_run(self, definition: Mapping[str, Any]) -> str | None:
@@ -115,11 +139,25 @@ class CommandExecutor:
     async def run(self, work: Work, write_log: WriteLog) -> Outcome:
         try:
             order = read_order(work.definition)
+            secrets = {name: self._secrets.find(secret) for name, secret in order.secrets.items()}
         except InvalidInput as error:
             return malformed(str(error))
+        if not secrets:
+            return await self._run(work, order, secrets, write_log)
+        masked = Masked(write_log, secrets.values())
+        try:
+            outcome = await self._run(work, order, secrets, masked.write)
+        finally:
+            await masked.close()
+        try:
+            return replace(outcome, result=masked.result(outcome.result))
+        except InvalidInput as error:
+            return failed(str(error), exit_code=0)
+
+    async def _run(self, work: Work, order: Order, secrets: Mapping[str, bytes], write_log: WriteLog) -> Outcome:
         result_file = self._results.new()
         try:
-            env = self._environment(work, order, result_file)
+            env = self._environment(work, order, secrets, result_file)
             output = _Output()
             try:
                 try:
@@ -140,8 +178,14 @@ class CommandExecutor:
         finally:
             self._results.discard(result_file)
 
-    def _environment(self, work: Work, order: Order, result_file: str) -> dict[bytes, bytes]:
+    def _environment(
+        self, work: Work, order: Order, secrets: Mapping[str, bytes], result_file: str
+    ) -> dict[bytes, bytes]:
         env = self._inherited.copy()
+        wanted = order.inherited
+        if wanted is not None:
+            env = {name: value for name, value in env.items() if name in wanted or _BASIC.fullmatch(name)}
+        env.update((os.fsencode(name), value) for name, value in secrets.items())
         if order.env:
             env.update((os.fsencode(name), os.fsencode(value)) for name, value in order.env.items())
         env[b"TASKGRAPH_GRAPH_ID"] = os.fsencode(work.graph_id)
