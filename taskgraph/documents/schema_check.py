@@ -141,6 +141,8 @@ def _words(error: "ValidationError", path: Path, name: str, report: Report) -> t
                 remedy = "Write an object: {} is an empty one."
             if path[-1:] == ("command",) and isinstance(value, str):
                 remedy = f'Write its words: {_listed(value.split())}; for a shell: ["sh", "-c", {_as_json(value)}].'
+            elif path[-1:] == ("inheritEnv",):
+                remedy = "Write true, false, or a list of names of variables."
             elif isinstance(value, float):
                 return "wrong-type", f"{name} must be {expected}, not {value}.", remedy
             return "wrong-type", f"{name} must be {expected}, not {_type_name(value)}.", remedy

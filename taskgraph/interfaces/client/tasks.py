@@ -86,15 +86,16 @@ class Task(_Dependent):
     waited for too and may fail. when: how those it requires must have ended for it to run: "all-completed"
     (the default), "all-resolved", "any-failed", "always"; like optional, for graphs with failure_policy="continue".
     reruns: how often it may run again because it failed itself. command, env, cwd, timeout (seconds): of the executor
-    `command`. call, arguments: of the executor `python`. payload: anything else that the executor reads; executor: its
-    name, where the payload does not imply it ("sleep", "noop", one of your own). target: the queue of workers that it
-    goes to. host: the one host that may run it, instead. worker_labels: what a worker must have (`--label`). deadline:
-    aware, or RFC 3339 text; past it the task ends as an exception, whether it runs or waits. not_before: aware, or RFC
-    3339 text; no worker claims it earlier. max_run_time: seconds that a run may take. pending_timeout: seconds that it
-    may wait for a worker. retry: how it is tried again after temporary failures, by the keys of a document (limit,
-    delay and max in seconds, exitCodes). priority: "highest", "high", "normal", "low" or "lowest", "" for that of its
-    graph. active: False holds it back until it is activated. notify: where notices of it go, as in a document.
-    definition: a task definition as it stands in a document; the other arguments are added to it.
+    `command`; in env {"$secret": "name"} is a secret of the worker. call, arguments: of the executor `python`. payload:
+    anything else that the executor reads; executor: its name, where the payload does not imply it ("sleep", "noop", one
+    of your own). target: the queue of workers that it goes to. host: the one host that may run it, instead.
+    worker_labels: what a worker must have (`--label`). deadline: aware, or RFC 3339 text; past it the task ends as an
+    exception, whether it runs or waits. not_before: aware, or RFC 3339 text; no worker claims it earlier. max_run_time:
+    seconds that a run may take. pending_timeout: seconds that it may wait for a worker. retry: how it is tried again
+    after temporary failures, by the keys of a document (limit, delay and max in seconds, exitCodes). priority:
+    "highest", "high", "normal", "low" or "lowest", "" for that of its graph. active: False holds it back until it is
+    activated. notify: where notices of it go, as in a document. definition: a task definition as it stands in a
+    document; the other arguments are added to it.
 
     Raises InvalidInput when two arguments set the same thing. What a document must not hold is found by
     `Graph.validate`, with all other problems.
