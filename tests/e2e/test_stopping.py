@@ -48,8 +48,15 @@ asyncio.run(body())
 """
 
 
+def heeding() -> None:
+    """Not as the tests themselves, which may run under nohup, or in the background."""
+    for number in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
+
+
 def limited() -> None:
     """What a full disk is: no file grows beyond this."""
+    heeding()
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (ROOM, ROOM))
 
@@ -64,6 +71,7 @@ def test_ctrl_c_at_any_moment_shows_no_traceback(words: tuple[str, ...], tmp_pat
             [sys.executable, "-c", SEEN_STARTING, *words],
             cwd=tmp_path,
             env=environment(store),
+            preexec_fn=heeding,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
