@@ -9,8 +9,9 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from taskgraph.interfaces.client.client import Client, SyncClient
+    from taskgraph.interfaces.client.client import Client
     from taskgraph.interfaces.client.graph import Graph
+    from taskgraph.interfaces.client.sync import SyncClient
     from taskgraph.interfaces.client.tasks import Group, Task
     from taskgraph.model.errors import (
         InvalidGraph,
@@ -49,7 +50,8 @@ __all__ = [
 _MODULES = {
     name: module
     for module, names in {
-        "interfaces.client.client": ("Client", "SyncClient"),
+        "interfaces.client.client": ("Client",),
+        "interfaces.client.sync": ("SyncClient",),
         "interfaces.client.graph": ("Graph",),
         "interfaces.client.tasks": ("Group", "Task"),
         "model.errors": (

@@ -11,8 +11,8 @@ import pytest
 from taskgraph import Client, Graph, InvalidGraph, InvalidInput, NotFound, Refused, SyncClient
 from taskgraph.engine.listeners import Listeners
 from taskgraph.engine.submission import Submitted
-from taskgraph.interfaces.client.client import SyncScheduleCalls
 from taskgraph.interfaces.client.schedules import ScheduleCalls
+from taskgraph.interfaces.client.sync import SyncScheduleCalls
 from taskgraph.interfaces.loops import run_graph, serve, work
 from taskgraph.worker.executors import built_in
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from taskgraph import Client, Graph, InvalidGraph, InvalidInput, NotFound, Refused
-from taskgraph.interfaces.client.client import SyncScheduleCalls
 from taskgraph.interfaces.client.schedules import ScheduleCalls
+from taskgraph.interfaces.client.sync import SyncScheduleCalls
 from taskgraph.testing import HurriedClock
 
 START = datetime(2026, 3, 28, 20, tzinfo=UTC)

@@ -1,0 +1,142 @@
+"""The calls of a client that ask for a change of what is there, and the wait for what they bring."""
+
+from collections.abc import Sequence
+
+from taskgraph.interfaces import loops
+from taskgraph.interfaces.app import App
+from taskgraph.interfaces.client.naming import by_graph
+from taskgraph.interfaces.client.opening import OpenStore
+from taskgraph.interfaces.loops import Watcher
+from taskgraph.interfaces.operations import cancel, limit, pause, prioritize, rerun
+from taskgraph.interfaces.operations.waiting import ends
+from taskgraph.interfaces.settings import StoreSettings
+from taskgraph.model.clock import Clock
+from taskgraph.model.states import GraphState
+from taskgraph.storage.store import Store
+
+
+@by_graph()
+class OperatingCalls(OpenStore):
+    def __init__(self, store: str | StoreSettings | Store | None = None, *, clock: Clock | None = None) -> None:
+        super().__init__(store, clock=clock)
+        self._rerun: dict[str, dict[str, int]] = {}  # graph id -> taskId -> the run that is to be replaced
+        self._cancel: dict[str, cancel.Cancellation] = {}  # graph id -> what was asked for last
+
+    async def rerun(
+        self, graph_id: str, *labels: str, group: str | None = None, failed: bool = False, reason: str = ""
+    ) -> list[str]:
+        """Ask for another run of tasks that failed for good: of these, of a group, or with `failed` of all.
+
+        Gives their labels. reason: kept with the run. Raises InvalidInput if it is too long, and Refused, with nothing
+        asked for, when one of the tasks has not failed for good, its deadline has passed, or its graph is over.
+        """
+        asked = await rerun.ask(self.app, graph_id, labels, group=group, failed=failed, reason=reason)
+        self._rerun.setdefault(graph_id, {}).update({each.task_id: each.run for each in asked.tasks})
+        return [each.label for each in asked.tasks]
+
+    async def cancel(
+        self, graph_id: str, *labels: str, group: str = "", reason: str = "", terminate: bool = False
+    ) -> list[str]:
+        """Ask for a graph to be cancelled; or for these of its tasks alone, or those of a group. Gives their labels.
+
+        What has not begun never will; what runs is stopped by its worker, and `wait` waits for that. terminate: running
+        tasks count as ended at once. A task that is cancelled alone has failed for good, and can be rerun. No labels
+        for the whole graph, and where everything is cancelled already. Raises InvalidInput for a reason that is too
+        long, and Refused where the graph, or a task that is named, came to another end before.
+        """
+        asked = await cancel.ask(self.app, graph_id, labels, group=group, reason=reason, terminate=terminate)
+        if not asked.nothing:
+            self._cancel[graph_id] = asked
+        return sorted(asked.tasks.values())
+
+    async def pause(self, graph_id: str, *, group: str = "", reason: str = "", wait: bool = False) -> None:
+        """Ask for a graph, or a group of it, to be held back: no further run begins until it is resumed.
+
+        What runs already runs to its end. wait: until that is so. Raises Refused for a graph that is over, and while it
+        waits if a later request asks for the opposite (code `superseded`). The same holds for the next three.
+        """
+        await _pause(self.app, graph_id, (), on=True, group=group, reason=reason, wait=wait)
+
+    async def resume(self, graph_id: str, *, group: str = "", reason: str = "", wait: bool = False) -> None:
+        """Ask for a graph that was paused to go on, or a group; also a group that was not active from the start."""
+        await _pause(self.app, graph_id, (), on=False, group=group, reason=reason, wait=wait)
+
+    async def deactivate(self, graph_id: str, *labels: str, reason: str = "", wait: bool = False) -> None:
+        """Ask for single tasks to be held back, however ready they are. Raises Refused for one that is over."""
+        await _pause(self.app, graph_id, labels, on=True, reason=reason, wait=wait)
+
+    async def activate(self, graph_id: str, *labels: str, reason: str = "", wait: bool = False) -> None:
+        """Ask for tasks to run that were deactivated, or were not active from the start."""
+        await _pause(self.app, graph_id, labels, on=False, reason=reason, wait=wait)
+
+    async def prioritize(
+        self, graph_id: str, level: str, *labels: str, group: str = "", reason: str = "", wait: bool = False
+    ) -> list[str]:
+        """Ask for another priority for tasks, for those of a group, or for all, as far as they have not begun.
+
+        Gives the labels of those that were asked for. wait: until they have it. Raises InvalidInput for what is no
+        level, and Refused for a graph that is over, and a task that is named and runs, or is over.
+        """
+        asked = await prioritize.ask(self.app, graph_id, level, labels, group=group, reason=reason)
+        if wait:
+            await prioritize.settled(self.app, asked)
+        return sorted(asked.tasks.values())
+
+    async def pause_target(self, target: str, *, reason: str = "") -> bool:
+        """Pause a target for all graphs; gives whether that is new.
+
+        Workers notice within limits.GATE_SECONDS (5 s), and what runs then runs to its end.
+        """
+        return await pause.ask_target(self.app, target, on=True, reason=reason)
+
+    async def resume_target(self, target: str) -> bool:
+        """Let a target go on; gives whether it was paused."""
+        return await pause.ask_target(self.app, target, on=False)
+
+    async def set_limit(
+        self, graph_id: str, most: int, *, group: str = "", reason: str = "", wait: bool = False
+    ) -> None:
+        """Ask for so many tasks of a graph, or of a group of it, to be in flight at a time; 0: as many as can be.
+
+        What runs already runs to its end. wait: until that is so. Raises Refused for a graph that is over, or that was
+        submitted without this limit; and, where it waits, if a later request sets another one (code `superseded`).
+        """
+        asked = await limit.ask(self.app, graph_id, most, group=group, reason=reason)
+        if wait:
+            await limit.settled(self.app, asked)
+
+    async def limit_target(self, target: str, most: int, *, reason: str = "") -> bool:
+        """Let so many tasks of a target be in flight, over all graphs; 0: any number. Gives whether that is new.
+
+        Workers notice within some 10 s, and what runs then runs to its end.
+        """
+        return await limit.ask_target(self.app, target, most, reason=reason)
+
+    async def wait(
+        self, graph_id: str, *, timeout_seconds: float | None = None, watcher: Watcher | None = None
+    ) -> GraphState:
+        """Wait until a graph is finished or cancelled, or is blocked with nothing moving; gives its state.
+
+        watcher: called with the state now and then. Raises TimeoutError when it takes longer than timeout_seconds.
+        """
+        app = self.app
+        until = ends(app.clock, timeout_seconds)
+        taken_up = await rerun.taken_up(app, graph_id, self._rerun.get(graph_id, {}), until=until)
+        if taken_up:
+            self._rerun.pop(graph_id, None)
+        if taken_up and (asked := self._cancel.get(graph_id)) is not None:
+            taken_up = await cancel.taken_up(app, asked, until=until)
+            if taken_up:
+                del self._cancel[graph_id]
+        state = await loops.wait_for_end(app, graph_id, until=until, watcher=watcher) if taken_up else None
+        if state is None:
+            raise TimeoutError(f"graph {graph_id} has not ended within {timeout_seconds:g} s")
+        return state
+
+
+async def _pause(
+    app: App, graph_id: str, labels: Sequence[str], *, on: bool, group: str = "", reason: str, wait: bool
+) -> None:
+    asked = await pause.ask(app, graph_id, labels, on=on, group=group, reason=reason)
+    if wait:
+        await pause.settled(app, asked)
