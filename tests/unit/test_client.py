@@ -2,6 +2,7 @@
 
 import asyncio
 import inspect
+import signal
 import threading
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
@@ -270,6 +271,44 @@ def test_the_synchronous_face_does_the_same(store: str) -> None:
     assert len(threads) == 1
     with pytest.raises(RuntimeError, match="not open"):
         client.graphs()
+
+
+async def test_the_synchronous_face_works_inside_a_running_event_loop(store: str) -> None:
+    before = set(threading.enumerate())
+    with SyncClient(store) as client:
+        graph = Graph()
+        graph.task("a", command=["echo", "hello"])
+        assert client.run(graph, "g").state == "finished"
+        assert client.logs("g", "a") == "hello\n"
+        assert [event.kind for event in client.follow("g")][-1] == "graph-finished"
+        with pytest.raises(NotFound):
+            client.task("g", "other")
+    assert not [each for each in set(threading.enumerate()) - before if each.name == "taskgraph-client"]
+
+
+def test_an_interrupt_of_the_synchronous_face_ends_its_call_first(store: str) -> None:
+    graph = Graph()
+    graph.task("long", call="long")
+    ends: list[str] = []
+
+    async def long() -> None:
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ends.append("ended")
+
+    with SyncClient(store) as client:
+        with pytest.raises(KeyboardInterrupt):
+            client.run(graph, "g", callables={"long": long})
+        assert ends == ["ended"]
+        assert client.status("g").state == "running"
+
+
+def test_an_error_leaves_no_thread_of_the_synchronous_face(store: str) -> None:
+    with pytest.raises(NotFound), SyncClient(store) as client:
+        client.status("none")
+    assert not [each for each in threading.enumerate() if each.name == "taskgraph-client"]
 
 
 @pytest.mark.parametrize(("whole", "twin"), [(Client, SyncClient), (ScheduleCalls, SyncScheduleCalls)])

@@ -1,8 +1,11 @@
-"""`Client` and its schedules for programs without an event loop of their own."""
+"""`Client` and its schedules for programs without an event loop, and inside of one that cannot wait (a notebook)."""
 
 import asyncio
+import contextvars
 import functools
+import threading
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from types import TracebackType
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 
@@ -16,6 +19,60 @@ P = ParamSpec("P")
 R = TypeVar("R")
 C = TypeVar("C", covariant=True)
 Run = Callable[[Coroutine[Any, Any, Any]], Any]
+
+
+class _LoopThread:
+    """An event loop that runs in a thread of its own until it is closed."""
+
+    def __init__(self) -> None:
+        self._context = contextvars.copy_context()  # one for all calls, so that what one sets the next finds
+        begun: Future[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = Future()
+        self._thread = threading.Thread(
+            target=asyncio.run, args=(_until_closed(begun),), name="taskgraph-client", daemon=True
+        )
+        self._thread.start()
+        self._loop, self._closing = begun.result()
+
+    def run(self, call: Coroutine[Any, Any, R]) -> R:
+        """Run a call to its end. An interrupt of the waiting thread cancels the call, and waits for its end."""
+        task = asyncio.run_coroutine_threadsafe(self._started(call), self._loop).result()
+        ended = asyncio.run_coroutine_threadsafe(_ended(task), self._loop)
+        try:
+            ended.result()
+        except BaseException:
+            if not ended.done():
+                self._loop.call_soon_threadsafe(task.cancel)
+                ended.result()
+            raise
+        value, error = task.result()
+        if error is not None:
+            raise error
+        return value  # type: ignore[return-value]  # with no error there is one
+
+    def close(self) -> None:
+        self._loop.call_soon_threadsafe(self._closing.set)
+        self._thread.join()
+
+    async def _started(self, call: Coroutine[Any, Any, R]) -> "asyncio.Task[tuple[R | None, BaseException | None]]":
+        return asyncio.get_running_loop().create_task(_settled(call), context=self._context)
+
+
+async def _until_closed(begun: "Future[tuple[asyncio.AbstractEventLoop, asyncio.Event]]") -> None:
+    closing = asyncio.Event()
+    begun.set_result((asyncio.get_running_loop(), closing))
+    await closing.wait()
+
+
+async def _settled(call: Coroutine[Any, Any, R]) -> tuple[R | None, BaseException | None]:
+    """What a call gives or raises; an exit that it raises would end the loop instead."""
+    try:
+        return await call, None
+    except BaseException as error:
+        return None, error
+
+
+async def _ended(task: "asyncio.Task[Any]") -> None:
+    await asyncio.wait((task,))
 
 
 class _Face(Generic[C]):
@@ -46,39 +103,41 @@ class SyncClient(_Face[Client]):
     with Client.sync("sqlite:///graphs.db") as client:
         status = client.run(graph)
 
-    It has an event loop of its own, which runs while a method does. Inside a running event loop (a notebook) use
-    `Client`. Not to be shared between threads.
+    It has an event loop in a thread of its own, so it also works inside a running event loop, such as a notebook's,
+    which stands still while a method runs. Not to be shared between threads.
     """
 
     def __init__(self, store: str | StoreSettings | Store | None = None) -> None:
         super().__init__(Client(store), self._run_open)
-        self._runner: asyncio.Runner | None = None
+        self._loop: _LoopThread | None = None
 
     def __enter__(self) -> "SyncClient":
-        if self._runner is not None:
+        if self._loop is not None:
             raise RuntimeError("this client is open already")
-        runner = asyncio.Runner()
+        loop = _LoopThread()
         try:
-            runner.run(self._calls.__aenter__())
+            loop.run(self._calls.__aenter__())
         except BaseException:
-            runner.close()
+            loop.close()
             raise
-        self._runner = runner
+        self._loop = loop
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        runner, self._runner = self._runner, None
-        if runner is not None:
-            with runner:
-                runner.run(self._calls.__aexit__(kind, error, trace))
+        loop, self._loop = self._loop, None
+        if loop is not None:
+            try:
+                loop.run(self._calls.__aexit__(kind, error, trace))
+            finally:
+                loop.close()
 
     def _run_open(self, call: Coroutine[Any, Any, R]) -> R:
-        if self._runner is None:
+        if self._loop is None:
             call.close()
             raise RuntimeError("this client is not open: use `with Client.sync(…) as client`")
-        return self._runner.run(call)
+        return self._loop.run(call)
 
     @property
     def schedules(self) -> "SyncScheduleCalls":
@@ -96,7 +155,7 @@ class SyncClient(_Face[Client]):
                     return
                 yield event
         finally:
-            if self._runner is not None:
+            if self._loop is not None:
                 self._run(events.aclose())
 
     follow.__doc__ = Client.follow.__doc__
