@@ -15,6 +15,7 @@ SOURCES = {
 KNOWN = {
     "worker/executors/children.py": {"_readers"},  # what belongs to an event loop, by event loop
     "worker/executors/orphans.py": {"_guards"},  # the guards that this process has started, which must end with it
+    "worker/executors/printed.py": {"_run"},  # the run whose output is printed in this context
     "storage/checks.py": {"_good_names"},  # names that were found right: a memory, for speed alone
     "engine/telemetry.py": {"_HANDLING", "_HERE"},  # what is open in this task of the event loop
     "interfaces/telemetry/setup.py": {"_made"},  # OpenTelemetry's own providers are those of the process

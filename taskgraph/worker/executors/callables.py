@@ -1,7 +1,8 @@
 """Executor `python`: callables of this process, registered by name.
 
 A coroutine function is awaited on the worker's own loop; any other callable runs in a thread of its own. No thread can
-be ended from outside: when a run is cancelled, its thread goes on and its answer is thrown away.
+be ended from outside: when a run is cancelled, its thread goes on and its answer is thrown away. What callables print
+and log goes to the logs of their runs (`printed`).
 """
 
 import asyncio
@@ -19,7 +20,6 @@ from types import ModuleType
 from typing import Any, TypeVar
 
 from taskgraph.model.errors import InvalidInput, InvalidSettings
-from taskgraph.worker.executors.capture import captured
 from taskgraph.worker.executors.contract import (
     Outcome,
     TemporaryFailure,
@@ -31,6 +31,7 @@ from taskgraph.worker.executors.contract import (
     malformed,
     payload_of,
 )
+from taskgraph.worker.executors.printed import captured
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -60,9 +61,8 @@ class Registry(dict[str, Callable[..., Any]]):
 class PythonExecutor:
     """Calls `payload.call` with `payload.arguments`; what it returns, as JSON, is the result (None: no result).
 
-    A parameter `context` is given the Work. What the callable prints and logs is its log. What it raises is a failure,
-    "Type: text", with its traceback in the log; a TemporaryFailure is one for the moment. Arguments that do not fit its
-    signature are a malformed payload.
+    A parameter `context` is given the Work. What the callable raises is a failure, "Type: text", with its traceback in
+    the log; a TemporaryFailure is one for the moment. Arguments that do not fit its signature are a malformed payload.
     """
 
     name = "python"
