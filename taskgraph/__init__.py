@@ -9,6 +9,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    from taskgraph.interfaces.client.calls import task
     from taskgraph.interfaces.client.client import Client
     from taskgraph.interfaces.client.graph import Graph
     from taskgraph.interfaces.client.sync import SyncClient
@@ -45,14 +46,16 @@ __all__ = [
     "TaskgraphError",
     "TemporaryFailure",
     "__version__",
+    "task",
 ]
 
 _MODULES = {
     name: module
     for module, names in {
+        "interfaces.client.calls": ("task",),
         "interfaces.client.client": ("Client",),
-        "interfaces.client.sync": ("SyncClient",),
         "interfaces.client.graph": ("Graph",),
+        "interfaces.client.sync": ("SyncClient",),
         "interfaces.client.tasks": ("Group", "Task"),
         "model.errors": (
             *("InvalidGraph", "InvalidInput", "NotFound", "Problem", "Refused"),

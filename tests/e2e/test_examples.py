@@ -29,6 +29,7 @@ TESTED: Final = {
     "extend/start.json",
     "extend/discover.sh",
     "functions.py",
+    "decorated.py",
 }
 
 Call = Callable[..., Any]
@@ -161,19 +162,28 @@ def test_a_graph_that_extends_itself(call: Call) -> None:
     assert re.match(rf"\s*{size} examples/fan\.json", call("logs", "e", "measure fan.json"))
 
 
-def test_functions(tmp_path: Path) -> None:
+def output_of(example: str, folder: Path) -> str:
     done = subprocess.run(
-        [sys.executable, str(EXAMPLES / "functions.py")],
-        cwd=tmp_path,
-        env=environment(f"sqlite:///{tmp_path}/unused.db"),
+        [sys.executable, str(EXAMPLES / example)],
+        cwd=folder,
+        env=environment(f"sqlite:///{folder}/unused.db"),
         capture_output=True,
         text=True,
         timeout=120,
         check=True,
     )
-    assert done.stdout.splitlines()[0] == "finished: 7 of 7 tasks completed"
-    assert "collect whale: run 1, result None" in done.stdout
-    assert "total: run 0, result {'texts': 3, 'words': 24}" in done.stdout
+    return done.stdout
+
+
+def test_functions(tmp_path: Path) -> None:
+    output = output_of("functions.py", tmp_path)
+    assert output.splitlines()[0] == "finished: 7 of 7 tasks completed"
+    assert "collect whale: run 1, result None" in output
+    assert "total: run 0, result {'texts': 3, 'words': 24}" in output
+
+
+def test_decorated_functions(tmp_path: Path) -> None:
+    assert output_of("decorated.py", tmp_path) == "finished: 8 words\nsplit printed: 8 words\n"
     assert not (tmp_path / "unused.db").exists()
 
 

@@ -23,7 +23,7 @@ from taskgraph.engine.restore import Restored
 from taskgraph.engine.submission import Extension, Submission, Submitted
 from taskgraph.interfaces import loops
 from taskgraph.interfaces.app import App
-from taskgraph.interfaces.client.graph import GraphLike, document_of, explained, has_params
+from taskgraph.interfaces.client.graph import Graph, GraphLike, document_of, explained, has_params
 from taskgraph.interfaces.client.looking import LookingCalls
 from taskgraph.interfaces.client.naming import by_graph
 from taskgraph.interfaces.client.operating import OperatingCalls
@@ -186,11 +186,12 @@ class Client(LookingCalls, OperatingCalls):
     ) -> values.GraphStatus:
         """Submit a graph, then handle its events and work on it until it ends; gives its status then.
 
-        callables: what tasks with a `call` may call, by name. slots: tasks run side by side. targets: whose work is
-        done here; those of the graph's tasks if None. params: see `submit`. every: work on all other graphs of the
-        store, too, until this one ends. The same graph under the same id goes on where it stopped. Commands get none of
-        this process's secrets but those that TASKGRAPH_PASS_ENV and TASKGRAPH_WITH_STORE name; callables run in this
-        process. Raises what `submit` raises, and TimeoutError; unfinished runs are handed back first.
+        callables: what tasks with a `call` may call, by name; functions that the graph was made with need none. slots:
+        tasks run side by side. targets: whose work is done here; those of the graph's tasks if None. params: see
+        `submit`. every: work on all other graphs of the store, too, until this one ends. The same graph under the same
+        id goes on where it stopped. Commands get none of this process's secrets but those that TASKGRAPH_PASS_ENV and
+        TASKGRAPH_WITH_STORE name; callables run in this process. Raises what `submit` raises, and TimeoutError;
+        unfinished runs are handed back first.
         """
         app = self.app
         document = document_of(graph, given=Given(params or {}))
@@ -198,6 +199,8 @@ class Client(LookingCalls, OperatingCalls):
         if targets is None:
             targets = sorted({target_of(node.task) for node in document.tasks.values()})
         handed = read_handed(os.environ)
+        if isinstance(graph, Graph) and (own := graph.callables):
+            callables = {**own, **(callables or {})}
         executors = built_in(app.clock, callables=callables, handed=handed)
         _check_callables(document, executors, targets)
         worker = app.worker(executors, targets=targets, slots=slots, with_store=handed.store)

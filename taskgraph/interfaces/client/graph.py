@@ -6,16 +6,18 @@ import inspect
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextvars import Token
 from datetime import datetime
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any, Concatenate, Final, ParamSpec
+from types import MappingProxyType, TracebackType
+from typing import Any, Concatenate, Final, ParamSpec, Self
 
 from taskgraph.documents.nodes import GraphDocument, Kind
 from taskgraph.documents.parameters import names_in
 from taskgraph.documents.plan import Plan, plan, to_mermaid
 from taskgraph.documents.read import NOTHING_GIVEN, Given, document_from_object, read_document
 from taskgraph.documents.texts import form_of
+from taskgraph.interfaces.client.calls import Building, Function, building, name_of
 from taskgraph.interfaces.client.tasks import Group, Pair, Task, moment_text
 from taskgraph.model.errors import InvalidGraph, InvalidInput
 from taskgraph.model.states import FailurePolicy
@@ -87,6 +89,7 @@ class Graph:
         self.failure_policy = failure_policy
         self._tasks: dict[str, Task] = {}
         self._groups: dict[str, Group] = {}
+        self._entered: list[Token[Building | None]] = []
 
     @property
     def groups(self) -> Mapping[str, Group]:
@@ -106,11 +109,44 @@ class Graph:
         return MappingProxyType(found)
 
     @property
+    def callables(self) -> Mapping[str, Function]:
+        """The functions that its tasks were made with, by the names of their calls.
+
+        Raises InvalidInput where two have one name.
+        """
+        found: dict[str, Function] = {}
+        for task in self._tasks.values():
+            if task.function is not None:
+                name = name_of(task.function)
+                if found.setdefault(name, task.function) is not task.function:
+                    raise InvalidInput(f"two functions are called “{name}”; name one of them with @task(name=…)")
+        return MappingProxyType(found)
+
+    @property
     def tasks(self) -> Mapping[str, Task]:
         """The tasks by label, in the order in which they were added."""
         return MappingProxyType(self._tasks)
 
     task = _adding(Task)
+
+    def add_call(self, call: Function, arguments: Mapping[str, Any], options: Mapping[str, Any]) -> Task:
+        """Make a task of a call and add it: its label is the name of the function, with a number from the second on."""
+        label = name = name_of(call)
+        number = 1
+        while label in self._tasks:
+            number += 1
+            label = f"{name} {number}"
+        return self.task(label, call=call, arguments=arguments, **options)
+
+    def __enter__(self) -> Self:
+        """Inside the block, calls of functions with `@task` make tasks of this graph."""
+        self._entered.append(building.set(self))
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        building.reset(self._entered.pop())
 
     def group(
         self,

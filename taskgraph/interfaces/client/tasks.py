@@ -7,6 +7,7 @@ from datetime import datetime
 from types import MappingProxyType
 from typing import Any, Final, Self
 
+from taskgraph.interfaces.client.calls import Function, HasResult, checked, name_of
 from taskgraph.model.errors import InvalidInput
 from taskgraph.model.states import When
 
@@ -79,29 +80,30 @@ class _Dependent:
         return self
 
 
-class Task(_Dependent):
+class Task(_Dependent, HasResult):
     """One task of a graph in the making.
 
     requires: tasks, groups, or names of such, that must complete before this one. optional: further ones, that are
-    waited for too and may fail. when: how those it requires must have ended for it to run: "all-completed"
-    (the default), "all-resolved", "any-failed", "always"; like optional, for graphs with failure_policy="continue".
-    reruns: how often it may run again because it failed itself. command, env, cwd, timeout (seconds): of the executor
-    `command`; in env {"$secret": "name"} is a secret of the worker. call, arguments: of the executor `python`. payload:
-    anything else that the executor reads; executor: its name, where the payload does not imply it ("sleep", "noop", one
-    of your own). target: the queue of workers that it goes to. host: the one host that may run it, instead.
-    worker_labels: what a worker must have (`--label`). deadline: aware, or RFC 3339 text; past it the task ends as an
-    exception, whether it runs or waits. not_before: aware, or RFC 3339 text; no worker claims it earlier. max_run_time:
-    seconds that a run may take. pending_timeout: seconds that it may wait for a worker. retry: how it is tried again
-    after temporary failures, by the keys of a document (limit, delay and max in seconds, exitCodes). priority:
-    "highest", "high", "normal", "low" or "lowest", "" for that of its graph. active: False holds it back until it is
-    activated. notify: where notices of it go, as in a document. definition: a task definition as it stands in a
-    document; the other arguments are added to it.
+    waited for too and may fail. when: how those it requires must have ended for it to run: "all-completed" (the
+    default), "all-resolved", "any-failed", "always"; like optional, for graphs with failure_policy="continue". reruns:
+    how often it may run again because it failed itself. command, env, cwd, timeout (seconds): of the executor
+    `command`; in env {"$secret": "name"} is a secret of the worker. call, arguments: of the executor `python`; call is
+    a name, or a function, for which arguments are checked, and may be or hold tasks: their results, which makes it
+    require them. payload: anything else that the executor reads; executor: its name, where the payload does not imply
+    it ("sleep", "noop", one of your own). target: the queue of workers that it goes to. host: the one host that may run
+    it, instead. worker_labels: what a worker must have (`--label`). deadline: aware, or RFC 3339 text; past it the task
+    ends as an exception, whether it runs or waits. not_before: aware, or RFC 3339 text; no worker claims it earlier.
+    max_run_time: seconds that a run may take. pending_timeout: seconds that it may wait for a worker. retry: how it is
+    tried again after temporary failures, by the keys of a document (limit, delay and max in seconds, exitCodes).
+    priority: "highest", "high", "normal", "low" or "lowest", "" for that of its graph. active: False holds it back
+    until it is activated. notify: where notices of it go, as in a document. definition: a task definition as it stands
+    in a document; the other arguments are added to it.
 
     Raises InvalidInput when two arguments set the same thing. What a document must not hold is found by
     `Graph.validate`, with all other problems.
     """
 
-    __slots__ = ("_definition", "_timing", "active", "label", "notify", "priority", "reruns", "when")
+    __slots__ = ("_definition", "_timing", "active", "function", "label", "notify", "priority", "reruns", "when")
 
     def __init__(
         self,
@@ -115,7 +117,7 @@ class Task(_Dependent):
         env: Mapping[str, str | Mapping[str, str]] | None = None,
         cwd: str | None = None,
         timeout: float | None = None,
-        call: str | None = None,
+        call: str | Function | None = None,
         arguments: Mapping[str, Any] | None = None,
         payload: Mapping[str, Any] | None = None,
         executor: str | None = None,
@@ -147,6 +149,12 @@ class Task(_Dependent):
             raise InvalidInput(f'task “{label}”: command is a list of texts, such as ["sh", "-c", "make"]')
         if command is not None and call is not None:
             raise InvalidInput(f"task “{label}”: it has a command and a call; give one, or make two tasks of it")
+        self.function: Function | None = None
+        if call is not None and not isinstance(call, str):
+            self.function, call = call, name_of(call)
+            found = checked(self.function, arguments or {})
+            arguments = found.values or None
+            self.after(found.labels)
         deadline = moment_text(f"task “{label}”", "deadline", deadline)
         timing = {
             "notBefore": moment_text(f"task “{label}”", "not_before", not_before),

@@ -17,7 +17,7 @@ import traceback
 from collections.abc import Callable, Mapping
 from difflib import get_close_matches
 from types import ModuleType
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from taskgraph.model.errors import InvalidInput, InvalidSettings
 from taskgraph.worker.executors.contract import (
@@ -32,6 +32,12 @@ from taskgraph.worker.executors.contract import (
     payload_of,
 )
 from taskgraph.worker.executors.printed import captured
+
+CALL_NAME: Final = "taskgraph_name"
+"""Attribute of a function that `taskgraph.task` has decorated: the name by which tasks call it."""
+
+PLAIN: Final = "taskgraph_plain"
+"""Attribute of the same: the function itself, which a run calls."""
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -69,7 +75,7 @@ class PythonExecutor:
     instant = False
 
     def __init__(self, callables: Mapping[str, Callable[..., Any]]) -> None:
-        self._callables = dict(callables)
+        self._callables = {name: getattr(each, PLAIN, each) for name, each in callables.items()}
 
     def can_run(self, definition: Mapping[str, Any]) -> str | None:
         try:
@@ -135,7 +141,7 @@ def load_callables(place: str) -> Mapping[str, Callable[..., Any]]:
             raise InvalidSettings(f"{place} must map names to callables, and “{wrong[0]}” does not")
         return dict(found)
     if callable(found):
-        return {path.rpartition(".")[2]: found}
+        return {getattr(found, CALL_NAME, path.rpartition(".")[2]): found}
     raise InvalidSettings(f"{place} is neither a mapping of callables nor a callable")
 
 
@@ -148,7 +154,7 @@ def _callables_of(module: ModuleType) -> Mapping[str, Callable[..., Any]]:
                 raise InvalidSettings(f"{module.__name__} names two callables {name}")
     if not registries:
         collected = {
-            name: value
+            getattr(value, CALL_NAME, name): value
             for name, value in vars(module).items()
             if inspect.isfunction(value) and value.__module__ == module.__name__ and not name.startswith("_")
         }
