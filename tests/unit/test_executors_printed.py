@@ -125,6 +125,29 @@ async def test_a_log_that_fails_ends_the_run_and_lets_its_thread_go_on() -> None
         await PythonExecutor({"f": flood}).run(work(), broken)
 
 
+@pytest.mark.parametrize("own_handler", [False, True])
+async def test_a_flood_of_records_holds_no_lock_against_the_event_loop(own_handler: bool) -> None:
+    """The log itself logs here, so that it comes to the locks of all handlers while the thread runs ahead."""
+    logger, lengths = logging.getLogger("flood"), []
+
+    async def write_log(data: bytes) -> None:
+        logger.warning("a piece")
+        lengths.append(len(data))
+
+    def flood() -> None:
+        if own_handler:
+            logger.addHandler(logging.StreamHandler(sys.stderr))
+        for _ in range(8):
+            logger.warning("x" * HELD_BYTES_MAX)
+
+    try:
+        assert not (await PythonExecutor({"f": flood}).run(work(), write_log)).failed
+    finally:
+        for handler in [*logger.handlers]:
+            logger.removeHandler(handler)
+    assert sum(lengths) >= 8 * HELD_BYTES_MAX * (2 if own_handler else 1)
+
+
 async def test_threads_without_the_context_print_elsewhere(log: Log, capsys: pytest.CaptureFixture[str]) -> None:
     def speak() -> None:
         own = contextvars.copy_context()

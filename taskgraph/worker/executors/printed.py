@@ -19,6 +19,9 @@ from taskgraph.worker.executors.contract import WriteLog
 HELD_BYTES_MAX: Final = 1 << 20
 """What a run may be ahead of its log; then a thread that prints waits."""
 
+_WAIT_SECONDS: Final = 1.0
+"""The longest such wait of one text: the thread may hold a lock, of a handler of logging, that the event loop needs."""
+
 _PIECE_BYTES: Final = 64 * 1024
 _FORM: Final = "%(levelname)s %(name)s: %(message)s"
 
@@ -39,7 +42,7 @@ class _Printed:
         data = text.encode("utf-8", "backslashreplace")
         with self._room:
             if threading.get_ident() != self._loop_thread:
-                self._room.wait_for(lambda: self._over or len(self._data) < HELD_BYTES_MAX)
+                self._room.wait_for(lambda: self._over or len(self._data) < HELD_BYTES_MAX, _WAIT_SECONDS)
             if self._over:
                 return False
             if not self._data:
@@ -99,6 +102,11 @@ class _Stream:
 
 class _Handler(logging.Handler):
     """Logs records of a run to its log."""
+
+    def handle(self, record: logging.LogRecord) -> bool:
+        """Without the lock of handlers: a thread that waits for its log would hold it against the event loop."""
+        self.emit(record)
+        return True
 
     def emit(self, record: logging.LogRecord) -> None:
         run = _run.get()
