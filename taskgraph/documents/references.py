@@ -128,3 +128,23 @@ def _replaced(value: Any, resolve: Callable[[str], str], lenient: bool, depth_le
     if isinstance(value, list | tuple):
         return [_replaced(member, resolve, lenient, depth_left - 1) for member in value]
     return value
+
+
+def labelled(task: Mapping[str, Any], labels: Mapping[str, str]) -> dict[str, Any]:
+    """A definition as `substitute` left it, with labels in its references again. labels: of the graph, by taskId."""
+
+    def named(value: Any) -> Any:
+        match value:
+            case str() if value in labels:
+                return {SUBS: f"{SUBS_PREFIX}{labels[value]}"}
+            case Mapping() if isinstance(own := value.get(RESULT), str) and own in labels and "label" in value:
+                rest = {key: each for key, each in value.items() if key not in (RESULT, "label")}
+                return {RESULT: labels[own], **rest}
+            case Mapping():
+                return {key: named(each) for key, each in value.items()}
+            case list():
+                return [named(each) for each in value]
+            case _:
+                return value
+
+    return {**task, "payload": named(task["payload"])} if "payload" in task else dict(task)

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from taskgraph.protocol.invariants.findings import Finding
     from taskgraph.protocol.schedule_rules import Schedule
     from taskgraph.queries import values
+    from taskgraph.queries.document import Stored
     from taskgraph.queries.overview import Snapshot
     from taskgraph.queries.targets import TargetLimit
     from taskgraph.queries.timeline import Timeline
@@ -106,6 +107,16 @@ def valid_file(document: "GraphDocument", warnings: InvalidGraph) -> Json:
     """warnings: what is legal in the file and looks like a mistake."""
     sizes = {"tasks": len(document.tasks), "edges": document.edges}
     return {"source": warnings.source, "valid": True, **sizes, "problems": [], "warnings": _all_of(warnings.problems)}
+
+
+def document(found: "GraphDocument") -> Json:
+    from taskgraph.documents.canonical import document_object
+
+    return document_object(found)
+
+
+def stored_document(found: "Stored") -> Json:
+    return {**attributes(found, "graph_id", "same"), "document": document(found.document)}
 
 
 def validated(files: Sequence[Json]) -> Json:

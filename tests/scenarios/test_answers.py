@@ -94,6 +94,8 @@ WORDS: Final[dict[str, tuple[str, ...]]] = {
     "schedule run-now": ("nightly",),
     "schedule delete": ("nightly",),
     "submit": ("FILE", "--id", "again"),
+    "resubmit": ("ended", "--id", "once-more"),
+    "document": ("ended",),
     "extend": ("g", "MORE", "--no-wait"),
     "edit": ("g", "--task", "far", "--reruns", "1", "--no-wait"),
     "edit --plan": ("g", "--task", "far", "--reruns", "1", "--plan"),
@@ -123,6 +125,7 @@ UNSEEN: Final = {"event", "failureLine", "functions", "functionsLine", "grant", 
 FREE: Final = {
     *("atLeast", "commands", "columns", "definition", "events", "facts", "groups", "metadata", "params", "priorities"),
     *("resolution", "results", "rows", "running", "tags", "tasks", "updated"),
+    *("document", "one", "payload", "task"),
 }
 """Where objects hold names that are not ours, or facts and rows: the last key on the way."""
 

@@ -15,6 +15,7 @@ from taskgraph.interfaces.cli import (
     archive,
     delete,
     doctor,
+    document,
     documents,
     edit,
     events,
@@ -92,7 +93,7 @@ def _add_group(name: str, panel: str, text: str, commands: Sequence[Command]) ->
 
 _RUN, _LOOK, _KEEP, _FILES, _SERVE = "Run", "Look", "Keep", "Files", "Serve"
 
-_add(app, (run.run, submit.submit, submit.extend, edit.edit, requests.rerun, requests.cancel), _RUN)
+_add(app, (run.run, submit.submit, document.resubmit, submit.extend, edit.edit, requests.rerun, requests.cancel), _RUN)
 _add(app, (requests.pause, requests.resume, requests.prioritize, requests.deactivate, requests.activate), _RUN)
 _add(
     app,
@@ -105,7 +106,7 @@ _add(
     _LOOK,
 )
 _add(app, (archive.archive, archive.restore, archive.keygen, delete.delete), _KEEP)
-_add(app, (init.init, documents.validate, documents.plan, documents.import_), _FILES)
+_add(app, (init.init, documents.validate, documents.plan, document.document, documents.import_), _FILES)
 _add(app, (serve.serve, serve.worker), _SERVE)
 
 _add_group(

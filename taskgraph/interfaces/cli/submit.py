@@ -28,6 +28,14 @@ if TYPE_CHECKING:
     from taskgraph.interfaces.app import App
 
 _EXTEND_TIMEOUT_SECONDS: Final = 60.0
+WaitOption = Annotated[bool, typer.Option("--wait", help="Wait until the graph has ended, and say how.")]
+
+
+def check_options(graph_id: str | None, wait: bool, timeout: float | None) -> None:
+    if timeout is not None and not wait:
+        raise InvalidInput("--timeout goes with --wait")
+    if graph_id is not None:
+        check_graph_id(graph_id, new=True)
 
 
 async def submit_document(
@@ -68,6 +76,33 @@ async def submit_document(
     return submission
 
 
+async def submit_and_say(
+    app: "App",
+    session: Session,
+    graph_id: str,
+    document: "GraphDocument",
+    *,
+    wait: bool,
+    timeout_seconds: float | None,
+) -> int:
+    """Submit, say so, and wait if that is wanted; the exit code."""
+    output = session.output
+    async with minding_signals() as stop:
+        submission = await submit_document(app, session, graph_id, document, stop)
+        fresh = str(submission.outcome) == "created"
+        if not output.json:
+            output.data(graph_id)
+        size = f"{count(submission.tasks, 'task')}, {edges_words(submission.edges, document.groups)}"
+        output.say(f"graph {graph_id}: {submission.outcome}, {size}")
+        if not wait:
+            session.answered(views.submitted, submission)
+            output.hint(f"watch it: {command_words('watch', graph_id)}{session.store_words}")
+            await hint_at_handlers(app, session, graph_id, serve="taskgraph serve --worker 2")
+            return failures.DONE
+        await hint_at_handlers(app, session, graph_id, serve="taskgraph serve --worker 2")
+        return await wait_and_finish(app, session, graph_id, stop, timeout_seconds=timeout_seconds, fresh=fresh)
+
+
 @command(
     "taskgraph submit graph.json --id nightly-2026-08-01",
     "taskgraph submit graph.json --wait --timeout 600",
@@ -80,7 +115,7 @@ def submit(
     file: options.GraphFileArgument,
     graph_id: options.IdOption = None,
     about: GraphOptions = GraphOptions(),
-    wait: Annotated[bool, typer.Option("--wait", help="Wait until the graph has ended, and say how.")] = False,
+    wait: WaitOption = False,
     timeout: options.TimeoutOption = None,
 ) -> int:
     """Write a graph into the store and start it; handlers and workers elsewhere do the rest.
@@ -88,32 +123,15 @@ def submit(
     The same graph under the same id again changes nothing and gives the same answer; another graph is refused. The id
     goes to stdout.
     """
-    if timeout is not None and not wait:
-        raise InvalidInput("--timeout goes with --wait")
-    if graph_id is not None:
-        check_graph_id(graph_id, new=True)
+    check_options(graph_id, wait, timeout)
     document, name = about.read(file)
     look_for_warnings(session, document, name, strict=about.strict)
 
     async def submitted(app: "App") -> int:
         from taskgraph.interfaces.operations import which
 
-        output = session.output
         new_id = graph_id or await which.new_id(app, document, file)
-        async with minding_signals() as stop:
-            submission = await submit_document(app, session, new_id, document, stop)
-            fresh = str(submission.outcome) == "created"
-            if not output.json:
-                output.data(new_id)
-            size = f"{count(submission.tasks, 'task')}, {edges_words(submission.edges, document.groups)}"
-            output.say(f"graph {new_id}: {submission.outcome}, {size}")
-            if not wait:
-                session.answered(views.submitted, submission)
-                output.hint(f"watch it: {command_words('watch', new_id)}{session.store_words}")
-                await hint_at_handlers(app, session, new_id, serve="taskgraph serve --worker 2")
-                return failures.DONE
-            await hint_at_handlers(app, session, new_id, serve="taskgraph serve --worker 2")
-            return await wait_and_finish(app, session, new_id, stop, timeout_seconds=timeout, fresh=fresh)
+        return await submit_and_say(app, session, new_id, document, wait=wait, timeout_seconds=timeout)
 
     return session.open(submitted, measured=True)
 

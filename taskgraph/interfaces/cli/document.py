@@ -1,0 +1,71 @@
+"""The commands `document` and `resubmit`: what was submitted, and the same once more."""
+
+from typing import TYPE_CHECKING
+
+from taskgraph.interfaces import views
+from taskgraph.interfaces.cli import options
+from taskgraph.interfaces.cli.common import Session, command
+from taskgraph.interfaces.cli.submit import WaitOption, check_options, submit_and_say
+
+if TYPE_CHECKING:
+    from taskgraph.interfaces.app import App
+    from taskgraph.queries.document import Stored
+
+
+@command(
+    "taskgraph document nightly-2026-08-01",
+    "taskgraph document @last > graph.json",
+    "taskgraph document nightly-2026-08-01 --json",
+)
+def document(session: Session, graph_id: options.GraphArgument) -> None:
+    """Print the document of a stored graph, as JSON that `validate` and `submit` take.
+
+    Tasks that were added or edited since are in it; what was held, released or prioritized since is as it was
+    submitted, where rows still say how that was. Parameters have the values that were given, and stand in tasks as
+    these; a requirement of a group stands on the tasks in it. If it is not word for word what was submitted, stderr
+    says so, and `same` with --json.
+    """
+
+    async def read(app: "App", graph_id: str) -> "tuple[Stored, str]":
+        from taskgraph.interfaces.operations import document
+
+        return await document.stored(app, graph_id), document.DIFFERENCE
+
+    graph_id, (found, difference) = session.open_graph(graph_id, read)
+    if session.answered(views.stored_document, found):
+        return
+    session.output.document(views.document(found.document))
+    if not found.same:
+        session.output.say(f"graph {graph_id}: {difference}")
+
+
+@command(
+    "taskgraph resubmit nightly-2026-08-01",
+    "taskgraph resubmit nightly-2026-08-01 --id nightly-again --wait",
+    "taskgraph resubmit @last --priority high",
+)
+def resubmit(
+    session: Session,
+    graph_id: options.GraphArgument,
+    new_id: options.IdOption = None,
+    priority: options.PriorityOption = None,
+    wait: WaitOption = False,
+    timeout: options.TimeoutOption = None,
+) -> int:
+    """Submit a stored graph again, as a new graph; every task of it runs.
+
+    It is what `taskgraph document ID` gives, with the values that its parameters had. The new id goes to stdout.
+    """
+    check_options(new_id, wait, timeout)
+
+    async def resubmitted(app: "App") -> int:
+        from taskgraph.interfaces.operations import document, which
+
+        old_id, stored = await session.in_graph(app, graph_id, lambda each: document.stored(app, each))
+        if not stored.same:
+            session.output.say(f"graph {old_id}: {document.DIFFERENCE}")
+        again = document.again(app, stored, priority=priority)
+        fresh_id = new_id or await which.new_id(app, again)
+        return await submit_and_say(app, session, fresh_id, again, wait=wait, timeout_seconds=timeout)
+
+    return session.open(resubmitted, measured=True)

@@ -1,0 +1,46 @@
+"""What was submitted, made of the rows of a graph; and the same once more, as a new graph."""
+
+from dataclasses import replace
+from typing import Final
+
+from taskgraph.documents.canonical import document_object
+from taskgraph.documents.nodes import GraphDocument
+from taskgraph.documents.read import document_from_object
+from taskgraph.interfaces.app import App
+from taskgraph.model.errors import InvalidInput
+from taskgraph.model.json_strict import show
+from taskgraph.model.priorities import LEVELS, column, is_level
+from taskgraph.protocol.definitions import moment
+from taskgraph.queries.document import Stored, stored_document
+from taskgraph.queries.lookup import check_graph_id
+
+DIFFERENCE: Final = (
+    "its document is not word for word what was submitted: tasks were added, edited or released since, or rows keep "
+    "less than was written (requirements of groups stand on their tasks); look at it: taskgraph document"
+)
+
+
+async def stored(app: App, graph_id: str) -> Stored:
+    """The document of a stored graph. Raises InvalidInput, NotFound, and Refused while its rows come or go."""
+    check_graph_id(graph_id)
+    return await stored_document(app.queries, graph_id)
+
+
+def again(app: App, found: Stored, *, priority: str | None = None) -> GraphDocument:
+    """A document to submit as a new graph. priority: instead of its own.
+
+    Raises InvalidGraph for one that this version would not take, and InvalidInput if a deadline in it has passed.
+    """
+    if priority is not None and not is_level(priority):
+        raise InvalidInput(f"--priority is one of {', '.join(LEVELS)}, and not {priority}")
+    document = document_from_object(document_object(found.document), source=f"graph {found.graph_id}")
+    deadlines = {f"task {show(label)}": node.task.get("deadline") for label, node in document.tasks.items()}
+    deadlines["the graph"] = document.deadline
+    now = app.clock.now()
+    for whose, deadline in deadlines.items():
+        if deadline and moment(str(deadline)) <= now:
+            raise InvalidInput(
+                f"the deadline {deadline} of {whose} has passed: write the document into a file (taskgraph document "
+                f"{found.graph_id} > graph.json), change it there, and submit that"
+            )
+    return document if priority is None else replace(document, priority=column(priority))
