@@ -103,6 +103,14 @@ def document_object(document: GraphDocument) -> dict[str, Any]:
     return made
 
 
+def written_object(document: GraphDocument) -> dict[str, Any]:
+    """The same with `$param` objects where values were put in; these are the defaults."""
+    made = document_object(document)
+    for label, task in document.written.items():
+        made["tasks"][label]["task"] = dict(task)
+    return made
+
+
 def _node_object(node: TaskNode) -> dict[str, Any]:
     requires = [{"label": each, "optional": True} if each in node.optional else each for each in node.requires]
     task = dict(node.task)

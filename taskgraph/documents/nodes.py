@@ -43,7 +43,8 @@ class GroupNode:
 class GraphDocument:
     """A validated submission, or extension (then `tasks` and `groups` count). Their order is that of the document.
 
-    params: declarations, the default being the value that was used. max_in_flight: 0 for any number.
+    params: declarations, the default being the value that was used. max_in_flight: 0 for any number. written: label ->
+    definition with its `$param` objects, of the tasks that values were put into.
     """
 
     tasks: Mapping[str, TaskNode]
@@ -59,6 +60,7 @@ class GraphDocument:
     on_stalled: str = ""
     max_in_flight: int = 0
     priority: str = ""
+    written: Mapping[str, Mapping[str, Any]] = field(default_factory=dict, compare=False)
 
     @property
     def values(self) -> dict[str, Any]:

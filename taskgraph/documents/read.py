@@ -136,8 +136,9 @@ def _document(
     nodes: dict[str, TaskNode] = {}
     declared: dict[str, dict[str, Any]] = {}
     unread: AbstractSet[str] = frozenset()  # labels whose definition lacks a value
+    written: dict[str, dict[str, Any]] = {}
     if isinstance(obj, dict) and (mentions or given.values or "params" in obj):
-        declared, unread = _put_in(obj, tasks if isinstance(tasks, dict) else {}, kind, given, report)
+        declared, unread = _put_in(obj, tasks if isinstance(tasks, dict) else {}, kind, given, report, written)
     groups: dict[str, GroupNode] = {}
     if isinstance(tasks, dict):
         for node in tasks.values():
@@ -161,6 +162,7 @@ def _document(
         on_stalled=str(obj.get("onStalled", "")).replace("report", ""),
         max_in_flight=int(obj.get("maxInFlight", 0)),
         priority=priorities.column(obj.get("priority", "")),
+        written=written,
     )
 
 
@@ -242,9 +244,17 @@ def _tasks_and_groups(
 
 
 def _put_in(
-    obj: Mapping[str, Any], tasks: Mapping[str, Any], kind: Kind, given: Given, report: Report
+    obj: Mapping[str, Any],
+    tasks: Mapping[str, Any],
+    kind: Kind,
+    given: Given,
+    report: Report,
+    written: dict[str, dict[str, Any]],
 ) -> tuple[dict[str, dict[str, Any]], AbstractSet[str]]:
-    """Put the values into the tasks; gives the declarations with these, and labels of tasks that lack one."""
+    """Put the values into the tasks; gives the declarations with these, and labels of tasks that lack one.
+
+    written: gets the definitions as they were, of the tasks that values were put into.
+    """
     values: dict[str, Any] = {}
     for name, value in given.values.items():
         before = report.count
@@ -269,6 +279,7 @@ def _put_in(
             if replacing.broken:
                 unread.add(label)
             elif made is not task:
+                written[label] = task
                 tasks[label]["task"] = made
     if report.count or not isinstance(own, dict):
         return {}, unread

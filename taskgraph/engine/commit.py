@@ -11,6 +11,7 @@ Row kinds of a graph's partition (PartitionKey = taskGraphId):
     event:<sequence>        journal, outbox and event stream in one; gapless from 1
     request:<id>            an extension, with its document in request:<id>:<part>
     name-mapping:<..>       label -> taskId, where the graph row is too small for it
+    written                 definitions as written, where tasks name parameters
 """
 
 from collections.abc import Iterable, Sequence

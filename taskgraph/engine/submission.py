@@ -40,7 +40,7 @@ from taskgraph.protocol.context import Outcome
 from taskgraph.protocol.definitions import SCHEMA, SCHEMA_OF_CONDITIONS, first_deadline, moment, schema_for
 from taskgraph.protocol.extension import RESUME, is_deferring, not_extendable, request_key
 from taskgraph.protocol.extension_plan import ADD_TASKS, EDIT, request_rows, row_bytes
-from taskgraph.protocol.layout import GraphLayout, name_mapping_rows
+from taskgraph.protocol.layout import GraphLayout, name_mapping_rows, written_rows
 from taskgraph.protocol.lifecycle import Start
 from taskgraph.protocol.propagation import GOING
 from taskgraph.protocol.rows import Draft
@@ -162,7 +162,7 @@ async def _submit(
     if layout is None or created != now or (layout.cut and not by_key):
         layout = lay_out(created, by_key=by_key)
     further = [] if "nameMapping" in row.columns else name_mapping_rows(layout.mapping, "0")
-    further += notices.rows_of(registered, created)
+    further += notices.rows_of(registered, created) + written_rows(document)
     fences = _fences(row, etags)
     writing = _Writing(handlers, graph_id, fences, layout.count + len(further), progress, _looked_for(layout))
     if outcome is Submitted.RESUMED and writing.total > _TRIED_FIRST * limits.COMMIT_CHANGES_MAX:

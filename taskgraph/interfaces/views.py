@@ -110,9 +110,9 @@ def valid_file(document: "GraphDocument", warnings: InvalidGraph) -> Json:
 
 
 def document(found: "GraphDocument") -> Json:
-    from taskgraph.documents.canonical import document_object
+    from taskgraph.documents.canonical import written_object
 
-    return document_object(found)
+    return written_object(found)
 
 
 def stored_document(found: "Stored") -> Json:

@@ -108,6 +108,8 @@ request:<name>:<part>
  0.1 text text
 name-mapping:<name>:<number>
  0.1 nameMapping object
+written
+ 0.4 params, tasks object
 submitting:<fence>
  0.4 state text
 index:live

@@ -8,7 +8,7 @@ from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from json.encoder import encode_basestring
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from taskgraph.documents import groups as grouping
 from taskgraph.documents.canonical import node_digest
@@ -27,11 +27,18 @@ from taskgraph.protocol.definitions import SCHEMA, moment
 from taskgraph.protocol.wiring import NOTHING, Edges, KnownGroup, Link, end_reference
 from taskgraph.storage.tables import Insert
 
+if TYPE_CHECKING:
+    from taskgraph.documents.nodes import GraphDocument
+
 GRAPH_DIRECT_MAX: Final = 48
 """Leaves that the graph row names itself; more of them, or later ones, go over joins."""
 
+WRITTEN: Final = "written"
+"""Key of the row that has what stood in the places of parameters."""
+
 _PENDING: Final = str(TaskState.PENDING)
 _MEMBERS_OF_ROW: Final = 12_000  # taskIds, of 25 characters each in JSON
+_TEXTS_OF_ROW: Final = 12 * limits.PROPERTY_CHARS_MAX - 100  # UTF-16 units that stay under the bound of a row
 
 
 @value
@@ -317,7 +324,7 @@ def _dependents_first(requirements: Mapping[str, Sequence[str]]) -> list[str]:
 
 def name_mapping_rows(mapping: Mapping[str, str], stamp: str) -> list[Insert]:
     """Label -> taskId for people, over as many rows as it takes."""
-    units_max = 12 * limits.PROPERTY_CHARS_MAX - 100  # so many properties stay under the bound of a row
+    units_max = _TEXTS_OF_ROW
     parts: list[list[str]] = []
     units = units_max
     for label, own in mapping.items():
@@ -333,3 +340,17 @@ def name_mapping_rows(mapping: Mapping[str, str], stamp: str) -> list[Insert]:
         text = definitions.spread("nameMapping", "{" + ",".join(part) + "}")
         rows.append(Insert(f"name-mapping:{stamp}:{number:04}", {"schema": SCHEMA, **text}))
     return rows
+
+
+def written_rows(document: "GraphDocument") -> list[Insert]:
+    """What was written in the places of parameters, so that a graph can be submitted again with other values.
+
+    One row, or none: where no task names a parameter, or it would not fit.
+    """
+    if not document.written:
+        return []
+    texts = {"params": canonical_json(document.params), "tasks": canonical_json(document.written)}
+    if sum(map(utf16_units, texts.values())) > _TEXTS_OF_ROW:
+        return []
+    columns = {name: piece for each, text in texts.items() for name, piece in definitions.spread(each, text).items()}
+    return [Insert(WRITTEN, {"schema": SCHEMA, **columns})]

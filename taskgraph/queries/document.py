@@ -1,7 +1,7 @@
 """The document that a stored graph stands for, made of its rows: what `submit` takes again.
 
 Rows keep what a graph needs to run, which is less than what was written: a requirement of a group stands on the tasks
-in it, and a value in the place of its parameter. Digests say whether what is made here means the same as what was
+in it. Digests say whether what is made here means the same as what was
 submitted.
 """
 
@@ -16,12 +16,13 @@ from taskgraph.documents.nodes import GraphDocument, GroupNode, TaskNode
 from taskgraph.documents.references import labelled
 from taskgraph.model.columns import integer, texts, time_of
 from taskgraph.model.errors import IntegrityError, Refused
-from taskgraph.model.ids import is_relay, row_key
+from taskgraph.model.ids import is_relay, row_key, task_id_of
 from taskgraph.model.priorities import COLUMN, LEVELS, NORMAL
 from taskgraph.model.states import GRAPH_GONE, INACTIVE, FailurePolicy, GraphState, When, by_group
 from taskgraph.model.timing import pause_seconds_in
 from taskgraph.protocol import notices
 from taskgraph.protocol.definitions import gathered, members_of
+from taskgraph.protocol.layout import WRITTEN
 from taskgraph.queries.edges import references
 from taskgraph.queries.lookup import GraphQueries
 from taskgraph.queries.rows import object_of
@@ -74,13 +75,19 @@ class _Rows:
     def document(self) -> GraphDocument:
         columns = self._graph.columns
         nodes = {label: self._node(own, label) for own, label in self._labels.items()}
+        kept = self._rows.get(WRITTEN)
+        params = {name: {"default": value} for name, value in object_of(columns, "params").items()}
+        written: dict[str, Any] = {}
+        if kept is not None:
+            params = json.loads(gathered(kept.columns, "params"))
+            written = json.loads(gathered(kept.columns, "tasks"))
         return GraphDocument(
             {label: nodes[label] for label in self._in_order(nodes)},
             routing=str(columns.get("routing", "")),
             metadata=object_of(columns, "metadata"),
             tags=object_of(columns, "tags"),
             failure_policy=str(columns.get("failurePolicy", FailurePolicy.BLOCK)),
-            params={name: {"default": value} for name, value in object_of(columns, "params").items()},
+            params=params,
             groups={name: self._group(name) for name in sorted(self._groups)},
             notify=self._notify({name: texts(row.columns, "on") for name, row in self._channels.items()}),
             deadline=_text(time_of(columns, "deadline")),
@@ -88,7 +95,11 @@ class _Rows:
             on_stalled=str(columns.get("onStalled", "")),
             max_in_flight=self._limits.get("", 0),
             priority=str(columns.get(COLUMN, "")),
+            written={label: task for label, task in written.items() if label in nodes and not self._edited(label)},
         )
+
+    def _edited(self, label: str) -> bool:
+        return integer(self._rows[row_key(task_id_of(self._graph_id, label))].columns, "edited") > 0
 
     def _in_order(self, nodes: Mapping[str, TaskNode]) -> list[str]:
         """Labels as the names of tasks were written down, those of the submission first."""

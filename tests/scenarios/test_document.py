@@ -9,7 +9,7 @@ from typing import Any, Final
 import pytest
 from typer.testing import CliRunner
 
-from taskgraph.documents.canonical import content_hash, document_object
+from taskgraph.documents.canonical import content_hash, document_object, written_object
 from taskgraph.documents.nodes import GraphDocument
 from taskgraph.documents.read import Given, document_from_object
 from taskgraph.interfaces.cli import app as commands
@@ -55,7 +55,9 @@ async def test_it_is_what_was_submitted(memory: Stage, document: GraphDocument) 
     assert found.same, (made, document_object(document))
     assert content_hash(document_from_object(made)) == content_hash(document)
     assert list(found.document.tasks) == list(document.tasks)
-    assert "$result" in json.dumps(made) or document.params.keys() != {"size"}
+    assert document_from_object(written_object(found.document)) == document_from_object(made) or document.params
+    assert content_hash(document_from_object(written_object(found.document))) == content_hash(document)
+    assert found.document.written == document.written
 
 
 async def test_what_was_released_since_is_held_again(memory: Stage) -> None:
@@ -96,9 +98,27 @@ def test_a_graph_is_submitted_again_by_the_command_line(tmp_path: Path) -> None:
     documents = [json.loads(text) for text in texts]
     assert documents[1].pop("priority") == "high"
     assert documents[0] == documents[1]
+    other = run(commands, ["resubmit", "first", "--id", "third", "--param", "size=4", *store])
+    assert other.exit_code == 0, other.stderr
+    third = json.loads(run(commands, ["document", "third", *store]).stdout)
+    assert third["params"] == {"size": {"type": "integer", "default": 4}}
+    assert third["tasks"]["b"]["task"]["payload"] == {"seconds": {"$param": "size"}}
+    shown = json.loads(run(commands, ["task", "third", "b", "--json", *store]).stdout)
+    assert shown["definition"]["payload"] == {"seconds": 4}
+    for wrong, code in (("size=x", 2), ("sise=4", 2)):
+        assert run(commands, ["resubmit", "first", "--param", wrong, *store]).exit_code == code
     path.write_text(texts[0])
     assert run(commands, ["submit", str(path), "--id", "first", *store]).exit_code == 0  # the same content
     assert run(commands, ["resubmit", "nothing", *store]).exit_code == 3
+
+
+def test_parameters_without_places_keep_their_values(tmp_path: Path) -> None:
+    path, store = tmp_path / "g.json", ("--store", f"sqlite:///{tmp_path}/store.db")
+    path.write_text(json.dumps({"params": {"size": {"default": 1}}, "tasks": {"a": {}}}))
+    assert CliRunner().invoke(commands, ["submit", str(path), "--id", "first", *store]).exit_code == 0
+    done = CliRunner().invoke(commands, ["resubmit", "first", "--param", "size=2", *store])
+    assert done.exit_code == 2
+    assert "says where its parameters stand" in done.stderr
 
 
 def test_a_deadline_that_has_passed_is_refused_with_the_remedy(tmp_path: Path) -> None:

@@ -92,6 +92,7 @@ def test_rows_are_known_by_their_keys() -> None:
         "notice:0123456789abcdef": "notice",
         f"definition:{ID}": "definition",
         "name-mapping:x:0000": "name-mapping",
+        "written": "written",
     }
     assert {key: row_kind(key) for key in keys} == keys
     assert set(keys.values()) <= ROWS.keys()

@@ -21,9 +21,9 @@ def document(session: Session, graph_id: options.GraphArgument) -> None:
     """Print the document of a stored graph, as JSON that `validate` and `submit` take.
 
     Tasks that were added or edited since are in it; what was held, released or prioritized since is as it was
-    submitted, where rows still say how that was. Parameters have the values that were given, and stand in tasks as
-    these; a requirement of a group stands on the tasks in it. If it is not word for word what was submitted, stderr
-    says so, and `same` with --json.
+    submitted, where rows still say how that was. The defaults of parameters are the values that were given; a
+    requirement of a group stands on the tasks in it. If it does not mean what was submitted, stderr says so, and `same`
+    with --json.
     """
 
     async def read(app: "App", graph_id: str) -> "tuple[Stored, str]":
@@ -42,21 +42,26 @@ def document(session: Session, graph_id: options.GraphArgument) -> None:
 @command(
     "taskgraph resubmit nightly-2026-08-01",
     "taskgraph resubmit nightly-2026-08-01 --id nightly-again --wait",
-    "taskgraph resubmit @last --priority high",
+    "taskgraph resubmit release-1 --param version=1.5 --priority high",
 )
 def resubmit(
     session: Session,
     graph_id: options.GraphArgument,
     new_id: options.IdOption = None,
+    param: options.ParamOption = None,
     priority: options.PriorityOption = None,
     wait: WaitOption = False,
     timeout: options.TimeoutOption = None,
 ) -> int:
     """Submit a stored graph again, as a new graph; every task of it runs.
 
-    It is what `taskgraph document ID` gives, with the values that its parameters had. The new id goes to stdout.
+    It is what `taskgraph document ID` gives; parameters have the values that they had, or those of --param. The new id
+    goes to stdout.
     """
     check_options(new_id, wait, timeout)
+    from taskgraph.documents.parameters import typed
+
+    params = typed(param or ())
 
     async def resubmitted(app: "App") -> int:
         from taskgraph.interfaces.operations import document, which
@@ -64,7 +69,7 @@ def resubmit(
         old_id, stored = await session.in_graph(app, graph_id, lambda each: document.stored(app, each))
         if not stored.same:
             session.output.say(f"graph {old_id}: {document.DIFFERENCE}")
-        again = document.again(app, stored, priority=priority)
+        again = document.again(app, stored, params=params, priority=priority)
         fresh_id = new_id or await which.new_id(app, again)
         return await submit_and_say(app, session, fresh_id, again, wait=wait, timeout_seconds=timeout)
 

@@ -1,11 +1,12 @@
 """What was submitted, made of the rows of a graph; and the same once more, as a new graph."""
 
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
-from taskgraph.documents.canonical import document_object
+from taskgraph.documents.canonical import written_object
 from taskgraph.documents.nodes import GraphDocument
-from taskgraph.documents.read import document_from_object
+from taskgraph.documents.read import NOTHING_GIVEN, Given, document_from_object
 from taskgraph.interfaces.app import App
 from taskgraph.model.errors import InvalidInput
 from taskgraph.model.json_strict import show
@@ -15,7 +16,7 @@ from taskgraph.queries.document import Stored, stored_document
 from taskgraph.queries.lookup import check_graph_id
 
 DIFFERENCE: Final = (
-    "its document is not word for word what was submitted: tasks were added, edited or released since, or rows keep "
+    "its document does not mean exactly what was submitted: tasks were added, edited or released since, or rows keep "
     "less than was written (requirements of groups stand on their tasks); look at it: taskgraph document"
 )
 
@@ -26,14 +27,20 @@ async def stored(app: App, graph_id: str) -> Stored:
     return await stored_document(app.queries, graph_id)
 
 
-def again(app: App, found: Stored, *, priority: str | None = None) -> GraphDocument:
-    """A document to submit as a new graph. priority: instead of its own.
+def again(app: App, found: Stored, *, params: Mapping[str, Any], priority: str | None = None) -> GraphDocument:
+    """A document to submit as a new graph. params: instead of the values that it had. priority: instead of its own.
 
     Raises InvalidGraph for one that this version would not take, and InvalidInput if a deadline in it has passed.
     """
     if priority is not None and not is_level(priority):
         raise InvalidInput(f"--priority is one of {', '.join(LEVELS)}, and not {priority}")
-    document = document_from_object(document_object(found.document), source=f"graph {found.graph_id}")
+    if params and not found.document.written:
+        raise InvalidInput(
+            f"no row of graph {found.graph_id} says where its parameters stand, so they keep their values: none of its "
+            "tasks names one, there is too much of it, or a version before 0.4 submitted it"
+        )
+    given = Given(params) if params else NOTHING_GIVEN
+    document = document_from_object(written_object(found.document), source=f"graph {found.graph_id}", given=given)
     deadlines = {f"task {show(label)}": node.task.get("deadline") for label, node in document.tasks.items()}
     deadlines["the graph"] = document.deadline
     now = app.clock.now()
