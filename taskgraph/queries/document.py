@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from taskgraph.documents.canonical import content_hash, node_digest
+from taskgraph.documents.canonical import content_hash, document_object, node_digest
 from taskgraph.documents.nodes import GraphDocument, GroupNode, TaskNode
 from taskgraph.documents.references import labelled
 from taskgraph.model.columns import integer, texts, time_of
@@ -33,11 +33,15 @@ _UNREADABLE: Final = frozenset({GraphState.SUBMITTING, GraphState.RESTORING}) | 
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """same: whether the document means what was submitted: nothing was added or edited, and rows keep all of it."""
+    """same: whether the document means what was submitted: nothing was added or edited, and rows keep all of it.
+
+    digests: label -> `node_digest` as it was submitted.
+    """
 
     graph_id: str
     document: GraphDocument
     same: bool
+    digests: Mapping[str, str]
 
 
 async def stored_document(queries: GraphQueries, graph_id: str) -> Stored:
@@ -47,7 +51,34 @@ async def stored_document(queries: GraphQueries, graph_id: str) -> Stored:
         raise Refused(f"graph {graph_id} is {state}: not all of its rows are there", state)
     rows = {row.key: row async for row in queries.rows(graph_id) if not row.key.startswith("event:")}
     document = _Rows(graph_id, graph, rows).document()
-    return Stored(graph_id, document, content_hash(document) == graph.columns.get("digest"))
+    tasks = [row.columns for key, row in rows.items() if key.startswith("task:")]
+    digests = {str(columns.get("label", "")): str(columns.get("digest", "")) for columns in tasks}
+    return Stored(graph_id, document, content_hash(document) == graph.columns.get("digest"), digests)
+
+
+def differences(found: Stored, other: GraphDocument) -> list[str]:
+    """In which tasks, and in which keys of the document and of these, another document differs from a stored graph."""
+    before, after = document_object(found.document), document_object(other)
+    before["params"], after["params"] = found.document.values, other.values
+    made = [f"“{key}”" for key in _differing(before, after) if key not in ("tasks", "groups")]
+    for label in dict.fromkeys((*other.tasks, *found.digests)):
+        if label not in found.digests:
+            made.append(f"task “{label}” is new")
+        elif label not in other.tasks:
+            made.append(f"task “{label}” is missing")
+        elif node_digest(other.tasks[label]) != found.digests[label]:
+            keys = _differing(before["tasks"][label], after["tasks"][label])
+            node, wanted = found.document.tasks[label], other.tasks[label]
+            # Rows have what groups require on their tasks: the digest says whether the task itself required the same.
+            if node_digest(replace(node, requires=wanted.requires, optional=wanted.optional)) == found.digests[label]:
+                keys = [key for key in keys if key != "requires"]
+            made.append(f"{', '.join(f'“{key}”' for key in keys)} of task “{label}”")
+    groups = [{each.name: sorted(each.tasks) for each in one.groups.values()} for one in (found.document, other)]
+    return made + [f"group “{name}”" for name in _differing(*groups)]
+
+
+def _differing(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
+    return [key for key in sorted({*before, *after}) if before.get(key) != after.get(key)]
 
 
 class _Rows:

@@ -121,6 +121,23 @@ def test_parameters_without_places_keep_their_values(tmp_path: Path) -> None:
     assert "says where its parameters stand" in done.stderr
 
 
+def test_what_differs_is_said_of_an_id_that_is_taken(tmp_path: Path) -> None:
+    path, store = tmp_path / "g.json", ("--store", f"sqlite:///{tmp_path}/store.db")
+    grouped = {"first": {"tasks": ["a"]}, "then": {"tasks": ["b", "c"], "requires": ["first"]}}
+    tasks: dict[str, Any] = {"a": {}, "b": {}, "c": {}}
+    path.write_text(json.dumps({"groups": grouped, "tasks": tasks}))
+    submit = ("submit", str(path), "--id", "first", *store)
+    assert CliRunner().invoke(commands, submit).exit_code == 0
+    del tasks["a"]
+    tasks |= {"c": {"reruns": 2}, "new": {}}
+    path.write_text(json.dumps({"tags": {"x": "y"}, "groups": {"then": {"tasks": ["b", "c"]}}, "tasks": tasks}))
+    done = CliRunner().invoke(commands, submit)
+    assert done.exit_code == 4
+    said = " ".join(done.stderr.split())
+    assert "It differs in: “tags”, “reruns” of task “c”, task “new” is new, task “a” is missing" in said
+    assert "group “first”" in said
+
+
 def test_a_deadline_that_has_passed_is_refused_with_the_remedy(tmp_path: Path) -> None:
     path, store = tmp_path / "g.json", ("--store", f"sqlite:///{tmp_path}/store.db")
     path.write_text(json.dumps({"deadline": "2020-01-01T00:00:00Z", "tasks": {"a": {}}}))

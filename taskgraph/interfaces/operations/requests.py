@@ -12,7 +12,7 @@ from taskgraph.interfaces.app import App
 from taskgraph.interfaces.operations import which
 from taskgraph.interfaces.operations.waiting import poll
 from taskgraph.model.columns import WAITS_FOR, Value
-from taskgraph.model.errors import Refused
+from taskgraph.model.errors import NotFound, Refused
 from taskgraph.queries.lookup import check_graph_id
 
 if TYPE_CHECKING:
@@ -23,17 +23,37 @@ if TYPE_CHECKING:
 ANSWERED: Final = ("done", "refused")
 """States of a request that handlers have answered."""
 
+_DIFFERENCES_SHOWN_MAX: Final = 5
+
 
 async def submit(
     app: App, graph_id: str | None, document: GraphDocument, *, progress: Progress = no_progress
 ) -> Submission:
     """Write a graph that was validated, and start it; under a fresh id if it has none yet.
 
-    Raises InvalidInput for what can be no id, and Refused if another graph was submitted under it.
+    Raises InvalidInput for what can be no id, and Refused, with what differs, if another graph was submitted under it.
     """
     graph_id = await which.new_id(app, document) if graph_id is None else graph_id
     check_graph_id(graph_id, new=True)
-    return await submission.submit(app.handlers, graph_id, document, progress=progress)
+    try:
+        return await submission.submit(app.handlers, graph_id, document, progress=progress)
+    except Refused as error:
+        if error.code != "different-content":
+            raise
+        raise Refused(f"{error}{await _what_differs(app, graph_id, document)}", error.code) from error
+
+
+async def _what_differs(app: App, graph_id: str, document: GraphDocument) -> str:
+    """For the end of a sentence; "" while the rows of the graph come or go."""
+    from taskgraph.queries.document import differences, stored_document
+
+    try:
+        found = differences(await stored_document(app.queries, graph_id), document)
+    except (NotFound, Refused):
+        return ""
+    more = len(found) - _DIFFERENCES_SHOWN_MAX
+    shown = ", ".join(found[:_DIFFERENCES_SHOWN_MAX])
+    return f". It differs in: {shown}{f' and {more:,} more' if more > 0 else ''}" if found else ""
 
 
 def check_ids(graph_id: str, request: str | None) -> None:
