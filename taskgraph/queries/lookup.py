@@ -239,7 +239,7 @@ class GraphQueries:
             graph_id=graph_id,
             state=str(columns.get("state", "")),
             created=time_of(columns, "created"),
-            finished=time_of(columns, "finished"),
+            ended=time_of(columns, "finished") or time_of(columns, "cancelled"),
             tasks=tasks,
             edges=integer(columns, "edges"),
             counts=counts,

@@ -27,16 +27,16 @@ class GraphStatus:
     """A graph at a glance.
 
     counts: tasks by state, each exact. exact: whether counts names every state that a task is in; of a large graph it
-    may lack some, and at_least then says how many were seen in these. reason: why it is cancelled. held: holders, as on
-    its row. limits: without labels. stalled, stalled_because: None and "" for a graph that moves or has ended.
-    revision: how many extensions and edits it has taken in. held_tasks, inactive_tasks, priorities: counts of the tasks
-    that have neither begun nor ended; None of a large graph.
+    may lack some, and at_least then says how many were seen in these. ended: when it finished or was cancelled.
+    reason: why it is cancelled. held: holders, as on its row. limits: without labels. stalled, stalled_because: None
+    and "" for a graph that moves or has ended. revision: how many extensions and edits it has taken in. held_tasks,
+    inactive_tasks, priorities: counts of the tasks that have neither begun nor ended; None of a large graph.
     """
 
     graph_id: str
     state: str
     created: datetime | None
-    finished: datetime | None
+    ended: datetime | None
     tasks: int
     edges: int
     counts: Mapping[str, int]

@@ -11,7 +11,9 @@ from taskgraph.documents.read import document_from_object
 from taskgraph.engine import control
 from taskgraph.engine.doctor import repair_graph
 from taskgraph.model import limits
+from taskgraph.model.columns import time_of
 from taskgraph.model.errors import NotFound
+from taskgraph.model.ids import GRAPH
 from taskgraph.model.messages import AddTasks, Cancel, Rerun
 from taskgraph.protocol.cancel import CancelTask, PublishCancelled
 from taskgraph.protocol.context import Outcome, Stop
@@ -58,6 +60,9 @@ async def test_a_graph_of_which_nothing_runs_is_cancelled_at_once(stage: Stage) 
         "graph-cancelled",
     ]
     status = await stage.queries.status("graph")
+    (row,) = await stage.tables.get(stage.graph_id, [GRAPH])
+    assert row is not None
+    assert status.ended == time_of(row.columns, "cancelled") is not None
     assert (status.failed_tasks, status.unresolved) == (3, 0)
     assert not await live(stage)
     for label in ("b", "c", "d"):

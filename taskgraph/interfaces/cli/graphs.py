@@ -175,7 +175,7 @@ def _print_status(session: Session, found: "GraphStatus") -> None:
             ("schedule", safe(found.schedule)),
             ("fired for", moment(found.fired_for)),
             ("created", moment(found.created)),
-            ("finished", moment(found.finished)),
+            ("ended", moment(found.ended)),
             ("deadline", moment(found.deadline)),
             ("stalled", _stalled(session, found)),
             ("revision", f"{found.revision:,}" if found.revision else ""),
