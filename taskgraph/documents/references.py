@@ -137,11 +137,12 @@ def labelled(task: Mapping[str, Any], labels: Mapping[str, str]) -> dict[str, An
         match value:
             case str() if value in labels:
                 return {SUBS: f"{SUBS_PREFIX}{labels[value]}"}
-            case Mapping() if isinstance(own := value.get(RESULT), str) and own in labels and "label" in value:
-                rest = {key: each for key, each in value.items() if key not in (RESULT, "label")}
-                return {RESULT: labels[own], **rest}
             case Mapping():
-                return {key: named(each) for key, each in value.items()}
+                key = taking_key(value)
+                if key and isinstance(own := value[key], str) and own in labels and "label" in value:
+                    rest = {name: each for name, each in value.items() if name not in (key, "label")}
+                    return {key: labels[own], **rest}
+                return {name: named(each) for name, each in value.items()}
             case list():
                 return [named(each) for each in value]
             case _:

@@ -60,6 +60,17 @@ async def test_it_is_what_was_submitted(memory: Stage, document: GraphDocument) 
     assert found.document.written == document.written
 
 
+async def test_files_that_are_taken_are_named_by_labels_again(memory: Stage) -> None:
+    taken = {"$file": "a", "path": "out.txt"}
+    made = {"task": {"payload": {"command": ["true"], "outputs": ["out.txt"]}}}
+    takes = {"requires": ["a"], "task": {"payload": {"command": ["cat", taken]}}}
+    await memory.submit(read({"tasks": {"a": made, "b": takes}}))
+    found = await stored_document(memory.queries, memory.graph_id)
+    assert found.same
+    assert document_object(found.document)["tasks"]["b"]["task"]["payload"]["command"] == ["cat", taken]
+    read(document_object(found.document))
+
+
 async def test_what_was_released_since_is_held_again(memory: Stage) -> None:
     await memory.submit(read({"tasks": {"gate": {"active": False, "task": {}}, "b": {"requires": ["gate"]}}}))
     row = await memory.row("gate")
