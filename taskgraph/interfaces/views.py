@@ -103,10 +103,11 @@ def invalid_file(found: InvalidGraph) -> Json:
     return {"source": found.source, "valid": False, "tasks": None, "edges": None, "problems": problems, "warnings": []}
 
 
-def valid_file(document: "GraphDocument", warnings: InvalidGraph) -> Json:
-    """warnings: what is legal in the file and looks like a mistake."""
+def valid_file(document: "GraphDocument", warnings: InvalidGraph, expanded: Json | None) -> Json:
+    """warnings: what is legal in the file and looks like a mistake. expanded: the document written out."""
     sizes = {"tasks": len(document.tasks), "edges": document.edges}
-    return {"source": warnings.source, "valid": True, **sizes, "problems": [], "warnings": _all_of(warnings.problems)}
+    made = {"source": warnings.source, "valid": True, **sizes, "problems": [], "warnings": _all_of(warnings.problems)}
+    return made if expanded is None else {**made, "document": expanded}
 
 
 def document(found: "GraphDocument") -> Json:

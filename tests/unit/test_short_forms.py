@@ -1,13 +1,16 @@
 """Short forms of documents: each comes to the very tasks of the long form, and problems name what was written."""
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 from taskgraph.documents.canonical import content_hash
 from taskgraph.documents.read import Given, document_from_object, read_document
 from taskgraph.documents.short_forms import COMMAND_KEYS, FOREACH_MAX, SHELLS
+from taskgraph.interfaces.cli import app as commands
 from taskgraph.model import schemas
 from taskgraph.model.errors import InvalidGraph
 
@@ -225,3 +228,19 @@ def test_so_many_tasks_may_come_of_one() -> None:
 def test_a_group_of_the_same_name_is_a_clash() -> None:
     document = {"tasks": {"a": {"foreach": [1]}, "b": {}}, "groups": {"a": {"tasks": ["b"]}}}
     assert ("name-clash", "/tasks/a/foreach", 1) in problems(document)
+
+
+def test_validate_prints_what_short_forms_stand_for(tmp_path: Path) -> None:
+    path = tmp_path / "g.yaml"
+    path.write_text("tasks: {a: {foreach: [x, y], script: 'echo {{item}}'}}\n")
+    shown = CliRunner().invoke(commands, ["validate", "--expanded", str(path)])
+    assert shown.exit_code == 0
+    written_out = json.loads(shown.stdout)
+    assert [each["task"]["payload"]["command"] for each in written_out["tasks"].values()] == [
+        ["sh", "-ec", "echo x"],
+        ["sh", "-ec", "echo y"],
+    ]
+    answer = json.loads(CliRunner().invoke(commands, ["validate", "--expanded", "--json", str(path)]).stdout)
+    assert answer["files"][0]["document"] == written_out
+    path.write_text(shown.stdout)
+    assert json.loads(CliRunner().invoke(commands, ["validate", "--expanded", str(path)]).stdout) == written_out

@@ -36,6 +36,7 @@ _GROUPS_SHOWN: Final = 10
     "taskgraph validate graph.json",
     "taskgraph validate release.json --param version=1.4",
     "cat graph.json | taskgraph validate --json -",
+    "taskgraph validate --expanded graph.yaml",
     options=("json", "verbose"),
 )
 def validate(
@@ -46,6 +47,10 @@ def validate(
     extension: Annotated[
         bool, typer.Option("--extension", help="The files are extensions: they may name tasks of the graph.")
     ] = False,
+    expanded: Annotated[
+        bool,
+        typer.Option("--expanded", help="Print each valid one as JSON, with its short forms written out."),
+    ] = False,
     param: ParamOption = None,
     strict: StrictOption = False,
 ) -> int:
@@ -54,12 +59,14 @@ def validate(
     Every problem comes with file, line, JSON pointer, and what to do about it. What is legal and yet looks like a
     mistake is a warning, and no reason to fail, but with --strict.
     """
-    results = [_validated(session, file, extension, param, strict) for file in files]
+    results = [_validated(session, file, extension, expanded, param, strict) for file in files]
     session.answered(views.validated, results)
     return failures.DONE if all(each["valid"] for each in results) else failures.INVALID
 
 
-def _validated(session: Session, file: str, extension: bool, params: list[str] | None, strict: bool) -> dict[str, Any]:
+def _validated(
+    session: Session, file: str, extension: bool, expanded: bool, params: list[str] | None, strict: bool
+) -> dict[str, Any]:
     output = session.output
     try:
         document, name = read_graph(file, "extension" if extension else "graph", params)
@@ -69,12 +76,19 @@ def _validated(session: Session, file: str, extension: bool, params: list[str] |
             print_problems(output, error)
             output.fail(str(error))
         return views.invalid_file(error)
-    if not output.json:
+    made = None
+    if expanded:
+        from taskgraph.documents.canonical import document_object
+
+        made = document_object(document)
+    if made is not None and not output.json:
+        output.document(made)
+    elif not output.json:
         output.data(
             f"{name}: valid, {count(len(document.tasks), 'task')}, {edges_words(document.edges, document.groups)}"
             + (f", {count(len(found.problems), 'warning')}" if found.problems else "")
         )
-    return views.valid_file(document, found)
+    return views.valid_file(document, found, made)
 
 
 class PlanFormat(StrEnum):
