@@ -34,7 +34,7 @@ def test_after_some_seconds_nothing_of_a_paused_target_begins_and_what_runs_ends
         (reason, *_) = [each for each in await crew.stage.queries.why("graph", "m19") if each.cause]
         if "default is paused" in reason.text:
             assert "new drivers" in reason.text
-            assert reason.remedy.endswith("taskgraph resume --target default")
+            assert "taskgraph resume --target default" in reason.remedy
         else:
             assert "completed" in reason.text
         assert await targets.reopen(crew.stage.tables, "default")

@@ -380,7 +380,7 @@ async def test_why_says_which_limit_has_no_room_and_who_is_in_flight(stage: Stag
     await stage.claim("a")
     (reason, *_) = [each for each in await stage.queries.why(stage.graph_id, "b") if each.cause]
     assert "waits for room: limit of group “g”, 1 of 1 in flight: “a”" in reason.text
-    assert reason.remedy == "see taskgraph limit list graph"
+    assert reason.remedy == "see taskgraph limit list graph; and start a handler: taskgraph serve"
     (reason, *_) = [each for each in await stage.queries.why(stage.graph_id, "c") if each.cause]
     assert "no worker has claimed it" in reason.text
     found = await stage.queries.limits_of(stage.graph_id)
