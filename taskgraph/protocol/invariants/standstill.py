@@ -99,7 +99,9 @@ def causes(
     made += _later(rows, pending, now)
     made += _due(findings)
     made += _blocked_by(graph_id, tasks) if state == GraphState.BLOCKED else ()
-    made += () if handled else [Cause("no handler reads its results", "start a handler: taskgraph serve")]
+    begun = any(row.columns.get("state") in (TaskState.PENDING, TaskState.RUNNING) for row in tasks)
+    if not handled and (begun or not made):  # a graph that rests until it is mended has no results to be read
+        made.append(Cause("no handler reads its results", "start a handler: taskgraph serve"))
     return made or [Cause("nothing of it is ready, running or failed")]
 
 
