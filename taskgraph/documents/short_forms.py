@@ -23,7 +23,7 @@ FOREACH_MAX: Final = 10_000
 """So many tasks may come of one `foreach`."""
 
 COMMAND_KEYS: Final = frozenset(
-    {"command", "script", "shell", "env", "inheritEnv", "cwd", "timeout", "inputs", "outputs", "cache"}
+    {"command", "script", "shell", "env", "envFile", "inheritEnv", "cwd", "timeout", "inputs", "outputs", "cache"}
 )  # which may stand beside `requires`
 SHELLS: Final[Mapping[str, tuple[str, ...]]] = {
     "sh": ("sh", "-ec"),
@@ -38,7 +38,7 @@ SHELLS: Final[Mapping[str, tuple[str, ...]]] = {
 EACH: Final = "$each"
 
 _OF_NODE: Final = frozenset({"reruns", "notBefore", "retry", "maxRunTime", "pendingTimeout", "notify", "priority"})
-_OF_PAYLOAD: Final = frozenset({"env", "inheritEnv", "cwd", "timeout", "shell", "inputs", "cache"})
+_OF_PAYLOAD: Final = frozenset({"env", "envFile", "inheritEnv", "cwd", "timeout", "shell", "inputs", "cache"})
 _RESERVED: Final = frozenset({"label", "include", "exclude"})
 _SHORT: Final = COMMAND_KEYS | {"foreach"}
 _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}", re.ASCII)

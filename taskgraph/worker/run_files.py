@@ -23,6 +23,7 @@ from taskgraph.model.paths import wrong_path
 from taskgraph.storage.kept_files import CHUNK_BYTES, LIST_NAME, KeptFile, fetch, list_text, listed
 from taskgraph.storage.logs import Place
 from taskgraph.worker.context import WorkerContext
+from taskgraph.worker.executors import env_files
 from taskgraph.worker.executors.contract import Work, payload_of
 from taskgraph.worker.executors.results import ResultFiles
 
@@ -38,7 +39,10 @@ _NOT_IN_KEY: Final = frozenset({"cache", "inputs", "timeout"})
 
 @dataclass(frozen=True, slots=True)
 class FileOrder:
-    """What a payload says of files. key: a text of the user's that enters the key of the cache."""
+    """What a payload says of files.
+
+    env_file: None too where another task leaves it. key: a text of the user's that enters the key of the cache.
+    """
 
     folder: Path
     inputs: tuple[str, ...] = ()
@@ -46,6 +50,7 @@ class FileOrder:
     cached: bool = False
     renewed: bool = False
     key: str = ""
+    env_file: Path | None = None
 
 
 def file_order(definition: Mapping[str, Any]) -> FileOrder | None:
@@ -58,13 +63,16 @@ def file_order(definition: Mapping[str, Any]) -> FileOrder | None:
         raise InvalidInput("payload.cache must be true, false, or an object")
     said = cache if isinstance(cache, dict) else {}
     cwd = payload.get("cwd")
+    cwd = cwd if isinstance(cwd, str) else ""
+    env_file = payload.get("envFile")
     return FileOrder(
-        Path(cwd if isinstance(cwd, str) and cwd else ".").absolute(),
+        Path(cwd or ".").absolute(),
         _patterns(payload, "inputs"),
         _patterns(payload, "outputs"),
         cached=cache is not False,
         renewed=said.get("renew") is True,
         key=str(said.get("key", "")),
+        env_file=Path(cwd, env_file) if isinstance(env_file, str) else None,
     )
 
 
@@ -227,6 +235,8 @@ class RunFiles:
             "key": order.key,
             "machine": f"{sys.platform} {platform.machine()}",
         }
+        if order.env_file is not None:  # else not a word of it: keys of before stay
+            said["envFile"] = hashlib.sha256(env_files.content(order.env_file)).hexdigest()
         return hashlib.sha256(canonical_json(said).encode("utf-8", "surrogatepass")).hexdigest()
 
 

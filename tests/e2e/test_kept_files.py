@@ -112,6 +112,44 @@ def test_what_was_made_of_the_same_is_not_made_again(tmp_path: Path, store: str)
     assert (it.folder / "copy/out/app").read_text() == "source a\nanother b\n"
 
 
+def test_another_content_of_a_file_of_variables_is_another_run(tmp_path: Path, store: str) -> None:
+    prefix = os.urandom(3).hex()
+    (tmp_path / "g.json").write_text(
+        json.dumps(
+            {
+                "params": {"stage": {"type": "string"}},
+                "defaults": {"envFile": {"$param": "stage"}},
+                "tasks": {
+                    "build": {"command": ["sh", "-c", "echo $MODE"], "cache": True},
+                    "own": {"requires": ["build"], "command": ["sh", "-c", "echo $MODE"], "envFile": "own.env"},
+                },
+            }
+        )
+    )
+    (tmp_path / "own.env").write_text("MODE=own\n")
+
+    def run(name: str) -> tuple[int, bool]:
+        ran = taskgraph(
+            "run", "g.json", "--param", "stage=test.env", "--id", f"{prefix}-{name}", store=store, cwd=tmp_path
+        )
+        return ran.returncode, "from the cache" in ran.stderr
+
+    def shown(name: str) -> str:
+        return str(taskgraph("logs", f"{prefix}-{name}", "build", store=store, cwd=tmp_path).stdout)
+
+    assert run("none")[0] == 1
+    why = taskgraph("why", f"{prefix}-none", "build", store=store, cwd=tmp_path).stdout
+    assert "could not be run in run 0: payload.envFile: the file test.env does not exist" in why
+    (tmp_path / "test.env").write_text("MODE=fast\n")
+    assert run("first") == (0, False)
+    assert shown("first") == "fast\n"
+    assert taskgraph("logs", f"{prefix}-first", "own", store=store, cwd=tmp_path).stdout == "own\n"
+    assert run("same") == (0, True)
+    (tmp_path / "test.env").write_text("MODE=slow\n")
+    assert run("other") == (0, False)
+    assert shown("other") == "slow\n"
+
+
 def test_files_that_are_not_there_are_said(tmp_path: Path, store: str) -> None:
     folder = tmp_path
     tasks = {

@@ -22,7 +22,7 @@ from taskgraph.model import limits
 from taskgraph.model.errors import InvalidInput
 from taskgraph.model.secrecy import Environment, Handed, secret_named
 from taskgraph.model.timing import temporary_exit_codes
-from taskgraph.worker.executors import children
+from taskgraph.worker.executors import children, env_files
 from taskgraph.worker.executors.children import Child
 from taskgraph.worker.executors.contract import (
     AT_ONCE,
@@ -51,13 +51,15 @@ _BASIC: Final = re.compile(rb"PATH|HOME|USER|LOGNAME|SHELL|LANG|LANGUAGE|LC_[A-Z
 class Order:
     """A payload that was read.
 
-    secrets: names by variable. inherited: variables of the worker's that it gets beside `_BASIC`; None for all of them.
+    secrets: names by variable. env_file: from `cwd` on. inherited: variables of the worker's that it gets beside
+    `_BASIC`; None for all of them.
     cwd: None for the worker's own; timeout_seconds: None for no bound.
     """
 
     argv: tuple[str, ...]
     env: Mapping[str, str]
     secrets: Mapping[str, str]
+    env_file: str | None
     inherited: frozenset[bytes] | None
     cwd: str | None
     timeout_seconds: float | None
@@ -81,10 +83,8 @@ def read_order(definition: Mapping[str, Any]) -> Order:
     for name in given:
         if not name or "=" in name:
             raise InvalidInput(f"payload.env: “{name}” is no name of a variable")
-    cwd = payload.get("cwd")
-    if cwd is not None and (not isinstance(cwd, str) or not cwd):
-        raise InvalidInput("payload.cwd must be a text that is not empty")
-    for text in (*argv, *given, *env.values(), cwd or ""):
+    cwd, env_file = _read_path(payload, "cwd"), _read_path(payload, "envFile")
+    for text in (*argv, *given, *env.values(), cwd or "", env_file or ""):
         if "\0" in text:
             raise InvalidInput("payload: no command, variable or path can hold the character NUL")
         try:
@@ -97,7 +97,14 @@ def read_order(definition: Mapping[str, Any]) -> Order:
     ):
         raise InvalidInput(f"payload.timeout must be a number of seconds above 0, at most {TIMEOUT_SECONDS_MAX:,}")
     inherited = _read_inherited(payload.get("inheritEnv", True))
-    return Order(tuple(argv), env, secrets, inherited, cwd, None if timeout is None else float(timeout))
+    return Order(tuple(argv), env, secrets, env_file, inherited, cwd, None if timeout is None else float(timeout))
+
+
+def _read_path(payload: Mapping[str, Any], name: str) -> str | None:
+    path = payload.get(name)
+    if path is not None and (not isinstance(path, str) or not path):
+        raise InvalidInput(f"payload.{name} must be a text that is not empty")
+    return path
 
 
 def _read_inherited(said: Any) -> frozenset[bytes] | None:
@@ -140,6 +147,10 @@ class CommandExecutor:
         try:
             order = read_order(work.definition)
             secrets = {name: self._secrets.find(secret) for name, secret in order.secrets.items()}
+            if order.env_file is not None:
+                more = env_files.variables(Path(order.cwd or "", order.env_file))
+                more = {name: value for name, value in more.items() if name not in secrets}
+                order = replace(order, env={**more, **order.env})
         except InvalidInput as error:
             return malformed(str(error))
         if not secrets:
