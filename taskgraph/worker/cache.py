@@ -72,9 +72,9 @@ class Cache:
             (row,) = await tables.get(CACHE, [key])
             change: Change = Insert(key, columns) if row is None else Replace(key, row.etag, columns)
             await tables.commit(CACHE, [change])
-        except (Conflict, Unclear):  # another run was as quick, and is as good
+        except (Conflict, Unclear):  # another run was as quick, and is as good  # reach: cache
             return
-        except StorageError as error:
+        except StorageError as error:  # reach: cache
             log.warning("graph %s: task %s cannot be used again: %s", work.graph_id, work.task_id, error)
 
 

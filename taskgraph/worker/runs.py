@@ -118,7 +118,7 @@ class Runner:
     async def _found(self, key: str, order: FileOrder, work: Work) -> Outcome | None:
         try:
             return await self._cache.find(key, order, work)
-        except StorageError as error:
+        except StorageError as error:  # reach: cache
             log.warning("graph %s: task %s runs without the cache: %s", work.graph_id, work.task_id, error)
             return None
 

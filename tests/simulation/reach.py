@@ -88,6 +88,16 @@ ELSEWHERE: Final = (
         ("tests/scenarios/test_lead.py", "tests/scenarios/test_poison_and_consumer.py"),
     ),
     Place(
+        "cache",
+        "runs that stand for others: the graphs that are played here have none",
+        ("tests/scenarios/test_cache_troubles.py",),
+    ),
+    Place(
+        "client",
+        "the synchronous client: none is played here",
+        ("tests/unit/test_client.py",),
+    ),
+    Place(
         "registry",
         "the registry of workers, on which nothing rests: those who are played here are not listed",
         (

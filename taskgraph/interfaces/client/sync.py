@@ -67,7 +67,7 @@ async def _settled(call: Coroutine[Any, Any, R]) -> tuple[R | None, BaseExceptio
     """What a call gives or raises; an exit that it raises would end the loop instead."""
     try:
         return await call, None
-    except BaseException as error:
+    except BaseException as error:  # reach: client
         return None, error
 
 
