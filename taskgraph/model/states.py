@@ -1,5 +1,6 @@
 """States of graphs and tasks, policies of failure and conditions, and the words of holders."""
 
+from collections.abc import Iterable
 from enum import StrEnum
 from typing import Final
 
@@ -65,6 +66,11 @@ GRAPH_ENDED: Final = frozenset({GraphState.FINISHED, GraphState.CANCELLED})
 PAUSED: Final = "paused"  # in a column `held`: the whole graph is paused
 INACTIVE: Final = "inactive"  # in a column `held`: this task is not active
 _GROUP: Final = "group:"
+
+
+def state_in_words(state: str, held: Iterable[str]) -> str:
+    """The state of a graph for people: one that is paused as a whole and could run otherwise is `paused`."""
+    return PAUSED if state == GraphState.RUNNING and PAUSED in held else state
 
 
 def by_group(name: str) -> str:

@@ -37,6 +37,7 @@ _RELAYS: Final = ("join", "fork")
 _GRAPHS_AT_ONCE: Final = 16
 _ENDS_KEPT_MAX: Final = 1_000
 
+_ANY_GRAPH: Final = values.GraphsWanted()
 _LISTED_IDS: Final = Range(select=("graph",))
 
 NEAR_LABELS_MAX: Final = 5
@@ -181,22 +182,28 @@ class GraphQueries:
             found += page.rows
         return found
 
-    async def graphs(self, *, limit: int = 50, state: str = "", schedule: str = "") -> list[values.GraphListed]:
+    async def graphs(
+        self, *, limit: int = 50, schedule: str = "", wanted: values.GraphsWanted = _ANY_GRAPH
+    ) -> list[values.GraphListed]:
         """The newest graphs first, with the state that each has now; of one schedule, where that is given."""
         found: list[values.GraphListed] = []
         continuation: str | None = None
-        wanted = Range(where={"schedule": (schedule,)}) if schedule else Range()
+        rows = Range(where={"schedule": (schedule,)}) if schedule else Range()
         while True:
-            page = await self._tables.query(ALL, wanted, limit=min(1000, max(limit, 1)), continuation=continuation)
-            for start in range(0, len(page.rows), _GRAPHS_AT_ONCE):
-                some = page.rows[start : start + _GRAPHS_AT_ONCE]
-                listed = await asyncio.gather(*(self._listed(row) for row in some))
-                # A submission may be listed late: a name beside a tombstone is shown only if that state is asked for.
-                found += [
-                    each for each in listed if each.state == state or not (state or each.state == GraphState.DELETED)
-                ]
+            page = await self._tables.query(ALL, rows, limit=min(1000, max(limit, 1)), continuation=continuation)
+            dated = [(row, time_of(row.columns, "created")) for row in page.rows]
+            near = [row for row, created in dated if wanted.may_be(str(row.columns.get("name", "")), created)]
+            older = False
+            if since := wanted.since:
+                near = [row for row in near if (created := time_of(row.columns, "created")) and created >= since]
+                older = any(created is not None and created < since for _, created in dated)
+            for start in range(0, len(near), _GRAPHS_AT_ONCE):
+                listed = await asyncio.gather(*(self._listed(row) for row in near[start : start + _GRAPHS_AT_ONCE]))
+                found += filter(wanted.has, listed)
                 if len(found) >= limit:
                     return found[:limit]
+            if older:
+                return found  # the rows are in the order of time, the newest first
             continuation = page.continuation
             if continuation is None:
                 return found
@@ -205,16 +212,20 @@ class GraphQueries:
         graph_id = str(row.columns.get("graph", ""))
         (graph,) = await self._tables.get(graph_id, [GRAPH])
         columns: Mapping[str, Value] = graph.columns if graph else {}
+        created, ended = time_of(row.columns, "created"), time_of(columns, "finished") or time_of(columns, "cancelled")
         return values.GraphListed(
             graph_id=graph_id,
             state=str(columns.get("state", "missing")),
-            created=time_of(row.columns, "created"),
+            created=created,
             name=str(row.columns.get("name", "")),
             tasks=integer(columns, "tasks"),
             schedule=str(row.columns.get("schedule", "")),
             fired_for=time_of(row.columns, "firedFor"),
             held=tuple(texts(columns, "held")),
             failed_tasks=integer(columns, "failedTasks"),
+            ended=ended,
+            seconds=(ended - created).total_seconds() if created and ended else None,
+            tags=object_of(columns, "tags"),
         )
 
     async def status(self, graph_id: str, graph: Row | None = None) -> values.GraphStatus:

@@ -4,11 +4,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
+from fnmatch import fnmatchcase
 from typing import Any, Final
 
 from taskgraph.model import facts
 from taskgraph.model.priorities import NORMAL
-from taskgraph.model.states import INACTIVE, FailurePolicy, TaskState, When
+from taskgraph.model.states import INACTIVE, PAUSED, FailurePolicy, GraphState, TaskState, When, state_in_words
 
 OF_GROUP: Final = '"join:group-'
 
@@ -76,7 +77,10 @@ class LimitStatus:
 
 @dataclass(frozen=True, slots=True)
 class GraphListed:
-    """A graph in the list. failed_tasks: for good. held: what of it is paused, as the column of its row says."""
+    """A graph in the list. failed_tasks: for good. held: what of it is paused, as the column of its row says.
+
+    ended: when it finished or was cancelled. seconds: from its creation to its end, None before it.
+    """
 
     graph_id: str
     state: str
@@ -87,6 +91,42 @@ class GraphListed:
     fired_for: datetime | None = None
     held: tuple[str, ...] = ()
     failed_tasks: int = 0
+    ended: datetime | None = None
+    seconds: float | None = None
+    tags: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class GraphsWanted:
+    """Which graphs a list has; what is empty or None asks for nothing.
+
+    state: as stored, or `paused` for a running graph that is paused as a whole. name: a part of the name, in any case,
+    or a pattern of the whole with `*` and `?`. tags: values by key, None for any. since, until: of the creation.
+    """
+
+    state: str = ""
+    name: str = ""
+    tags: Mapping[str, str | None] = field(default_factory=dict)
+    since: datetime | None = None
+    until: datetime | None = None
+
+    def may_be(self, name: str, created: datetime | None) -> bool:
+        """Whether a graph of that name and time is wanted, as far as these say."""
+        if self.until is not None and (created is None or created > self.until):
+            return False
+        wanted, name = self.name.casefold(), name.casefold()
+        return fnmatchcase(name, wanted.replace("[", "[[]")) if set(wanted) & set("*?") else wanted in name
+
+    def has(self, graph: GraphListed) -> bool:
+        if self.state == PAUSED or not self.state:
+            # A submission may be listed late: a name beside a tombstone is shown only if that state is asked for.
+            fits = (
+                state_in_words(graph.state, graph.held) == PAUSED if self.state else graph.state != GraphState.DELETED
+            )
+        else:
+            fits = graph.state == self.state
+        tags = graph.tags
+        return fits and all(key in tags and value in (None, str(tags[key])) for key, value in self.tags.items())
 
 
 @dataclass(frozen=True, slots=True)

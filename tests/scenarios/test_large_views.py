@@ -16,7 +16,7 @@ from taskgraph.model.ids import GRAPH, event_key
 from taskgraph.model.states import TaskState
 from taskgraph.queries import lookup, why
 from taskgraph.queries.graphs import Queries
-from taskgraph.queries.values import GraphStatus
+from taskgraph.queries.values import GraphStatus, GraphsWanted
 from taskgraph.storage.tables import Merge, Page, Range, Row
 from taskgraph.testing import MemoryTables
 from tests.scenarios.stage import Requirements, Stage, Trap, TrappedQueues, TrappedTables, graph, memory_stage
@@ -221,8 +221,8 @@ async def test_the_graphs_are_listed_in_order_whatever_answers_first(memory: Sta
         await memory.submit(graph({"a": []}))
     found = await memory.queries.graphs(limit=33)
     assert [each.graph_id for each in found] == [f"g{number:02}" for number in range(39, 6, -1)]
-    assert len(await memory.queries.graphs(limit=100, state="running")) == 40
-    assert await memory.queries.graphs(state="finished") == []
+    assert len(await memory.queries.graphs(limit=100, wanted=GraphsWanted("running"))) == 40
+    assert await memory.queries.graphs(wanted=GraphsWanted("finished")) == []
 
 
 async def test_the_doctor_goes_on_counting(memory: Stage) -> None:

@@ -1,8 +1,10 @@
 """Commands that look at graphs: `list`, `status`, `watch` and `show`."""
 
 import json as jsonlib
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
 from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -13,9 +15,10 @@ from taskgraph.interfaces.cli import completion
 from taskgraph.interfaces.cli.common import Session, command, hint_at_handlers, hint_at_none
 from taskgraph.interfaces.cli.options import GraphArgument, GroupOption, TimeoutOption
 from taskgraph.interfaces.cli.outcome import command_words, wait_and_finish
-from taskgraph.interfaces.cli.output import Column, Stream, count, graph_words, moment, safe
+from taskgraph.interfaces.cli.output import Column, Stream, count, graph_words, moment, safe, short
 from taskgraph.interfaces.cli.signals import minding_signals
 from taskgraph.interfaces.cli.tasks import task_words
+from taskgraph.model.errors import InvalidInput
 from taskgraph.model.ids import rerun_failed
 from taskgraph.model.priorities import NORMAL
 from taskgraph.model.states import GRAPH_ENDED, PAUSED, FailurePolicy, GraphState, TaskState, held_group
@@ -34,22 +37,68 @@ _STATE_ORDER: Final = (
     TaskState.COMPLETED,
 )
 _GROUP_TASKS_SHOWN_MAX: Final = 1_000
+_STATES: Final = (*map(str, GraphState), PAUSED)
+_AGE: Final = re.compile(r"([0-9]{1,9})([smhdw])")
+_SECONDS: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
 
 
-@command("taskgraph list --state blocked", "taskgraph list --schedule nightly", "taskgraph list --json")
+def _tags(given: Sequence[str]) -> dict[str, str | None]:
+    pairs = [each.partition("=") for each in given]
+    return {key: value if equals else None for key, equals, value in pairs}
+
+
+def _time(option: str, text: str, now: datetime) -> datetime | None:
+    """The time that an option says, as an age or as a time; None for "". Raises InvalidInput."""
+    if not text:
+        return None
+    from taskgraph.model.schemas import parse_date_time
+
+    try:
+        if age := _AGE.fullmatch(text):
+            return now - timedelta(seconds=int(age[1]) * _SECONDS[age[2]])
+        return parse_date_time(text)
+    except (ValueError, OverflowError) as error:
+        raise InvalidInput(f"{option} “{text}”: write an age such as 2h or 3d, or 2026-08-01T06:00:00Z") from error
+
+
+@command(
+    "taskgraph list --state paused",
+    "taskgraph list --name 'night*' --tag team=data --since 3d",
+    "taskgraph list --schedule nightly --json",
+)
 def list_(
     session: Session,
-    state: Annotated[GraphState | None, typer.Option("--state", help="Only graphs in this state.")] = None,
+    state: Annotated[
+        str, typer.Option("--state", metavar="STATE", help=f"Only those in this state: {', '.join(_STATES)}.")
+    ] = "",
     schedule: Annotated[
         str,
         typer.Option(
             "--schedule", metavar="NAME", autocompletion=completion.schedules, help="Only graphs of this schedule."
         ),
     ] = "",
+    name: Annotated[
+        str, typer.Option("--name", metavar="TEXT", help="Only with this in their name; * and ? make it a pattern.")
+    ] = "",
+    tag: Annotated[
+        list[str] | None,
+        typer.Option("--tag", metavar="KEY[=VALUE]", help="Only with this tag; once for each that it must have."),
+    ] = None,
+    since: Annotated[
+        str, typer.Option("--since", metavar="TIME", help="Only those created since then: 2h, 3d or an RFC 3339 time.")
+    ] = "",
+    until: Annotated[str, typer.Option("--until", metavar="TIME", help="Only those created until then.")] = "",
     limit: Annotated[int, typer.Option("--limit", min=1, metavar="N", help="The newest so many.")] = 50,
 ) -> None:
-    """List graphs, the newest first."""
-    found = session.open(lambda app: app.queries.graphs(limit=limit, state=str(state or ""), schedule=schedule))
+    """List graphs, the newest first, with their age and how long they took to their end."""
+    from taskgraph.model.clock import SystemClock
+    from taskgraph.queries.values import GraphsWanted
+
+    if state and state not in _STATES:
+        raise InvalidInput(f"--state “{state}” is none: write one of {', '.join(_STATES)}")
+    now = SystemClock().now()
+    wanted = GraphsWanted(state, name, _tags(tag or ()), _time("--since", since, now), _time("--until", until, now))
+    found = session.open(lambda app: app.queries.graphs(limit=limit, schedule=schedule, wanted=wanted))
     output = session.output
     if session.output.json:
         output.document(views.graphs(found))
@@ -60,6 +109,10 @@ def list_(
             Column("STATE", lambda each: graph_words(each.state, failures=each.failed_tasks > 0), state=True),
             Column("TASKS", lambda each: f"{each.tasks:,}", number=True),
             Column("CREATED", lambda each: moment(each.created)),
+            Column(
+                "AGE", lambda each: short((now - each.created).total_seconds() if each.created else None), number=True
+            ),
+            Column("TOOK", lambda each: short(each.seconds), number=True),
             *([paused] if any(each.held for each in found) else []),
             Column("NAME", lambda each: each.name, flexible=True),
         ]
@@ -68,6 +121,7 @@ def list_(
             output.hint(f"there may be more: --limit {limit * 10}")
     else:
         which = (f" of schedule {schedule}" if schedule else "") + (f" that are {state}" if state else "")
+        which += " that fit" if name or tag or since or until else ""
         output.say(f"there are no graphs{which} in {session.settings.display}")
         if above := session.store_above:
             output.hint(above)

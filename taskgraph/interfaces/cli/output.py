@@ -166,6 +166,20 @@ def seconds(value: float, *, digits: int = 2) -> str:
     return f"{whole // 86400} d {whole % 86400 // 3600:02d} h"
 
 
+def short(value: float | None) -> str:
+    """A length of time in few characters: `45s`, `3m08s`, `2h05m`, `3d04h`."""
+    if value is None:
+        return ""
+    whole = int(value)
+    if whole < 60:
+        return f"{whole}s"
+    if whole < 3600:
+        return f"{whole // 60}m{whole % 60:02d}s"
+    if whole < 86400:
+        return f"{whole // 3600}h{whole % 3600 // 60:02d}m"
+    return f"{whole // 86400}d{whole % 86400 // 3600:02d}h"
+
+
 def moment(value: datetime | None) -> str:
     """A time in UTC; "" for None."""
     return value.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%SZ") if value else ""

@@ -9,7 +9,7 @@ import typer
 from taskgraph.interfaces import views
 from taskgraph.interfaces.cli import failures
 from taskgraph.interfaces.cli.common import Session, command
-from taskgraph.interfaces.cli.output import Column, Stream, count, fitted, moment, safe, seconds, table_lines
+from taskgraph.interfaces.cli.output import Column, Stream, count, fitted, moment, safe, seconds, short, table_lines
 from taskgraph.interfaces.cli.signals import minding_signals, unless_stopped
 from taskgraph.model.errors import StorageUnavailable
 
@@ -35,7 +35,7 @@ _GRAPHS: Final = (
 _QUEUES: Final = (
     Column("QUEUE", lambda one: one.queue, flexible=True),
     Column("MESSAGES", lambda one: f"{one.messages:,}", number=True),
-    Column("OLDEST", lambda one: _short(one.oldest_seconds) if one.target else "", number=True),
+    Column("OLDEST", lambda one: short(one.oldest_seconds) if one.target else "", number=True),
     Column("WORKERS", lambda one: (f"{one.workers:,}" if one.workers else "none") if one.target else "", number=True),
     Column("BUSY", lambda one: f"{one.busy}/{one.slots}" if one.target and one.workers else "", number=True),
     Column("LIMIT", lambda one: _limit(one) if one.target else ""),
@@ -45,7 +45,7 @@ _WORKERS: Final = (
     Column("WORKER", lambda one: one.name, flexible=True),
     Column("TARGETS", lambda one: ", ".join(one.targets), flexible=True),
     Column("BUSY", lambda one: f"{one.busy}/{one.slots}", number=True),
-    Column("SEEN", lambda one: _short(one.seen_seconds), number=True),
+    Column("SEEN", lambda one: short(one.seen_seconds), number=True),
     Column("RUNS", lambda one: ", ".join(f"{each['graph']} {each['label']}" for each in one.running), flexible=True),
 )
 
@@ -208,22 +208,8 @@ def _rate(rate: float | None) -> str:
 
 
 def _oldest(one: "GraphLine") -> str:
-    return f"{_short(one.oldest_seconds)} {one.oldest}" if one.oldest_seconds is not None else ""
+    return f"{short(one.oldest_seconds)} {one.oldest}" if one.oldest_seconds is not None else ""
 
 
 def _limit(one: "QueueLine") -> str:
     return "paused" if one.paused else f"{one.permits:,}/{one.limit:,}" if one.limit else ""
-
-
-def _short(value: float | None) -> str:
-    """A length of time in few characters: `45s`, `3m08s`, `2h05m`, `3d04h`."""
-    if value is None:
-        return ""
-    whole = int(value)
-    if whole < 60:
-        return f"{whole}s"
-    if whole < 3600:
-        return f"{whole // 60}m{whole % 60:02d}s"
-    if whole < 86400:
-        return f"{whole // 3600}h{whole % 3600 // 60:02d}m"
-    return f"{whole // 86400}d{whole % 86400 // 3600:02d}h"

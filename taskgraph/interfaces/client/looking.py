@@ -3,6 +3,7 @@
 import contextlib
 import json
 from collections.abc import AsyncGenerator, Mapping, Sequence
+from datetime import datetime
 from typing import Any, Final, overload
 
 from taskgraph.interfaces.app import App
@@ -24,9 +25,24 @@ class LookingCalls(OpenStore):
         """What became of an extension or edit: `state` (staged, accepted, done, refused), and `reason` if refused."""
         return await self.app.queries.request(graph_id, request)
 
-    async def graphs(self, *, limit: int = 50, state: str = "", schedule: str = "") -> list[values.GraphListed]:
-        """The newest graphs first, of one state or schedule where that is given."""
-        return await self.app.queries.graphs(limit=limit, state=state, schedule=schedule)
+    async def graphs(
+        self,
+        *,
+        limit: int = 50,
+        state: str = "",
+        schedule: str = "",
+        name: str = "",
+        tags: Mapping[str, str | None] | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+    ) -> list[values.GraphListed]:
+        """The newest graphs first, of one state (or "paused") or schedule where that is given.
+
+        name: a part of the name in any case, or a pattern of it with `*` and `?`. tags: their values, None for any.
+        since, until: when they were created, with a time zone.
+        """
+        wanted = values.GraphsWanted(state, name, tags or {}, since, until)
+        return await self.app.queries.graphs(limit=limit, schedule=schedule, wanted=wanted)
 
     @overload
     async def status(self, graph_id: str) -> values.GraphStatus: ...

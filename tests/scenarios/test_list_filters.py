@@ -1,0 +1,96 @@
+"""Which graphs `taskgraph list` and `client.graphs` show: by name, tag, time and state, a paused one among them."""
+
+import asyncio
+import json
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from taskgraph import Client
+from taskgraph.interfaces.cli import app as commands
+from taskgraph.interfaces.loops import serve
+from taskgraph.model.clock import SystemClock
+
+
+class Shell:
+    """Commands over a store with three graphs, of which `nap` is paused."""
+
+    def __init__(self, folder: Path) -> None:
+        self.store = f"sqlite:///{folder}/store.db"
+        for graph_id, name, tags in (
+            ("one", "Night build", {"team": "data", "kind": "test"}),
+            ("two", "day build", {"team": "web"}),
+            ("nap", "[odd] night", {}),
+        ):
+            file = folder / f"{graph_id}.json"
+            file.write_text(json.dumps({"metadata": {"name": name}, "tags": tags, "tasks": {"a": {"task": {}}}}))
+            assert self.run("submit", str(file), "--id", graph_id).exit_code == 0
+        asyncio.run(self._pause_and_cancel())
+
+    async def _pause_and_cancel(self) -> None:
+        async with Client(self.store) as client:
+            stop = asyncio.Event()
+            serving = asyncio.create_task(serve(client.app, stop))
+            await client.pause("nap", wait=True)
+            await client.cancel("two")
+            await client.wait("two", timeout_seconds=30)
+            stop.set()
+            await serving
+
+    def run(self, *words: str) -> Any:
+        return CliRunner().invoke(commands, [*words, "--store", self.store])
+
+    def listed(self, *words: str) -> list[str]:
+        found = self.run("list", *words, "--json")
+        assert found.exit_code == 0, found.output
+        return [each["graphId"] for each in json.loads(found.stdout)["graphs"]]
+
+
+@pytest.fixture
+def shell(tmp_path: Path) -> Shell:
+    return Shell(tmp_path)
+
+
+def test_a_list_is_filtered_by_name_tag_time_and_state(shell: Shell) -> None:
+    assert shell.listed("--name", "NIGHT") == ["nap", "one"]
+    assert shell.listed("--name", "night*") == ["one"], "a pattern is of the whole name"
+    assert shell.listed("--name", "[odd]*") == ["nap"], "brackets are no pattern"
+    assert shell.listed("--tag", "team") == ["two", "one"]
+    assert shell.listed("--tag", "team=data", "--tag", "kind") == ["one"]
+    assert shell.listed("--tag", "team=data", "--tag", "kind=") == []
+    assert shell.listed("--state", "paused") == ["nap"]
+    assert shell.listed("--state", "running") == ["nap", "one"], "as stored"
+    assert shell.listed("--since", "1h") == ["nap", "two", "one"]
+    assert shell.listed("--until", "1h") == []
+    assert shell.listed("--since", "2999-01-01T00:00:00Z") == []
+    assert "there are no graphs that fit in" in shell.run("list", "--tag", "none").stderr
+
+
+@pytest.mark.parametrize("words", [("--since", "yesterday"), ("--until", "3"), ("--state", "asleep")])
+def test_a_filter_that_means_nothing_is_refused(shell: Shell, words: tuple[str, str]) -> None:
+    found = shell.run("list", *words)
+    assert found.exit_code == 2
+    assert f"{words[0]} “{words[1]}”" in found.stderr
+
+
+def test_a_list_says_how_long_a_graph_took_to_its_end(shell: Shell) -> None:
+    found = {each["graphId"]: each for each in json.loads(shell.run("list", "--json").stdout)["graphs"]}
+    assert (found["one"]["ended"], found["one"]["seconds"]) == (None, None)
+    assert found["two"]["state"] == "cancelled"
+    assert found["two"]["ended"]
+    assert found["two"]["seconds"] > 0
+    assert found["one"]["tags"] == {"team": "data", "kind": "test"}
+    assert "AGE  TOOK" in shell.run("list").stdout
+
+
+def test_the_client_filters_as_the_command_does(shell: Shell) -> None:
+    with Client.sync(shell.store) as client:
+        now = SystemClock().now()
+        assert [each.graph_id for each in client.graphs(state="paused")] == ["nap"]
+        assert [each.graph_id for each in client.graphs(name="night", tags={"team": None})] == ["one"]
+        (one,) = [each for each in client.graphs() if each.graph_id == "one"]
+        assert [each.graph_id for each in client.graphs(until=one.created)] == ["one"]
+        assert client.graphs(since=now + timedelta(hours=1)) == []
