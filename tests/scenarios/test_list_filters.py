@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from taskgraph import Client
 from taskgraph.interfaces.cli import app as commands
 from taskgraph.interfaces.loops import serve
 from taskgraph.model.clock import SystemClock
+from taskgraph.model.states import state_in_words
 
 
 class Shell:
@@ -94,3 +96,35 @@ def test_the_client_filters_as_the_command_does(shell: Shell) -> None:
         (one,) = [each for each in client.graphs() if each.graph_id == "one"]
         assert [each.graph_id for each in client.graphs(until=one.created)] == ["one"]
         assert client.graphs(since=now + timedelta(hours=1)) == []
+
+
+def test_a_paused_graph_is_called_paused_wherever_people_look(shell: Shell) -> None:
+    lines = {line.split()[0]: line for line in shell.run("list").stdout.splitlines()}
+    assert "‖ paused" in lines["nap"]
+    assert "running" not in lines["nap"]
+    assert "running" in lines["one"]
+    assert re.search(r"^state +‖ paused$", shell.run("status", "nap").stdout, re.MULTILINE)
+    assert "held back: the graph is paused" in shell.run("show", "nap").stdout
+    assert re.search(r"^‖ paused +nap", shell.run("top", "--once").stdout, re.MULTILINE)
+    assert "2 live graphs, 1 paused" in shell.run("top", "--once").stdout
+    assert re.search(r" s  paused: 0/1 completed", shell.run("watch", "nap", "--timeout", "1").stderr)
+
+
+def test_programs_read_the_state_that_is_stored(shell: Shell) -> None:
+    status = json.loads(shell.run("status", "nap", "--json").stdout)
+    assert (status["state"], status["held"]) == ("running", ["paused"])
+    (listed,) = json.loads(shell.run("list", "--state", "paused", "--json").stdout)["graphs"]
+    assert (listed["state"], listed["held"]) == ("running", ["paused"])
+
+
+@pytest.mark.parametrize(
+    ("state", "held", "words"),
+    [
+        ("running", ("paused",), "paused"),
+        ("running", ("group:paused",), "running"),
+        ("blocked", ("paused",), "blocked"),
+        ("finished", ("paused",), "finished"),
+    ],
+)
+def test_only_a_running_graph_is_called_paused(state: str, held: tuple[str, ...], words: str) -> None:
+    assert state_in_words(state, held) == words

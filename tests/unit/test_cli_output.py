@@ -212,7 +212,7 @@ def test_camel_case() -> None:
 
 def test_every_state_has_a_symbol_and_a_word() -> None:
     words = {"active", "draining", "drained", "gone"}  # of workers
-    assert {*TaskState, *GraphState, *GroupState, *words, "held", "finished with failures"} == set(LOOKS)
+    assert {*TaskState, *GraphState, *GroupState, *words, "held", "paused", "finished with failures"} == set(LOOKS)
     assert all(look.symbol and look.plain.isascii() for look in LOOKS.values())
     stream = Stream(Pipe(), {})
     assert stream.state("failed") == "✗ failed"

@@ -106,7 +106,11 @@ def list_(
         paused = Column("PAUSED", lambda each: _paused_words(each.held), flexible=True)
         columns = [
             Column("GRAPH", lambda each: each.graph_id),
-            Column("STATE", lambda each: graph_words(each.state, failures=each.failed_tasks > 0), state=True),
+            Column(
+                "STATE",
+                lambda each: graph_words(each.state, failures=each.failed_tasks > 0, held=each.held),
+                state=True,
+            ),
             Column("TASKS", lambda each: f"{each.tasks:,}", number=True),
             Column("CREATED", lambda each: moment(each.created)),
             Column(
@@ -220,7 +224,7 @@ def _print_status(session: Session, found: "GraphStatus") -> None:
     output.pairs(
         [
             ("graph", out.paint(safe(found.graph_id), "bold")),
-            ("state", out.graph_state(found.state, failures=found.failed_tasks > 0)),
+            ("state", out.graph_state(found.state, failures=found.failed_tasks > 0, held=found.held)),
             ("after failures", found.failure_policy if found.failure_policy != FailurePolicy.BLOCK else ""),
             *metadata,
             ("tags", tags),

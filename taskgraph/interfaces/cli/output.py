@@ -18,7 +18,7 @@ from datetime import UTC, datetime
 from typing import Any, Final, Literal, TextIO
 
 from taskgraph.interfaces.views import iso
-from taskgraph.model.states import GraphState, TaskState
+from taskgraph.model.states import PAUSED, GraphState, TaskState, state_in_words
 from taskgraph.storage.private_files import has_no_room, unwritable
 
 Style = Literal["", "bold", "dim", "red", "green", "yellow", "blue", "magenta", "cyan", "bold red"]
@@ -60,6 +60,7 @@ LOOKS: Final[Mapping[str, Look]] = {
     TaskState.SKIPPED: Look("–", "-", "dim"),
     "waiting": Look("·", ".", "dim"),
     "held": Look("‖", "=", "yellow"),
+    PAUSED: Look("‖", "=", "yellow"),
     "active": Look("●", "*", "green"),
     "draining": Look("◐", "%", "yellow"),
     "drained": Look("○", "o", "yellow"),
@@ -210,8 +211,9 @@ def _json_value(value: object) -> object:
 # --- streams ---------------------------------------------------------------------------------------------------
 
 
-def graph_words(state: str, *, failures: bool) -> str:
-    return f"{state} with failures" if failures and state == GraphState.FINISHED else state
+def graph_words(state: str, *, failures: bool, held: Collection[str] = ()) -> str:
+    """held: what of the graph is paused, as its row says."""
+    return f"{state} with failures" if failures and state == GraphState.FINISHED else state_in_words(state, held)
 
 
 class Stream:
@@ -302,9 +304,9 @@ class Stream:
         text = f"{look.symbol if self.unicode else look.plain} {safe(state)}"
         return self.paint(text.ljust(width), look.style)
 
-    def graph_state(self, state: str, *, failures: bool) -> str:
+    def graph_state(self, state: str, *, failures: bool, held: Collection[str] = ()) -> str:
         """A state of a graph; one that ended with failures looks otherwise than one that is well."""
-        return self.state(graph_words(state, failures=failures))
+        return self.state(graph_words(state, failures=failures, held=held))
 
     def symbol(self, state: str) -> str:
         look = LOOKS.get(state, _NO_LOOK)

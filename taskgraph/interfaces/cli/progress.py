@@ -12,7 +12,7 @@ from taskgraph.interfaces import views
 from taskgraph.interfaces.cli.output import Output, Stream, count, fitted, safe, seconds
 from taskgraph.model.columns import texts
 from taskgraph.model.errors import StorageUnavailable
-from taskgraph.model.states import PAUSED, TaskState
+from taskgraph.model.states import PAUSED, TaskState, state_in_words
 
 if TYPE_CHECKING:
     from taskgraph.interfaces.app import App
@@ -288,7 +288,9 @@ class PlainDisplay(_Failures):
 
     def _print(self, tally: Tally, here: Here | None) -> None:
         elapsed = self._last_line - self._began
-        self._err.line(f"{elapsed:6.1f} s  {tally.state}: {counts_line(self._err, tally, here)}")
+        self._err.line(
+            f"{elapsed:6.1f} s  {state_in_words(tally.state, tally.held)}: {counts_line(self._err, tally, here)}"
+        )
 
 
 class EndsDisplay(PlainDisplay):
@@ -375,7 +377,7 @@ class LiveDisplay(_Failures):
         now = self._clock.monotonic()
         width = max(20, self._console.width - 1)
         elapsed = seconds(now - self._began)
-        state = self._err.graph_state(tally.state, failures=bool(tally.failures))
+        state = self._err.graph_state(tally.state, failures=bool(tally.failures), held=tally.held)
         head = f"{state}  {safe(tally.graph_id)}  {self._err.paint(elapsed, 'dim')}"
         lines = [head, self._bar(tally, width), f"  {counts_line(self._err, tally, here)}"]
         shown = sorted(here.running if here else (), key=lambda one: one.began)

@@ -12,6 +12,7 @@ from taskgraph.interfaces.cli.common import Session, command
 from taskgraph.interfaces.cli.output import Column, Stream, count, fitted, moment, safe, seconds, short, table_lines
 from taskgraph.interfaces.cli.signals import minding_signals, unless_stopped
 from taskgraph.model.errors import StorageUnavailable
+from taskgraph.model.states import PAUSED, state_in_words
 
 if TYPE_CHECKING:
     from taskgraph.interfaces.app import App
@@ -23,7 +24,7 @@ _SHARE: Final = 4  # looking takes at most one part in so many of the time
 _WORKERS_SHOWN_MAX: Final = 12
 _WIDTH_DEFAULT: Final = 100
 _GRAPHS: Final = (
-    Column("STATE", lambda one: one.state, state=True),
+    Column("STATE", lambda one: state_in_words(one.state, (PAUSED,) if one.paused else ()), state=True),
     Column("GRAPH", lambda one: one.graph_id, flexible=True),
     Column("DONE", lambda one: _done(one), number=True),
     Column("RUN", lambda one: f"{one.running:,}{'+' if one.more else ''}", number=True),
@@ -144,7 +145,8 @@ def picture(
     """A look as lines, no wider than that, and no more than `height`: workers give way first, then graphs."""
     states: dict[str, int] = {}
     for each in snapshot.graphs:
-        states[each.state] = states.get(each.state, 0) + 1
+        state = state_in_words(each.state, (PAUSED,) if each.paused else ())
+        states[state] = states.get(state, 0) + 1
     stalled = sum(each.stalled is not None for each in snapshot.graphs)
     parts = [count(snapshot.live, "live graph")]
     parts += [f"{number} {state}" for state, number in sorted(states.items()) if state != "running"]
