@@ -107,7 +107,9 @@ def test_a_paused_graph_is_called_paused_wherever_people_look(shell: Shell) -> N
     assert "held back: the graph is paused" in shell.run("show", "nap").stdout
     assert re.search(r"^‖ paused +nap", shell.run("top", "--once").stdout, re.MULTILINE)
     assert "2 live graphs, 1 paused" in shell.run("top", "--once").stdout
-    assert re.search(r" s  paused: 0/1 completed", shell.run("watch", "nap", "--timeout", "1").stderr)
+    watched = shell.run("watch", "nap", "--timeout", "1").stderr
+    assert re.search(r" s  paused: 0/1 completed", watched)
+    assert "graph nap is paused after 1 s" in watched
 
 
 def test_programs_read_the_state_that_is_stored(shell: Shell) -> None:

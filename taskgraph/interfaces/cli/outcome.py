@@ -13,7 +13,7 @@ from taskgraph.interfaces.cli.output import LogText, count, safe, seconds
 from taskgraph.interfaces.cli.progress import Failure, Tally, counts_line, display_for, following
 from taskgraph.interfaces.cli.signals import Stop, unless_stopped
 from taskgraph.model.ids import is_task_id, rerun_failed
-from taskgraph.model.states import GRAPH_ENDED, GraphState
+from taskgraph.model.states import GRAPH_ENDED, GraphState, state_in_words
 
 if TYPE_CHECKING:
     from taskgraph.interfaces.app import App
@@ -155,6 +155,7 @@ async def wait_and_finish(
         raise failures.Interrupted(f"stopped watching; graph {graph_id} goes on: {words}") from None
     if state is None:
         now = counts_line(session.output.err, follower.tally)
-        raise failures.TimedOut(f"graph {graph_id} is {follower.tally.state} after {timeout_seconds:g} s: {now}")
+        stands = state_in_words(follower.tally.state, follower.tally.held)
+        raise failures.TimedOut(f"graph {graph_id} is {stands} after {timeout_seconds:g} s: {now}")
     handled = state not in GRAPH_ENDED and await handlers.seen(app)
     return await finish(app, session, follower.tally, as_line=json_lines, handled=handled)
