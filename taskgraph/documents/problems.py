@@ -1,5 +1,6 @@
 """Problems of a document: the first part of them listed, the rest counted, and names that come near a misspelt one."""
 
+import dataclasses
 import difflib
 import heapq
 import itertools
@@ -34,10 +35,20 @@ class Report:
         self.source = source
         self.lines: Callable[[Iterable[Path]], Mapping[Path, int]] = lambda _: {}  # of places, where they are known
         self.place: Callable[[Path], Path] = lambda path: path  # in the document as written
+        self.parts: dict[Path, Report] = {}  # of the files that the document includes, by key and name of a member
         self.count = 0
+        self._whole: Report | None = None
+        self._reports: list[Report] = []
         self._listed: dict[tuple[Path, str, str], tuple[Path, str, str, str, int | None]] = {}
         self._codes: Counter[str] = Counter()
         self._near_left = _NEAR_LOOKUPS_MAX
+
+    def part(self, source: str) -> "Report":
+        """A report on a file that the document includes; its problems are counted and listed here as well."""
+        made = Report(source)
+        made._whole = self
+        self._reports.append(made)
+        return made
 
     def takes(self, code: str) -> bool:
         """Whether one more problem of this code would be listed."""
@@ -47,17 +58,22 @@ class Report:
 
     def add(self, path: Path, code: str, message: str, remedy: str, line: int | None = None) -> None:
         """One problem. The same one at the same place counts once."""
+        if self.parts and (part := self.parts.get(path[:2])) is not None:
+            part.add(path, code, message, remedy, line)
+            return
         path = self.place(path)
         key = (path, code, message)
         if key in self._listed:
             return
-        self.count += 1
+        self.more(1)
         if self.takes(code):
             self._listed[key] = (path, code, message, remedy, line)
             self._codes[code] += 1
 
     def more(self, count: int) -> None:
         self.count += count
+        if self._whole is not None:
+            self._whole.more(count)
 
     def near(self, word: str, names: Collection[str], code: str = "") -> str:
         """A question whether a near name was meant; for the first few problems that are listed, "" afterwards."""
@@ -72,18 +88,25 @@ class Report:
             raise self.error()
 
     def error(self) -> InvalidGraph:
-        lines = self.lines([path for path, *_, line in self._listed.values() if line is None])
-        problems = [
-            Problem(pointer(path), code, message, remedy, line if line is not None else lines.get(path))
-            for path, code, message, remedy, line in self._listed.values()
-        ]
-        problems.sort(key=lambda problem: math.inf if problem.line is None else problem.line)
+        problems = self.problems()
+        for part in self._reports:
+            problems += [dataclasses.replace(problem, source=part.source) for problem in part.problems()]
+        problems = problems[:PROBLEMS_MAX]
         if self.count > len(problems):
             left = self.count - len(problems)
             problems.append(
                 Problem("", "more", f"… and at least {left:,} more.", "Correct these first, then check again.")
             )
         return InvalidGraph(problems, self.source)
+
+    def problems(self) -> list[Problem]:
+        """Those of this file that are listed, in the order of lines."""
+        lines = self.lines([path for path, *_, line in self._listed.values() if line is None])
+        problems = [
+            Problem(pointer(path), code, message, remedy, line if line is not None else lines.get(path))
+            for path, code, message, remedy, line in self._listed.values()
+        ]
+        return sorted(problems, key=lambda problem: math.inf if problem.line is None else problem.line)
 
 
 def nearest(word: str, names: Collection[str], count: int = 3) -> list[str]:

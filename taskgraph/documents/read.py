@@ -12,7 +12,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from taskgraph.documents import checks, parameters, texts
+from taskgraph.documents import checks, include, parameters, texts
 from taskgraph.documents import groups as grouping
 from taskgraph.documents.nodes import GraphDocument, GroupNode, Kind, TaskNode
 from taskgraph.documents.problems import TOO_DEEP, Report
@@ -59,15 +59,16 @@ def read_document(
     given: Given = NOTHING_GIVEN,
     form: texts.Form = "json",
     files: FindFiles | None = None,
+    folder: include.Folder | None = None,
 ) -> GraphDocument:
     """Read a submission or an extension. Raises InvalidGraph with every problem.
 
-    source: named in errors. files: what `foreach` finds files by.
+    source: named in errors. files: what `foreach` finds files by. folder: what `include` reads files from.
     """
     report = Report(source)
     with collector_paused():
         read = texts.parse(text, report, form)
-        return _document(read.value, kind, report, given, mentions=read.mentions, files=files)
+        return _document(read.value, kind, report, given, mentions=read.mentions, files=files, folder=folder)
 
 
 def document_from_object(
@@ -126,11 +127,23 @@ def _article(noun: str) -> str:
 
 
 def _document(
-    obj: Any, kind: Kind, report: Report, given: Given, *, mentions: bool, files: FindFiles | None = None
+    obj: Any,
+    kind: Kind,
+    report: Report,
+    given: Given,
+    *,
+    mentions: bool,
+    files: FindFiles | None = None,
+    folder: include.Folder | None = None,
 ) -> GraphDocument:
     """Check a value, which is taken apart. mentions: there may be `$param` objects in it. Raises InvalidGraph."""
-    if is_short(obj):
-        _write_out(obj, kind, report, given, files)
+    parts: list[include.Part] = []
+    if isinstance(obj, dict) and "include" in obj:
+        parts = include.read_parts(obj, report, folder if kind == "graph" else None)
+        include.merge(obj, parts, report, "params")
+        mentions = mentions or any(part.mentions for part in parts)
+    if parts or is_short(obj):
+        _write_out(obj, kind, report, given, files, parts)
     checks.check_envelope(obj, kind, report)
     tasks = obj.get("tasks") if isinstance(obj, dict) else None
     nodes: dict[str, TaskNode] = {}
@@ -166,13 +179,24 @@ def _document(
     )
 
 
-def _write_out(obj: dict[str, Any], kind: Kind, report: Report, given: Given, files: FindFiles | None) -> None:
+def _write_out(
+    obj: dict[str, Any],
+    kind: Kind,
+    report: Report,
+    given: Given,
+    files: FindFiles | None,
+    parts: Sequence[include.Part],
+) -> None:
+    """Write out the short forms of a document and of its parts, and merge these into it."""
     values = {name: value for name, value in given.values.items() if not given.open}
     # What is wrong with parameters is said later.
     known = parameters.bind(obj.get("params", {}), values, given.inherited, frozenset(), kind, Report("")).known
-    forms = ShortForms(report, known, files)
-    report.place = forms.place
-    forms.write_out(obj)
+    for value, its_report in [(obj, report), *((part.value, part.report) for part in parts)]:
+        if is_short(value):
+            forms = ShortForms(its_report, known, files)
+            its_report.place = forms.place
+            forms.write_out(value)
+    include.merge(obj, parts, report, "tasks", "groups")
     if not obj["tasks"]:
         report.raise_if_any()  # none of them is left to be looked at
 

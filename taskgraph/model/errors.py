@@ -61,6 +61,7 @@ class Problem:
     message: what is wrong, one sentence.
     remedy: what to do about it, one sentence.
     line: line in the source text, counted from 1, where it is known.
+    source: the file, where it is one that the document includes.
     """
 
     pointer: str
@@ -68,6 +69,7 @@ class Problem:
     message: str
     remedy: str
     line: int | None = None
+    source: str | None = None
 
 
 class InvalidGraph(InvalidInput):

@@ -99,4 +99,5 @@ def test_problems_with_and_without_a_line() -> None:
         "message": "Wrong.",
         "remedy": "Mend it.",
         "line": 7,
+        "source": None,
     }

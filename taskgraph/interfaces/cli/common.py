@@ -42,7 +42,6 @@ from taskgraph.model.errors import (
 
 if TYPE_CHECKING:
     from taskgraph.documents.nodes import GraphDocument, Kind
-    from taskgraph.documents.short_forms import FindFiles
     from taskgraph.documents.texts import Form
     from taskgraph.engine.telemetry import Telemetry
     from taskgraph.interfaces.app import App
@@ -470,16 +469,6 @@ def read_source(file: str) -> "tuple[bytes, str, Form]":
     return data, name, form_of(file)
 
 
-def files_beside(file: str) -> "FindFiles":
-    """What finds files by patterns, from the folder of a document on; of standard input, from the current one."""
-    import glob
-
-    folder = Path(".") if file == STDIN else Path(file).parent
-    return lambda pattern: sorted(
-        path for path in glob.glob(pattern, root_dir=folder, recursive=True) if (folder / path).is_file()
-    )
-
-
 def read_graph(file: str, kind: "Kind" = "graph", params: Sequence[str] | None = None) -> "tuple[GraphDocument, str]":
     """A validated document, and the name of its source. Raises InvalidGraph, InvalidInput.
 
@@ -487,10 +476,13 @@ def read_graph(file: str, kind: "Kind" = "graph", params: Sequence[str] | None =
     """
     from taskgraph.documents.parameters import typed
     from taskgraph.documents.read import Given, read_document
+    from taskgraph.interfaces import document_files
 
     given = Given(typed(params or ()))
     data, name, form = read_source(file)
-    return read_document(data, source=name, kind=kind, given=given, form=form, files=files_beside(file)), name
+    files = document_files.finder(Path(".") if file == STDIN else Path(file).parent)
+    folder = None if file == STDIN else document_files.folder_of(Path(file))
+    return read_document(data, source=name, kind=kind, given=given, form=form, files=files, folder=folder), name
 
 
 def look_for_warnings(

@@ -76,7 +76,8 @@ def problem_lines(error: errors.InvalidGraph) -> list[tuple[str, str, str]]:
     """For each problem: where (`source:line: pointer`), what is wrong, what to do."""
     lines = []
     for problem in error.problems:
-        where = f"{error.source}:{problem.line}" if problem.line is not None else error.source
+        source = problem.source or error.source
+        where = f"{source}:{problem.line}" if problem.line is not None else source
         lines.append((f"{where}: {problem.pointer}" if problem.pointer else where, problem.message, problem.remedy))
     return lines
 

@@ -17,6 +17,7 @@ from taskgraph.documents.parameters import names_in
 from taskgraph.documents.plan import Plan, plan, to_mermaid
 from taskgraph.documents.read import NOTHING_GIVEN, Given, document_from_object, read_document
 from taskgraph.documents.texts import form_of
+from taskgraph.interfaces import document_files
 from taskgraph.interfaces.client.calls import Building, Function, building, name_of
 from taskgraph.interfaces.client.tasks import Group, Pair, Task, moment_text
 from taskgraph.model.errors import InvalidGraph, InvalidInput
@@ -250,9 +251,12 @@ class Graph:
     @classmethod
     def from_file(cls, path: str | os.PathLike[str]) -> "Graph":
         """A graph from a file: YAML, JSON or TOML, by its ending. Raises InvalidGraph with all problems; OSError."""
-        name = os.fspath(path)
+        name, file = os.fspath(path), Path(path)
+        files, folder = document_files.finder(file.parent), document_files.folder_of(file)
         with explained():
-            read = read_document(Path(path).read_bytes(), source=name, given=_OPEN, form=form_of(name))
+            read = read_document(
+                file.read_bytes(), source=name, given=_OPEN, form=form_of(name), files=files, folder=folder
+            )
             return cls.from_document(read)
 
     def to_dict(self) -> dict[str, Any]:
@@ -354,5 +358,6 @@ def explained() -> Iterator[None]:
         yield
     except InvalidGraph as error:
         for problem in error.problems:
-            error.add_note(f"  {problem.pointer or '(document)'}: {problem.message} {problem.remedy}")
+            place = f"{problem.source}: " if problem.source else ""
+            error.add_note(f"  {place}{problem.pointer or '(document)'}: {problem.message} {problem.remedy}")
         raise
