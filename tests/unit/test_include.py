@@ -130,7 +130,7 @@ def test_problems_in_a_part_name_its_file_and_line(tmp_path: Path) -> None:
     assert f"{tmp_path}/parts/build.yaml:4: /defaults/rerun: " in shown.stderr
     assert "5 problems" in shown.stderr
     answer = json.loads(CliRunner().invoke(commands, ["validate", "--json", path]).stdout)
-    assert not list(schemas.validator("answers", "#/$defs/validate").iter_errors(answer))
+    assert not list(schemas.validator("answers", "#/$defs/validation").iter_errors(answer))
     assert [each["source"] for each in answer["files"][0]["problems"]][:2] == [None, f"{tmp_path}/parts/build.yaml"]
     with pytest.raises(InvalidGraph) as caught:
         Graph.from_file(path)
