@@ -8,9 +8,9 @@ import pytest
 
 from taskgraph import Client, Graph
 from taskgraph.model.errors import Conflict, StorageError, StorageUnavailable, Unclear
+from taskgraph.model.names import CACHE
 from taskgraph.storage.tables import Change
 from taskgraph.testing import MemoryStore, MemoryTables
-from taskgraph.worker.cache import CACHE
 
 
 class Troubled(MemoryTables):
