@@ -13,8 +13,8 @@ from taskgraph.model.errors import InvalidInput
 
 ENV_FILE_BYTES_MAX: Final = 256 * 1024
 
-_LINE: Final = re.compile(r"(?:export[ \t]+)?([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.ASCII)
-_QUOTED: Final = re.compile(r"""(?:'([^']*)'|"((?:[^"\\]|\\.)*)")(?:[ \t]+#.*)?""")
+_LINE: Final = re.compile(r"\A(?:export[ \t]+)?([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.ASCII)
+_QUOTED: Final = re.compile(r"""\A(?:'([^']*)'|"((?:[^"\\]|\\.)*)")(?:[ \t]+#.*)?""")
 _COMMENT: Final = re.compile(r"[ \t]#.*")  # one character: a line of blanks is looked through once
 _ESCAPE: Final = re.compile(r'\\([\\"n])')
 
