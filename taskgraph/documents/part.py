@@ -17,7 +17,8 @@ def only(document: GraphDocument, patterns: Sequence[str]) -> GraphDocument:
     """
     kept = _closed(document, [name for pattern in patterns for name in _named(document, pattern)])
     tasks = {label: node for label, node in document.tasks.items() if label in kept}
-    return replace(document, tasks=tasks, groups=_left(document.groups, kept))
+    written = {label: task for label, task in document.written.items() if label in kept}
+    return replace(document, tasks=tasks, groups=_left(document.groups, kept), written=written)
 
 
 def _named(document: GraphDocument, pattern: str) -> Sequence[str]:

@@ -128,7 +128,7 @@ class ShortForms:
                 _fill_in(node if key in _OF_NODE else task, key, value)
         if not payload and "executor" not in task:
             del task["payload"]
-        elif "script" in payload or "shell" in payload:
+        elif "script" in moved or "shell" in moved or _has_script(node):
             self._script(label, payload)
 
     def _script(self, label: str, payload: dict[str, Any]) -> None:
@@ -157,6 +157,7 @@ class ShortForms:
         """The tasks with those of each `foreach` in its place, and a group of them by its name."""
         made: dict[str, Any] = {}
         groups = obj.get("groups", {})
+        groups = dict(groups) if isinstance(groups, dict) else groups
         for name, node in tasks.items():
             if not isinstance(node, dict) or "foreach" not in node:
                 made[name] = node
@@ -179,7 +180,7 @@ class ShortForms:
                     self.report.add(
                         path, "name-clash", f"{show(name)} is a group, too.", "Give one of them another name."
                     )
-                groups = {**groups, name: {"tasks": labels}}
+                groups[name] = {"tasks": labels}
         if groups:
             obj["groups"] = groups
         return made
@@ -260,8 +261,11 @@ class ShortForms:
 
 
 def _has_script(node: Mapping[str, Any]) -> bool:
+    """Whether the payload of a command has a script; that of another executor may use these keys as it likes."""
     task = node.get("task")
-    payload = task.get("payload") if isinstance(task, dict) else None
+    if not isinstance(task, dict) or task.get("executor", "command") != "command":
+        return False
+    payload = task.get("payload")
     return isinstance(payload, dict) and ("script" in payload or "shell" in payload)
 
 

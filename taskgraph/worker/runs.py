@@ -29,6 +29,8 @@ from taskgraph.worker.values import ClaimedRun, as_resolved, deadline_in
 
 log = logging.getLogger("taskgraph.worker")
 
+_COMMAND: Final = "command"  # the executor whose payload says what it reads and leaves
+
 _LOG_CHUNK_BYTES: Final = 256 * 1024
 _LOG_FLUSH_SECONDS: Final = 1.0
 _DEADLINE_LOOK_SECONDS: Final = 3600.0  # clocks are set: no longer is slept towards a deadline
@@ -97,7 +99,7 @@ class Runner:
         rows = await self._rows_of(work) if one.takes else {}
         if rows:
             work = await self._with_results(work, rows)
-        order = file_order(work.definition)
+        order = file_order(work.definition) if one.executor.name == _COMMAND else None
         taken = files_taken(work.definition) if one.takes else []
         lists = {}
         runs = {task_id: integer(row.columns, "run") for task_id, row in rows.items() if row is not None}

@@ -230,6 +230,12 @@ def test_a_group_of_the_same_name_is_a_clash() -> None:
     assert ("name-clash", "/tasks/a/foreach", 1) in problems(document)
 
 
+def test_executors_of_ones_own_have_scripts_of_their_own() -> None:
+    payload = {"script": "select 1", "shell": "psql"}
+    document = document_from_object({"tasks": {"a": {"task": {"executor": "sql", "payload": dict(payload)}}}})
+    assert document.tasks["a"].task["payload"] == payload
+
+
 def test_validate_prints_what_short_forms_stand_for(tmp_path: Path) -> None:
     path = tmp_path / "g.yaml"
     path.write_text("tasks: {a: {foreach: [x, y], script: 'echo {{item}}'}}\n")
