@@ -21,7 +21,7 @@ from taskgraph.model.clock import Clock, SystemClock
 from taskgraph.model.names import QueueNames
 from taskgraph.model.secrecy import is_secret
 from taskgraph.queries.graphs import Queries
-from taskgraph.queries.workers import HANDLER, not_known
+from taskgraph.queries.workers import HANDLER, Crew, IsDead, crew, not_known
 from taskgraph.storage.logs import StoredLogs
 from taskgraph.storage.memory import MemoryQueues
 from taskgraph.storage.own_queues import WithOwn
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from taskgraph.engine.schedules import Schedules
     from taskgraph.engine.signing import Signer
     from taskgraph.model.placement import Offer
-    from taskgraph.queries.workers import Crew, IsDead
     from taskgraph.worker.executors import Executors
     from taskgraph.worker.loop import Worker
     from taskgraph.worker.registration import Registration
@@ -147,13 +146,11 @@ class App:
         )
 
     @property
-    def is_dead(self) -> "IsDead":
+    def is_dead(self) -> IsDead:
         return self.locks.is_dead if self.locks is not None else not_known
 
-    async def crew(self) -> "Crew":
+    async def crew(self) -> Crew:
         """The workers and handlers of this store."""
-        from taskgraph.queries.workers import crew
-
         return await crew(self.tables, self.clock.now(), self.is_dead)
 
     def handler_registration(

@@ -5,6 +5,7 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 from taskgraph.model import limits
+from taskgraph.model.errors import InvalidInput
 
 LEVELS: Final = ("highest", "high", "normal", "low", "lowest")  # all levels, the highest first
 NORMAL: Final = "normal"  # the level of a task that says nothing, and of which nothing is written
@@ -32,6 +33,13 @@ def column(own: str, of_graph: str = "") -> str:
     """What the row of a task says: its own level, else its graph's; "" for `normal`."""
     level = own or of_graph
     return "" if level == NORMAL else level
+
+
+def column_of_option(level: str) -> str:
+    """What a row says for the level that an option names. Raises InvalidInput for what is none."""
+    if not is_level(level):
+        raise InvalidInput(f"--priority is one of {', '.join(LEVELS)}, and not {level}")
+    return column(level)
 
 
 def level_now(level: str, since: datetime | None, now: datetime, used: Collection[str] = LEVELS) -> str:

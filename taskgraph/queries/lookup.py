@@ -193,16 +193,12 @@ class GraphQueries:
             page = await self._tables.query(ALL, rows, limit=min(1000, max(limit, 1)), continuation=continuation)
             dated = [(row, time_of(row.columns, "created")) for row in page.rows]
             near = [row for row, created in dated if wanted.may_be(str(row.columns.get("name", "")), created)]
-            older = False
-            if since := wanted.since:
-                near = [row for row in near if (created := time_of(row.columns, "created")) and created >= since]
-                older = any(created is not None and created < since for _, created in dated)
             for start in range(0, len(near), _GRAPHS_AT_ONCE):
                 listed = await asyncio.gather(*(self._listed(row) for row in near[start : start + _GRAPHS_AT_ONCE]))
                 found += filter(wanted.has, listed)
                 if len(found) >= limit:
                     return found[:limit]
-            if older:
+            if wanted.since and any(created is not None and created < wanted.since for _, created in dated):
                 return found  # the rows are in the order of time, the newest first
             continuation = page.continuation
             if continuation is None:

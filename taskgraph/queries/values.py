@@ -112,7 +112,9 @@ class GraphsWanted:
 
     def may_be(self, name: str, created: datetime | None) -> bool:
         """Whether a graph of that name and time is wanted, as far as these say."""
-        if self.until is not None and (created is None or created > self.until):
+        if created is None and (self.since is not None or self.until is not None):
+            return False
+        if created is not None and not (self.since or created) <= created <= (self.until or created):
             return False
         wanted, name = self.name.casefold(), name.casefold()
         return fnmatchcase(name, wanted.replace("[", "[[]")) if set(wanted) & set("*?") else wanted in name

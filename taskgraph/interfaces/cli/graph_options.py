@@ -8,7 +8,7 @@ import typer
 from taskgraph.interfaces.cli import options
 from taskgraph.interfaces.cli.common import read_graph
 from taskgraph.model.errors import InvalidInput
-from taskgraph.model.priorities import LEVELS, column, is_level
+from taskgraph.model.priorities import column_of_option
 from taskgraph.model.states import FailurePolicy
 
 if TYPE_CHECKING:
@@ -58,8 +58,7 @@ class GraphOptions:
 
     def read(self, file: str) -> "tuple[GraphDocument, str]":
         """The document, and the name of its source. Raises InvalidGraph, InvalidInput."""
-        if self.priority is not None and not is_level(self.priority):
-            raise InvalidInput(f"--priority is one of {', '.join(LEVELS)}, and not {self.priority}")
+        level = None if self.priority is None else column_of_option(self.priority)
         if self.keep_going and self.fail_fast:
             raise InvalidInput("--keep-going or --fail-fast, not both")
         document, source = read_graph(file, params=self.param)
@@ -69,8 +68,8 @@ class GraphOptions:
             document = only(document, self.only)
         if self.no_cache:
             document = document.without_cache()
-        if self.priority is not None:
-            document = replace(document, priority=column(self.priority))
+        if level is not None:
+            document = replace(document, priority=level)
         return self._with_policy(document), source
 
     def _with_policy(self, document: "GraphDocument") -> "GraphDocument":

@@ -10,7 +10,7 @@ from taskgraph.documents.read import NOTHING_GIVEN, Given, document_from_object
 from taskgraph.interfaces.app import App
 from taskgraph.model.errors import InvalidInput
 from taskgraph.model.json_strict import show
-from taskgraph.model.priorities import LEVELS, column, is_level
+from taskgraph.model.priorities import column_of_option
 from taskgraph.protocol.definitions import moment
 from taskgraph.queries.document import Stored, stored_document
 from taskgraph.queries.lookup import check_graph_id
@@ -32,8 +32,7 @@ def again(app: App, found: Stored, *, params: Mapping[str, Any], priority: str |
 
     Raises InvalidGraph for one that this version would not take, and InvalidInput if a deadline in it has passed.
     """
-    if priority is not None and not is_level(priority):
-        raise InvalidInput(f"--priority is one of {', '.join(LEVELS)}, and not {priority}")
+    level = None if priority is None else column_of_option(priority)
     if params and not found.document.written:
         raise InvalidInput(
             f"no row of graph {found.graph_id} says where its parameters stand, so they keep their values: none of its "
@@ -50,4 +49,4 @@ def again(app: App, found: Stored, *, params: Mapping[str, Any], priority: str |
                 f"the deadline {deadline} of {whose} has passed: write the document into a file (taskgraph document "
                 f"{found.graph_id} > graph.json), change it there, and submit that"
             )
-    return document if priority is None else replace(document, priority=column(priority))
+    return document if level is None else replace(document, priority=level)
