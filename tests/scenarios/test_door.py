@@ -358,3 +358,18 @@ async def test_a_door_opens_once_however_many_come(tmp_path: Path) -> None:
     await door.close()
     assert await door.app() is not first
     await door.close()
+
+
+async def test_an_app_that_cannot_write_its_row_goes_on(local: Stage, caplog: pytest.LogCaptureFixture) -> None:
+    door = StageDoor(local)
+
+    class Away:
+        async def beat(self) -> None:
+            raise StorageUnavailable("503", "memory")
+
+        async def leave(self) -> None: ...
+
+    door._registration = Away()  # type: ignore[assignment]
+    await door.sweep()
+    assert "the app could not say that it lives" in caplog.text
+    await door.close()

@@ -16,7 +16,7 @@ from taskgraph.engine.notifier import INDEX, enter
 from taskgraph.engine.submission import submit
 from taskgraph.engine.sweep import Swept, sweep
 from taskgraph.model import limits
-from taskgraph.model.errors import Conflict, NotFound, Refused, StorageUnavailable, Unclear
+from taskgraph.model.errors import Conflict, NotFound, Refused, StorageError, StorageUnavailable, Unclear
 from taskgraph.model.ids import GRAPH
 from taskgraph.model.messages import AddTasks, HoldBack, Rerun, SetLimit, TaskCompleted, to_text
 from taskgraph.model.names import ALL, CACHE, KEEPING, LIVE, POISON, TOMBSTONES
@@ -642,3 +642,22 @@ async def test_cached_runs_of_graphs_that_are_gone_are_forgotten(monkeypatch: py
     assert [row.columns["graph"] for row in left] == [stage.graph_id] * 5
     (place,) = await query_all(tables, KEEPING, Range())
     assert place.columns["after"] == "", "the next look begins anew"
+
+
+@pytest.mark.parametrize("error", [Conflict("412"), Unclear("no answer")])
+async def test_a_cached_run_that_another_has_replaced_stays(
+    error: StorageError, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage = memory_stage()
+    tables = stage.handlers.records.tables
+    await tables.commit(CACHE, [Insert("0" * 64, {"schema": 1, "graph": "gone", "task": "t", "run": 0})])
+    commit = tables.commit
+
+    async def raced(partition, changes):
+        if partition == CACHE:
+            raise error
+        return await commit(partition, changes)
+
+    monkeypatch.setattr(tables, "commit", raced)
+    await keep_house(stage.handlers, Shelf())
+    assert len(await query_all(tables, CACHE, Range())) == 1

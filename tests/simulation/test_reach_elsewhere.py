@@ -11,6 +11,7 @@ import threading
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -22,6 +23,7 @@ from taskgraph.engine.handlers import Handlers
 from taskgraph.engine.poison import Poison
 from taskgraph.engine.store_times import repair_store
 from taskgraph.engine.submission import submit
+from taskgraph.interfaces import loops
 from taskgraph.interfaces.app import App
 from taskgraph.interfaces.cli import failures
 from taskgraph.interfaces.cli.common import Session
@@ -49,6 +51,7 @@ from taskgraph.testing import HurriedClock, MemoryQueues, MemoryTables
 from taskgraph.worker.executors import Executors
 from taskgraph.worker.executors.idle import NoopExecutor
 
+TASK = "A" * 22  # an id
 DOCUMENT = GraphDocument({"a": TaskNode("a", (), 0, {"target": "nobody"})})
 
 
@@ -363,3 +366,53 @@ async def test_the_dead_are_looked_for_once_a_store_that_went_away_is_back(caplo
         await asyncio.sleep(0.01)
     stop.set()
     await burying
+
+
+@pytest.mark.parametrize("error", [Conflict("412"), Unclear("no answer")])
+async def test_a_row_of_a_process_that_is_gone_may_be_written_by_another(error: StorageError) -> None:
+    tables = Failing()
+    await tables.commit(workers.WORKERS, [Insert(workers.key_of("w"), {"name": "w"})])
+    tables.of_commits.append(error)
+    await workers.mark_gone(tables, ["w"])
+    assert not tables.of_commits
+    (row,) = await tables.get(workers.WORKERS, [workers.key_of("w")])
+    assert row is not None
+    assert "gone" not in row.columns
+
+
+async def test_a_worker_that_cannot_see_handlers_says_so_and_looks_again(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    tables = Leaving()
+    tables.gone = True
+    looks = iter([False, False, True])
+
+    async def wait_any(events, seconds):
+        if (over := next(looks)) is False and "cannot see" in caplog.text:
+            tables.gone = False
+        return over
+
+    monkeypatch.setattr(loops, "wait_any", wait_any)
+    idle = SimpleNamespace(counters=SimpleNamespace(completed=1, failed=0), at_rest=False)
+    await loops.warn_without_handlers(app_over(tables), asyncio.Event(), idle)
+    assert [record.getMessage().partition(":")[0] for record in caplog.records] == [
+        "cannot see whether there are handlers",
+        "no handler reads the results of this worker",
+    ]
+
+
+@pytest.mark.parametrize(("error", "copied"), [(FileNotFoundError(), False), (OSError("no links here"), True)])
+async def test_a_file_of_a_run_is_copied_where_it_cannot_be_linked(
+    error: OSError, copied: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = EmbeddedStore(tmp_path / "s.db", SystemClock())
+    logs = store.logs()
+    await logs.append("g", TASK, 0, b"bytes", name="kept")
+
+    def link(*_):
+        raise error
+
+    monkeypatch.setattr(os, "link", link)
+    assert await logs.copy(("g", TASK, 0), ("h", TASK, 0), "kept") is copied
+    assert await logs.read("h", TASK, 0, name="kept") == (b"bytes" if copied else None)
+    await store.close()
