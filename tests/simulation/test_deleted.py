@@ -53,8 +53,8 @@ def _request_of(extension: GraphDocument) -> str:
     return slugid_from(bytes.fromhex(content_hash(extension))[:16])
 
 
-def _but_late(rows: Iterable[str]) -> set[str]:
-    return {key for key in rows if not key.startswith("request:late")}
+def _but_late(rows: Iterable[str], staged: Collection[str]) -> set[str]:
+    return {key for key in rows if not key.startswith("request:late") and key not in staged}
 
 
 class NoLogs:
@@ -76,7 +76,9 @@ class After:
 
     A blocked graph may still be extended up to the fence: the commit that accepts a request, or goes on with it, brings
     tasks of its document, and these alone may run: behind the fence too, as long as the row of the task stands, for who
-    claims a task looks at no other row. brings: key of a request -> keys of the tasks that it may bring.
+    claims a task looks at no other row. A request, too, may be staged behind the fence, by a call that looked in front
+    of it; nothing comes of it, and it goes as what is late does. brings: key of a request -> keys of the tasks that it
+    may bring. staged: keys of the rows of such requests.
     """
 
     graph_state: str
@@ -86,17 +88,20 @@ class After:
     gone: Counter[str] = field(default_factory=Counter)
     states: Mapping[str, str] = field(default_factory=dict)
     late: int = 0
+    staged: set[str] = field(default_factory=set)
 
     def committed(self, rows: Mapping[str, Row], changes: Sequence[Change], updated: Sequence[str] = ()) -> None:
         state = str(rows[GRAPH].columns["state"]) if GRAPH in rows else "nothing"
         if self.graph_state != state:
             follows = {"deleting": ("deleted",), "deleted": ("nothing",)}.get(self.graph_state, ("deleting",))
             hold(state in follows, f"{state} follows {self.graph_state}")
-            hold(state != "deleted" or _but_late(rows) == {GRAPH}, f"a tombstone beside {sorted(rows)}")
+            hold(state != "deleted" or _but_late(rows, self.staged) == {GRAPH}, f"a tombstone beside {sorted(rows)}")
             self.graph_state = state
         expected = self._brought(changes) if state == "blocked" else set()
         for change in changes:
-            late = change.key.startswith("request:late")
+            if state != "blocked" and isinstance(change, Insert) and self._is_request(change.key):
+                self.staged.add(change.key)
+            late = change.key.startswith("request:late") or change.key in self.staged
             self.late += late and isinstance(change, Insert)
             if isinstance(change, Insert):
                 told = change.key.startswith("event:") and state in ("blocked", "deleting")
@@ -112,10 +117,13 @@ class After:
                 ours = any(isinstance(each, Merge) and each.key == GRAPH for each in changes)
                 hold(ours or change.key == GRAPH, "rows are taken away in front of the fence")
 
+    def _is_request(self, key: str) -> bool:
+        return key in self.brings or key.rpartition(":")[0] in self.brings
+
     def _brought(self, changes: Sequence[Change]) -> set[str]:
         """Keys of the rows that a commit may bring into a graph that is blocked, beside facts and what is late."""
         asked = {each.key for each in changes if isinstance(each, Insert) and each.key.startswith("request:")}
-        found = {key for key in asked if key.rpartition(":")[0] in self.brings or key in self.brings}
+        found = {key for key in asked if self._is_request(key)}
         for each in changes:
             if isinstance(each, Merge) and (each.columns.keys() & {"cursor"} or each.columns.get("state") == "done"):
                 found.update(self.brings.get(each.key, ()))
@@ -254,7 +262,7 @@ class Afterlife:
 
     def _nothing_is_left(self) -> None:
         world = self.world
-        hold(_but_late(world.rows) == {GRAPH}, f"left: {sorted(world.rows)}")
+        hold(_but_late(world.rows, self.after.staged) == {GRAPH}, f"left: {sorted(world.rows)}")
         hold(not self._index(ALL) and not self._index(POISON), "it is named elsewhere")
         hold(len(self._index(TOMBSTONES)) == 1, f"tombstones: {self._index(TOMBSTONES)}")
         world.clock.seconds += limits.TOMBSTONE_SECONDS + 1
