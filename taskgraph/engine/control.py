@@ -20,7 +20,8 @@ from taskgraph.protocol.context import CANCELLED, Outcome
 from taskgraph.protocol.decide import Answer, Item
 from taskgraph.protocol.extension import is_deferring
 from taskgraph.protocol.pause import Hold, PublishHolds, Settle
-from taskgraph.protocol.propagation import DEFERRED
+from taskgraph.protocol.propagation import DEFERRED, READY, RECALL
+from taskgraph.protocol.recall import Ready, Recall
 from taskgraph.protocol.rows import Draft
 from taskgraph.protocol.set_limit import NOT_LIMITED, ChangeLimit
 from taskgraph.queries.groups import group_members, has_group
@@ -39,14 +40,17 @@ async def cancel_graph(transactor: Transactor, message: Cancel, *, keep_alive: K
     """
     graph_id = message.graph
     graph = await _graph(transactor, graph_id)
-    items: list[Item] = [CancelGraph(message.reason or BY_HAND, at_once=message.terminate)]
+    items: list[Item] = [CancelGraph(message.reason or BY_HAND, at_once=message.terminate, reopened=message.reopened)]
     if graph.columns.get("state") in (GraphState.RUNNING, GraphState.BLOCKED):
         room = transactor.records.changes_max - _FENCE_ROWS
         for state in (TaskState.PENDING, TaskState.RUNNING):
             if len(items) <= room:
                 found = Range("task:", "task;", where={"state": (str(state),)}, select=("state",))
                 page = await transactor.records.tables.query(graph_id, found, limit=room)
-                items += [_cancel(row, message.reason or BY_HAND, CANCELLED, message.terminate) for row in page.rows]
+                items += [
+                    _cancel(row, message.reason or BY_HAND, CANCELLED, message.terminate, message.reopened)
+                    for row in page.rows
+                ]
         del items[room + 1 :]
     answer, *_ = await transactor.transition(graph_id, items, keep_alive=keep_alive)
     return answer
@@ -67,10 +71,15 @@ async def go_on_cancelling(transactor: Transactor, graph_id: str, *, keep_alive:
             return done
         columns = graph.columns
         reason, code = str(columns.get("reason", "")), str(columns.get("code", CANCELLED))
-        at_once = columns.get("terminate") is True
+        at_once, reopened = columns.get("terminate") is True, integer(columns, "reopened")
+        if columns.get("recalls"):
+            await recall(transactor, graph_id, keep_alive=keep_alive)
+            (graph,) = await tables.get(graph_id, [GRAPH])
+            if graph is None or graph.columns.get("recalls"):
+                return done  # others are at it, or the sweep comes back
         left = await query_all(tables, graph_id, unresolved)
         items: list[Item] = [
-            _cancel(row, reason, code, at_once)
+            _cancel(row, reason, code, at_once, reopened)
             for row in left
             if at_once or row.columns.get("state") != TaskState.RUNNING or not row.columns.get("cancel")
         ]
@@ -86,12 +95,29 @@ async def go_on_cancelling(transactor: Transactor, graph_id: str, *, keep_alive:
         count = None
         if columns.get("cutOff"):
             count = len(await query_all(tables, graph_id, Range("task:", "task;", select=("state",))))
-        await transactor.transition(graph_id, [PublishCancelled(count)], keep_alive=keep_alive)
+        await transactor.transition(graph_id, [PublishCancelled(count, reopened)], keep_alive=keep_alive)
     return done
 
 
-def _cancel(row: Row, reason: str, code: str, at_once: bool) -> CancelTask:
-    return CancelTask(reference_of(row.key), reason, code, at_once=at_once, whole=True)
+def _cancel(row: Row, reason: str, code: str, at_once: bool, reopened: int) -> CancelTask:
+    return CancelTask(reference_of(row.key), reason, code, at_once=at_once, whole=True, reopened=reopened)
+
+
+async def recall(transactor: Transactor, graph_id: str, *, keep_alive: KeepAlive = no_keep_alive) -> int:
+    """Go on with recalls, and let tasks go on that waited for the end of them; gives how many rows were found.
+
+    Any number of callers may do so at any time.
+    """
+    items: list[Item] = []
+    for due, prefixes in ((RECALL, ("task", "join", "fork")), (READY, ("task",))):
+        for prefix in prefixes:
+            found = Range(f"{prefix}:", f"{prefix};", where={"due": (due,)}, select=("due",))
+            for row in await query_all(transactor.records.tables, graph_id, found):
+                reference = reference_of(row.key)
+                items.append(Recall(reference) if due == RECALL else Ready(reference))
+    if items:
+        await transactor.transition(graph_id, items, keep_alive=keep_alive)
+    return len(items)
 
 
 async def hold_back(transactor: Transactor, message: HoldBack, *, keep_alive: KeepAlive = no_keep_alive) -> Answer:

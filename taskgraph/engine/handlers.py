@@ -20,7 +20,17 @@ from taskgraph.model.errors import StorageError, TaskgraphError
 from taskgraph.model.ids import GRAPH
 from taskgraph.model.messages import AddTasks, Cancel, Edit, HoldBack, Message, SendReady, SetLimit, TaskCompleted
 from taskgraph.model.priorities import rank
-from taskgraph.protocol.context import Cancelling, Dispatch, Effect, GraphEnded, GraphRevived, Refill, Started, Stop
+from taskgraph.protocol.context import (
+    Cancelling,
+    Dispatch,
+    Effect,
+    GraphEnded,
+    GraphRevived,
+    Recalled,
+    Refill,
+    Started,
+    Stop,
+)
 from taskgraph.protocol.decide import Answer, Decision, Item, asked
 from taskgraph.storage.tables import Row
 
@@ -146,7 +156,7 @@ class Handlers(Transactor):
         started: list[Started] = []
         stops: list[Stop] = []
         limited: list[Refill] = []
-        cancelling = False
+        cancelling = recalled = False
         for effect in effects:
             match effect:
                 case Refill():
@@ -163,6 +173,8 @@ class Handlers(Transactor):
                 case Cancelling(fenced):
                     cancelling = cancelling or fenced or not self._others_run(graph_id, rows)
                     self.dispatcher.forget_unsent(graph_id)
+                case Recalled():
+                    recalled = True
                 case GraphEnded():
                     self.row_cache.forget(graph_id)
                     self.dispatcher.forget(graph_id)
@@ -187,6 +199,8 @@ class Handlers(Transactor):
         if stops:
             for stop_runs in self.listeners.stop:
                 stop_runs(graph_id, stops)
+        if recalled:
+            await control.recall(self, graph_id, keep_alive=keep_alive)
         if cancelling:
             await control.go_on_cancelling(self, graph_id, keep_alive=keep_alive)
 

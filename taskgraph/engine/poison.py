@@ -20,7 +20,7 @@ from taskgraph.model import limits
 from taskgraph.model.clock import Clock
 from taskgraph.model.columns import Value, integer, time_of
 from taskgraph.model.errors import Conflict, InvalidMessage, NotFound, Refused, StaleDelivery, TooLarge, Unclear
-from taskgraph.model.messages import Message, Rerun, TaskResult, UnknownVersion, parse, type_of
+from taskgraph.model.messages import Message, TaskResult, UnknownVersion, parse, type_of
 from taskgraph.model.names import POISON, QueueNames
 from taskgraph.protocol.definitions import SCHEMA, gathered, spread
 from taskgraph.storage.queues import Delivery, Queues
@@ -243,7 +243,7 @@ def origin_of(message: Message, delivery: Delivery | None, began: float) -> Orig
             origin.task = task
         case (_, (task, run)):
             origin.task, origin.run = task, run
-        case (Rerun(task=task, run=run),) | (_, TaskResult(task=task, run=run)):
+        case (_, TaskResult(task=task, run=run)):
             origin.task, origin.run = task, run
     return origin
 

@@ -15,7 +15,7 @@ from taskgraph.engine.handlers import Handlers
 from taskgraph.engine.schedule_rows import ScheduleRows, schedule_in
 from taskgraph.engine.submission import submit
 from taskgraph.model import limits
-from taskgraph.model.columns import Value
+from taskgraph.model.columns import Value, integer
 from taskgraph.model.errors import (
     Conflict,
     IntegrityError,
@@ -146,9 +146,8 @@ class Fires:
         schedule = schedule_rules.over(schedule, frozenset(ended))
         if holding is None:
             return schedule_rules.begin(schedule)
-        if schedule.overlap is Overlap.CANCEL and await self.state(holding) != GraphState.CANCELLING:
-            reason = f"schedule {schedule.name} is due again, and cancels what is not over by then"
-            await self._handlers.dispatcher.send_events([Cancel(holding, reason=reason)])
+        if schedule.overlap is Overlap.CANCEL:
+            await self._cancel(holding, f"schedule {schedule.name} is due again, and cancels what is not over by then")
         return schedule_rules.held_up(schedule)
 
     async def not_over(self, schedule: Schedule, ended: set[str]) -> str | None:
@@ -167,6 +166,12 @@ class Fires:
         if state == GraphState.BLOCKED:
             return not await self._queries.busy(graph_id)
         return state in _GONE_STATES or state in GRAPH_ENDED
+
+    async def _cancel(self, graph_id: str, reason: str) -> None:
+        (graph,) = await self._tables.get(graph_id, [GRAPH])
+        if graph is not None and graph.columns.get("state") != GraphState.CANCELLING:
+            reopened = integer(graph.columns, "reopened")
+            await self._handlers.dispatcher.send_events([Cancel(graph_id, reason=reason, reopened=reopened)])
 
     async def state(self, graph_id: str) -> str:
         """The state of a graph, "gone" where it was deleted."""

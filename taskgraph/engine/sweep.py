@@ -69,6 +69,7 @@ class Swept:
     overdue: int = 0
     relay_fired: int = 0
     task_skipped: int = 0
+    recalled: int = 0
     request_resent: int = 0
     index_mended: int = 0
     abandoned: int = 0
@@ -81,7 +82,15 @@ class Swept:
 
     @property
     def did_something(self) -> bool:
-        mended = (self.reminded, self.lease_lost, self.overdue, self.relay_fired, self.task_skipped, self.stalled)
+        mended = (
+            self.reminded,
+            self.lease_lost,
+            self.overdue,
+            self.relay_fired,
+            self.task_skipped,
+            self.recalled,
+            self.stalled,
+        )
         return any(mended) or bool(self.request_resent or self.cancelled or self.deleted or self.failed)
 
 
@@ -164,6 +173,7 @@ async def sweep_graph(
     await _requests(look)
     await _relays(look)
     await _skips(look)
+    await _recalls(look)
     await _open_tasks(look)
     await _transitions(look)
     await _remind(look)
@@ -229,6 +239,12 @@ async def _skips(look: _Look) -> None:
         skipped = await query_all(look.handlers.records.tables, look.graph_id, to_skip)
         look.items.extend(Skip(reference_of(row.key)) for row in skipped)
         look.swept.task_skipped += len(skipped)
+
+
+async def _recalls(look: _Look) -> None:
+    """Go on with recalls. The column stays when they are done: tasks may be left that wait for just that."""
+    if look.graph.columns.get("recalls") is not None:
+        look.swept.recalled += await control.recall(look.handlers, look.graph_id)
 
 
 async def _open_tasks(look: _Look) -> None:

@@ -27,8 +27,9 @@ from taskgraph.protocol.cancel import CancelTask
 from taskgraph.protocol.context import CANCELLED, ClaimOffer, Dispatch, Outcome, Refill, Started
 from taskgraph.protocol.decide import Answer, Decision, Item, Need, decide
 from taskgraph.protocol.edit import DELETED_IN, EditGraph
+from taskgraph.protocol.recall import ManualRerun, Recall
 from taskgraph.protocol.relays import Fire, Skip
-from taskgraph.protocol.runs import LATER, Claim, Completed, Failed, HandBack, LeaseLost, ManualRerun, Overdue
+from taskgraph.protocol.runs import LATER, Claim, Completed, Failed, HandBack, LeaseLost, Overdue
 from taskgraph.queries.edges import references
 from taskgraph.storage.queues import Queues
 from taskgraph.storage.tables import Change, Insert, Merge, Row
@@ -154,9 +155,9 @@ class Transactor(ABC):
     def count(self, graph_id: str, decision: Decision) -> None:
         """Count what became of items, and log what belongs to no message."""
         for answer in decision.answers:
-            if isinstance(answer.item, Fire | Skip) and answer.error is not None:
+            if isinstance(answer.item, Fire | Skip | Recall) and answer.error is not None:
                 # It belongs to no message: the sweep tries again, and `doctor` names the damage.
-                who = answer.item.reference if isinstance(answer.item, Fire) else f"task {answer.item.task_id}"
+                who = f"task {answer.item.task_id}" if isinstance(answer.item, Skip) else answer.item.reference
                 log.error("graph %s: %s cannot pass on: %s", graph_id, who, answer.error)
             self.counters.stale += answer.outcome is Outcome.STALE
             self.counters.refused += answer.outcome is Outcome.REFUSED

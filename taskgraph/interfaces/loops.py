@@ -41,6 +41,7 @@ RUN_HANDLER_LEASE_SECONDS: Final = 15.0
 _ALLOCATIONS: Final = 100_000  # between two looks for garbage
 _FILE_SECONDS: Final = 2.0  # between two looks whether the store's file is still there
 _LOOK_SECONDS_MIN: Final = 0.05
+_REOPENED_SECONDS: Final = 5.0  # for which a graph that has ended is given to be reopened by a rerun that waits
 _LOOK_SECONDS_MAX: Final = 1.0
 _REST_SECONDS: Final = 10.0
 _IDLE_SECONDS: Final = 0.5  # of `run`, until it looks at the rows of its graph for ready tasks
@@ -519,13 +520,23 @@ async def run_graph(
         if outlets is not None:
             loops.append(notify_forever(app, stop, outlets))
         async with running(*loops, stop=stop):
-            return await _until_ended(app, graph_id, consumer, stop, watcher, () if every else workers)
+            rests = app.clock.monotonic() + (0.0 if fresh else _REOPENED_SECONDS)
+            return await _until_ended(app, graph_id, consumer, stop, watcher, () if every else workers, rests)
 
 
 async def _until_ended(
-    app: App, graph_id: str, consumer: Consumer, stop: asyncio.Event, watcher: Watcher | None, alone: Sequence[Worker]
+    app: App,
+    graph_id: str,
+    consumer: Consumer,
+    stop: asyncio.Event,
+    watcher: Watcher | None,
+    alone: Sequence[Worker],
+    rests: float,
 ) -> GraphState:
-    """alone: workers that get no message for a task which another process has made ready: while idle they look."""
+    """alone: workers that get no message for a task which another process has made ready: while idle they look.
+
+    rests: until then a message may wait, and be a rerun by which a graph goes on that has ended.
+    """
     ended = asyncio.Event()
 
     def note(ended_id: str) -> None:
@@ -540,8 +551,15 @@ async def _until_ended(
             state = await app.queries.state(graph_id)
             if watcher is not None:
                 await watcher(state)
-            if state in GRAPH_ENDED or stop.is_set():
+            if stop.is_set():
                 return state
+            if state not in GRAPH_ENDED:
+                rests = 0.0
+            elif app.clock.monotonic() >= rests:
+                return state
+            elif consumer.idle and not await app.handlers.dispatcher.events_waiting():
+                rests = 0.0
+                continue  # the last one may have been handled after the look at the state
             if state == GraphState.BLOCKED and consumer.idle and await _at_rest(app, graph_id):
                 return state
             await wait_any((ended, stop), pause)

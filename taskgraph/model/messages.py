@@ -70,12 +70,15 @@ class Edit:
 
 @value
 class Rerun:
-    """Run a resolved task again. run: the run that it replaces; a task that has moved on ignores it."""
+    """Run tasks again that have ended. tasks: each with the run that is replaced; one that has moved on ignores it.
+
+    reopens: the graph was cancelled when this was asked for, and is to go on; one that has been since is left alone.
+    """
 
     graph: str
-    task: str
-    run: int
+    tasks: tuple[tuple[str, int], ...]
     reason: str = ""
+    reopens: bool = False
 
 
 @value
@@ -83,13 +86,15 @@ class Cancel:
     """Cancel these tasks, or, without any, the whole graph.
 
     tasks: each with its number of reruns by hand; a task with more of them is left alone. terminate: do not wait for
-    workers to stop what they run.
+    workers to stop what they run. reopened: how often the graph had gone on after its end, by reruns; one that has
+    since is left alone.
     """
 
     graph: str
     tasks: tuple[tuple[str, int], ...] = ()
     reason: str = ""
     terminate: bool = False
+    reopened: int = 0
 
 
 @value
@@ -224,6 +229,9 @@ def to_object(message: Message) -> dict[str, Any]:
         said = getattr(message, key.field or key.name)
         if said or not key.optional:
             made[key.name] = key.write(said, message)
+    if type(message) is Rerun and len(message.tasks) == 1:  # as versions before 0.4 read it
+        (only,) = made.pop("tasks")
+        made |= only
     return made
 
 
@@ -450,6 +458,14 @@ def _cancelled(obj: Mapping[str, Any], key: str) -> tuple[tuple[str, int], ...]:
     return tuple((_task_id(one, name), _whole_number(one, "reruns", name, 0, RUN_MAX)) for one in entries)
 
 
+def _rerun(obj: Mapping[str, Any], key: str) -> tuple[tuple[str, int], ...]:
+    if key not in obj and "task" in obj:  # of one task, as versions before 0.4 wrote it
+        return ((_task_id(obj, "the message"), _whole_number(obj, "run", "the message", 0, RUN_MAX)),)
+    name = "an entry of `tasks`"
+    entries = [_object(entry, name) for entry in _entries(obj)]
+    return tuple((_task_id(one, name), _whole_number(one, "run", name, 0, RUN_MAX)) for one in entries)
+
+
 def _result(entry: Any, *, failed: bool) -> TaskResult:
     """One entry. What is plainly good is seen here, because there are many; the readers above name what is not."""
     name = "an entry of `tasks`"
@@ -590,23 +606,29 @@ _GROUP: Final = _said("group", limits.LABEL_CHARS_MAX)
 _REASON: Final = _said("reason", limits.REASON_CHARS_MAX)
 _CANCELLED: Final = Key("tasks", _cancelled, lambda said, _: [{"task": one, "reruns": n} for one, n in said], True)
 _TERMINATE: Final = Key("terminate", lambda obj, key: _flag(obj, key, False), optional=True)
+_REOPENED: Final = Key(
+    "reopened",
+    lambda obj, key: _whole_number(obj, key, "the message", 0, RUN_MAX) if key in obj else 0,
+    optional=True,
+)
+_REOPENS: Final = Key("reopens", lambda obj, key: _flag(obj, key, False), optional=True)
+_AGAIN: Final = Key("tasks", _rerun, lambda said, _: [{"task": one, "run": run} for one, run in said])
 _HELD: Final = Key("tasks", _held, lambda said, _: list(said), optional=True)
 _NAMED: Final = Key("tasks", _named, lambda said, _: list(said))
 _TO_LEVEL: Final = Key("level", lambda obj, key: _level({key: None, **obj}, key))
 _MAX: Final = _number("max", limits.IN_FLIGHT_MAX, "most")
-_TASK: Final = Key("task", lambda obj, key: _task_id(obj, "the message", key))
 _AFTER: Final = Key("after", lambda obj, key: _task_id(obj, "the message", key) if key in obj else "", optional=True)
 _TARGET: Final = Key("target", partial(_name, _IS_TARGET))
 _WORK: Final = (_TARGET, Key("tasks", _runs, _run_objects), Key("level", _level, optional=True))
 
 MESSAGE_TYPES: Final = {
     "add-tasks": MessageType(AddTasks, (_REQUEST,), "extend"),
-    "cancel": MessageType(Cancel, (_CANCELLED, _REASON, _TERMINATE), "cancel"),
+    "cancel": MessageType(Cancel, (_CANCELLED, _REASON, _TERMINATE, _REOPENED), "cancel"),
     "edit": MessageType(Edit, (_REQUEST,), "edit"),
     "hold-back": MessageType(HoldBack, (Key("on", _flag), _ASKED, _GROUP, _HELD, _REASON), "hold-back"),
     "prioritize": MessageType(Prioritize, (_TO_LEVEL, _ASKED, _NAMED, _REASON), "prioritize"),
     "set-limit": MessageType(SetLimit, (_MAX, _ASKED, _GROUP, _REASON), "set-limit"),
-    "rerun": MessageType(Rerun, (_TASK, _number("run", RUN_MAX), _REASON), "rerun"),
+    "rerun": MessageType(Rerun, (_AGAIN, _REASON, _REOPENS), "rerun"),
     "send-ready": MessageType(SendReady, (_AFTER,)),
     "task-completed": MessageType(TaskCompleted, (_results(failed=False), _said("worker", WORKER_CHARS_MAX))),
     "task-failed": MessageType(TaskFailed, (_results(failed=True),)),

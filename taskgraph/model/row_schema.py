@@ -57,7 +57,7 @@ task-graph
  0.3 code text?
  0.4 writers number?
  0.3 cutOff text?; cancelled, deadline, nextDeadline time?
- 0.4 waitsAgain number?
+ 0.4 waitsAgain, recalls, reopened number?
  0.3 held references?; heldAsked object?; holds number?; pausing references?; pausedReason text?; limits references?
  0.3 stalled time?; stalledBecause text?; stalledAt number?; priority text?; deletedIn number?
  0.1 blocked time; blockedBy, routing text
@@ -78,7 +78,7 @@ task:<id>
  0.3 +~cancel, cancelCode text?; *+~held references?; heldAsked object?; holds count?
  0.3 +~limits references?; limited text?
  0.1 *+resolution object?; *+runs list?; task object?
- 0.3 *groups list?; *+when text?; optional references?; +failedBy, +skippedBy object?; due text?; edited number?
+ 0.3 *groups list?; *+when text?; optional references?; +failedBy, +skippedBy object?; +due text?; edited number?
  0.1 *ended time; *+worker, ~claim, *+refusal, routing, request, digest text
  0.3 ahead boolean; workersLostMax number
  0.4 ~routingKey text
@@ -87,6 +87,7 @@ definition:<id>
 join:<owner>:<place> fork:<owner>:<place>
  0.1 state task-state!; requires, requiresLeft, dependents references!
  0.3 failedBy, skippedBy object?
+ 0.4 due text?
 group:<id>
  0.3 label text!; tasks number!; members pieces!; groups list?; join text?; request text
 group:<id>:<number>

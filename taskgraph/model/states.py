@@ -11,10 +11,10 @@ class TaskState(StrEnum):
     UNSCHEDULED = "unscheduled"  # waits for requirements; the commit that fulfils the last one moves it to pending
     PENDING = "pending"  # ready; a worker's claim moves it to running
     RUNNING = "running"  # claimed; its result, a hand-back, or the sweep (lease expired) moves it on
-    COMPLETED = "completed"  # succeeded; final in issue order, nothing moves it
+    COMPLETED = "completed"  # succeeded; only a manual rerun moves it
     FAILED = "failed"  # failed for good, the rerun budget is spent; a manual rerun moves it to pending
     EXCEPTION = "exception"  # never got to an answer: lost leases, malformed; a manual rerun moves it to pending
-    SKIPPED = "skipped"  # will not run, because of how its requirements ended; final
+    SKIPPED = "skipped"  # will not run, because of how its requirements ended; only a manual rerun moves it
 
 
 class GraphState(StrEnum):
@@ -23,9 +23,9 @@ class GraphState(StrEnum):
     SUBMITTING = "submitting"  # rows are being written; the submitter flips it to running
     RUNNING = "running"  # handlers move it to blocked or finished
     BLOCKED = "blocked"  # a task failed for good; other branches go on; a manual rerun moves it back to running
-    FINISHED = "finished"  # every task completed, or (failure policy `continue`) is resolved in another way; final
+    FINISHED = "finished"  # every task completed, or (failure policy `continue`) is resolved in another way
     CANCELLING = "cancelling"
-    CANCELLED = "cancelled"
+    CANCELLED = "cancelled"  # as finished, it goes on when a task of it is rerun
     DELETING = "deleting"  # its rows are being deleted, by the command or the sweep
     DELETED = "deleted"  # a tombstone: nothing is left but that it was, and until when its id is not given again
     RESTORING = "restoring"  # its rows are being put back from an archive; then it is what it was

@@ -51,6 +51,8 @@ def moving(row: Row) -> str:
             return f"{_name(row)} is {state}"
         case "task" if columns.get("due") == SKIP:
             return f"{_name(row)} is about to be skipped"
+        case "task" | "join" | "fork" if columns.get("due"):
+            return f"{_name(row)} is about to be run again"
         case "task" if state == TaskState.UNSCHEDULED and columns.get("cancel"):
             return f"{_name(row)} is about to be cancelled"
         case "request" if state in _OPEN:

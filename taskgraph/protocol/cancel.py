@@ -6,10 +6,12 @@ whatever it is, resolves it. *Publish*: `cancelled`, once nothing is left unreso
 takes the second step only, and counts like one that failed for good. In a graph that goes on after failures no task
 ends before what it requires: one that waits is marked, and resolved when all of that has ended.
 
-Why a scan that is no snapshot is enough to publish. After the fence a resolved row stays resolved, since only a rerun
-by hand would move it, which writes the graph row and is refused; a marked row is resolved next; any other may go on
-until the sweep reaches it, and is one of the two then. No row comes in: the fence ends the extension under way in its
-own commit. So a row that was seen resolved after the fence is resolved for ever, however long the scan takes.
+Why a scan that is no snapshot is enough to publish. After the fence a resolved row stays resolved: a rerun by hand
+would move it, which writes the graph row and is refused, or a recall of an earlier one, and nothing is published, nor
+looked at for that, while there are recalls to do; a marked row is resolved next; any other may go on until the sweep
+reaches it, and is one of the two then. No row comes in: the fence ends the extension under way in its own commit. So a
+row that was seen resolved after the fence is resolved until the graph is reopened, however long the scan takes, and
+what was seen before that counts no more (`reopened`).
 """
 
 from collections.abc import Mapping
@@ -22,7 +24,7 @@ from taskgraph.model.messages import Cancel
 from taskgraph.model.states import GraphState, TaskState
 from taskgraph.protocol.conditions import failure_of, goes_on
 from taskgraph.protocol.context import CANCELLED, Cancelling, Context, GraphEnded, Item, Outcome, Rules, Stop, Verdict
-from taskgraph.protocol.propagation import block, count_down_dependents, ended_at, fence, leave, resolution_text
+from taskgraph.protocol.propagation import READY, block, count_down_dependents, ended_at, fence, leave, resolution_text
 from taskgraph.protocol.rows import Draft
 
 BY_HAND: Final = "asked for by hand"
@@ -35,11 +37,15 @@ _KEPT: Final = ("exitCode", "logsUrl", "resultUrl")  # of what a worker reports:
 
 @value
 class CancelGraph(Item):
-    """Fence the graph off. code: for the resolutions of its tasks. at_once: do not wait for runs."""
+    """Fence the graph off. code: for the resolutions of its tasks. at_once: do not wait for runs.
+
+    reopened: how often the graph had gone on after its end when this was asked for; one that has since is left alone.
+    """
 
     reason: str
     code: str = CANCELLED
     at_once: bool = False
+    reopened: int = 0
 
 
 @value
@@ -48,7 +54,7 @@ class CancelTask(Item):
 
     reruns: how often the task had been rerun by hand at the time of the request; one that was rerun since is left
     alone, -1 for any. at_once: a run is resolved now, not when its worker has stopped it. whole: the graph is
-    cancelled, and its journal gives the reason already.
+    cancelled, and its journal gives the reason already; then `reopened` is that of the graph row that was read.
     """
 
     task_id: str
@@ -57,19 +63,26 @@ class CancelTask(Item):
     reruns: int = -1
     at_once: bool = False
     whole: bool = False
+    reopened: int = 0
 
 
 @value
 class PublishCancelled(Item):
-    """Nothing of the graph is unresolved. tasks: how many there are, where an extension was cut off; else None."""
+    """Nothing of the graph is unresolved. tasks: how many there are, where an extension was cut off; else None.
+
+    reopened: of the graph row that was read before its tasks were.
+    """
 
     tasks: int | None = None
+    reopened: int = 0
 
 
 def cancel_graph(item: CancelGraph, context: Context) -> Verdict:
     """The fence. A graph that never began ends here."""
     graph = context.view.get(GRAPH)
     state = graph.text("state")
+    if graph.integer("reopened") > item.reopened:
+        return Outcome.STALE, "the graph has gone on since, by a rerun"
     match state:
         case GraphState.SUBMITTING:
             graph.set("reason", item.reason)
@@ -92,7 +105,7 @@ def publish_cancelled(item: PublishCancelled, context: Context) -> Verdict:
     if state == GraphState.CANCELLED:
         context.effects.append(GraphEnded(GraphState.CANCELLED))
         return Outcome.REPEATED, ""
-    if state != GraphState.CANCELLING:
+    if state != GraphState.CANCELLING or graph.integer("reopened") != item.reopened or graph.integer("recalls"):
         return Outcome.STALE, ""
     if item.tasks is not None:
         graph.set("tasks", item.tasks)
@@ -112,6 +125,8 @@ def cancel_task(item: CancelTask, context: Context) -> Verdict:
     state = task.text("state")
     if 0 <= item.reruns < task.integer("manualReruns"):
         return Outcome.STALE, "the task has been rerun since"
+    if item.whole and not _is_of(item, context.view.get(GRAPH)):
+        return Outcome.STALE, "the graph has gone on since, by a rerun"
     marked = task.text("cancel")
     reason, code = (marked, task.text("cancelCode") or CANCELLED) if marked else (item.reason, item.code)
     if not item.whole:
@@ -131,6 +146,11 @@ def cancel_task(item: CancelTask, context: Context) -> Verdict:
         _resolve(task, context, reason, code, more={"terminated": True}, whole=item.whole)
         return Outcome.APPLIED, ""
     return _mark(task, context, reason, code, _STOPPED, whole=item.whole)
+
+
+def _is_of(item: CancelTask, graph: Draft) -> bool:
+    """Whether the graph is being cancelled still, and not once more, after the look that found the task."""
+    return graph.text("state") == GraphState.CANCELLING and graph.integer("reopened") == item.reopened
 
 
 def _mark(task: Draft, context: Context, reason: str, code: str, answer: str, *, whole: bool) -> Verdict:
@@ -181,7 +201,7 @@ def was_marked_run(task: Draft, run: int, claim: str, context: Context) -> bool:
     _go_on(context)
     graph = context.view.get(GRAPH)
     if graph.text("state") != GraphState.CANCELLING and goes_on(graph):
-        count_down_dependents(task, reference_of(task.key), context, failure_of(task))
+        count_down_dependents(task, reference_of(task.key), context, failure_of(task), again=True)
     return True
 
 
@@ -196,6 +216,8 @@ def _resolve(
 ) -> None:
     resolution = {"failed": True, "cancelled": True, "code": code, "reason": reason, **(more or {})}
     leave(task, context)
+    if task.text("due") == READY:
+        task.set("due", "")
     task.set("state", str(TaskState.EXCEPTION))
     task.set("resolved", context.now)
     task.set("resolution", resolution_text(resolution))

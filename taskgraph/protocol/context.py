@@ -118,6 +118,11 @@ class Cancelling:
 
 
 @value
+class Recalled:
+    """Effect: no recalls are left; tasks that were reset and wait for nothing are to stand ready."""
+
+
+@value
 class GraphEnded:
     """Effect: the graph needs no sweeping any more."""
 
@@ -147,7 +152,7 @@ Verdict = tuple[Outcome, str]
 ContextMark = tuple[int, int, int, int]
 """A point of a decision to go back to: numbers of events and effects, units of the events, claims used."""
 
-Effect = Dispatch | Refill | Started | Stop | Cancelling | GraphEnded | GraphRevived
+Effect = Dispatch | Refill | Started | Stop | Cancelling | Recalled | GraphEnded | GraphRevived
 
 
 @dataclass(slots=True)
@@ -158,10 +163,11 @@ class Context:
     of its item; subjects: the key of the row that each is about; touched: how many columns of that row had been set
     then; events_units: UTF-16 units of `events_text`, one less than of "[]" while there are no events. effects: what is
     sent after the commit. follow: relays that are ready to fire, and tasks that are to be skipped, in this decision or
-    a later one. take: an offer to claim what becomes ready; taken: how many of its claims have been used. rows_before:
-    an upper bound of the rows to be written before the item that is being decided; changes_max: the most rows of a
-    commit. skipped: tasks skipped before, -1 if not known. sequence: number of the event row that may be inserted, 0 if
-    not known yet. scopes: limits whose rows the item that is being decided may write, beside its own rows.
+    a later one. recalls: rows that were reset, whose recalls come after all else. take: an offer to claim what becomes
+    ready; taken: how many of its claims have been used. rows_before: an upper bound of the rows to be written before
+    the item that is being decided; changes_max: the most rows of a commit. skipped: tasks skipped before, -1 if not
+    known. sequence: number of the event row that may be inserted, 0 if not known yet. scopes: limits whose rows the
+    item that is being decided may write, beside its own rows.
     """
 
     view: View
@@ -172,6 +178,7 @@ class Context:
     touched: list[int] = field(default_factory=list)
     effects: list[Effect] = field(default_factory=list)
     follow: list[str] = field(default_factory=list)
+    recalls: list[str] = field(default_factory=list)
     offer: ClaimOffer | None = None
     taken: int = 0
     rows_before: int = 0
@@ -193,6 +200,10 @@ class Context:
             event = {name: value for name, value in event.items() if value is not None}
         self.events.append(event)
         self.subjects.append(about or facts.subject(kind, event))
+
+    def more_of(self, kind: str, state: str) -> int:
+        """By how many tasks there are more in a state after this decision: facts of this kind, without those reset."""
+        return sum((each["event"] == kind) - (each.get("was") == state) for each in self.events)
 
     def write_events(self) -> None:
         """Write down the facts that the item just decided has stated, now that all its changes are known."""

@@ -13,11 +13,14 @@ Two properties hold for every item, and the tests check them:
            running ── leases lost too often, malformed ──▶ exception
            unscheduled | pending | running ── deadline passed; pending for too long ──▶ exception
            failed | exception ── manual rerun ──▶ pending (run + 1)
+           completed | skipped, and what has gone on from there ── manual rerun ──▶ unscheduled (run + 1)
            unscheduled ── all requirements resolved, and not as its condition asks (policy `continue`) ──▶ skipped
     graph  running ── a task failed for good (policy `block`) ──▶ blocked ── last such task rerun ──▶ running
            running ── nothing outstanding ──▶ finished
            submitting ── all rows written ──▶ running | abandoned ──▶ cancelled
            running | blocked ── cancelled by request ──▶ cancelling ── every task resolved ──▶ cancelled
+           finished | cancelled ── a task of it is rerun ──▶ running | blocked
+    what a rerun takes back: see `protocol.recall`
     a task of a cancelled graph, or one that is cancelled alone: see `protocol.cancel`
     a task that is held back stands as it stands, and is neither sent nor claimed: see `protocol.pause`
     a task that has not started may be changed or taken away: see `protocol.edit`
@@ -43,6 +46,7 @@ from taskgraph.protocol import (
     lifecycle,
     pause,
     prioritize,
+    recall,
     relays,
     runs,
     set_limit,
@@ -51,6 +55,7 @@ from taskgraph.protocol.context import ClaimOffer, Context, ContextMark, Dispatc
 from taskgraph.protocol.context import Item as Item  # for those who call `decide`
 from taskgraph.protocol.definitions import SCHEMA
 from taskgraph.protocol.propagation import is_held
+from taskgraph.protocol.recall import Recall
 from taskgraph.protocol.relays import Fire, Skip
 from taskgraph.protocol.rows import Mark as RowsMark
 from taskgraph.protocol.rows import NeedRows, View
@@ -131,6 +136,7 @@ def decide(
         position += 1
         rows_mark, context_mark, looked_at = view.mark(), context.mark(), len(view.drafts)
         context.follow.clear()
+        context.recalls.clear()
         try:
             outcome, reason = RULES[type(item)](item, context)
             if needed:
@@ -156,10 +162,11 @@ def decide(
             too_large = IntegrityError(f"{type(item).__name__} does not fit one commit")
             answers.append(Answer(item, Outcome.REFUSED, str(too_large), too_large))
             continue
-        if not isinstance(item, Fire | Skip):
+        if not isinstance(item, Fire | Skip | Recall):
             answers.append(Answer(item, outcome, reason))
         if context.follow:
             todo[position:position] = [Fire(each) if is_relay(each) else Skip(each) for each in context.follow]
+        todo += map(Recall, context.recalls)
     if needed:
         return Need(frozenset(needed))
     unchanged = view.unchanged(looked_at if left else len(view.drafts))
@@ -203,8 +210,8 @@ def _event_row(context: Context, sequence: int, completed: int) -> Insert:
     }
     if completed >= 0:
         # Progress of the graph can be read from this row alone.
-        columns["completed"] = completed + kinds.count("task-completed")
-        skipped = context.skipped + kinds.count("task-skipped")
+        columns["completed"] = completed + context.more_of("task-completed", TaskState.COMPLETED)
+        skipped = context.skipped + context.more_of("task-skipped", TaskState.SKIPPED)
         if skipped > 0:
             columns["skipped"] = skipped
     return Insert(event_key(sequence), columns)
@@ -228,6 +235,7 @@ def _fits(view: View, context: Context) -> bool:
 
 RULES: Final[dict[type, Rule]] = {  # for each type of item
     **runs.RULES,
+    **recall.RULES,
     **relays.RULES,
     **lifecycle.RULES,
     **leases.RULES,
@@ -241,7 +249,7 @@ RULES: Final[dict[type, Rule]] = {  # for each type of item
 _ITEMS_OF: Final[Mapping[type, Callable[[Any], Sequence[Item]]]] = {
     TaskCompleted: runs.completions_of,
     TaskFailed: runs.failures_of,
-    Rerun: runs.reruns_of,
+    Rerun: recall.reruns_of,
     Cancel: cancel.items_of,
     HoldBack: pause.items_of,
     Prioritize: prioritize.items_of,

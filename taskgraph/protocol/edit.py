@@ -18,12 +18,12 @@ from taskgraph.model.columns import Value
 from taskgraph.model.facts import EVERY_ROW
 from taskgraph.model.ids import GRAPH, join_reference, row_key, value
 from taskgraph.model.states import TaskState
-from taskgraph.protocol.conditions import goes_on
-from taskgraph.protocol.context import Context, Item, Outcome, Rules, Verdict
+from taskgraph.protocol.conditions import SKIP, goes_on
+from taskgraph.protocol.context import Context, Item, Outcome, Recalled, Rules, Verdict
 from taskgraph.protocol.definitions import SCHEMA
 from taskgraph.protocol.extension import await_leaves, known_ending, refuse, register, request_key
 from taskgraph.protocol.pause import set_active
-from taskgraph.protocol.propagation import GOING, count_down
+from taskgraph.protocol.propagation import GOING, RECALL, count_down
 from taskgraph.protocol.rerun import FAILED_FOR_GOOD
 from taskgraph.protocol.rows import Draft
 from taskgraph.protocol.wiring import Link, relay_row
@@ -94,8 +94,8 @@ def has_started(task: Draft) -> str:
     label, state, run = task.text("label"), task.text("state"), task.integer("run")
     if task.text("cancel"):
         return f"“{label}” is being cancelled"
-    if task.text("due"):
-        return f"“{label}” is being skipped"
+    if due := task.text("due"):
+        return f"“{label}” is being skipped" if due == SKIP else f"“{label}” is run again, and waits for that"
     if state in (TaskState.UNSCHEDULED, TaskState.PENDING) and not run and not task.text("claim"):
         return ""
     if state in (TaskState.UNSCHEDULED, TaskState.PENDING):
@@ -178,6 +178,9 @@ def _keys(item: EditGraph) -> list[str]:
 def _apply(item: EditGraph, graph: Draft, context: Context) -> None:
     view, revision = context.view, item.revision + 1
     for key in item.delete:
+        if view.get(key).text("due") == RECALL:  # of a relay: those that it led to count anew what has ended
+            graph.set("recalls", max(0, graph.integer("recalls") - 1))
+            context.effects.append(Recalled())
         view.delete(key)
     for holder, below in item.cut:
         view.named(holder).cross_off("dependents", below)

@@ -40,6 +40,12 @@ _RESOLUTION_KEYS: Final = ("failed", "cancelled", "code", "exitCode", "resultUrl
 DEFERRED: Final = "deferred"
 """Column of the graph: extensions that were requested while it was paused, and are made when it is resumed."""
 
+RECALL: Final = "recall"
+"""In the column `due` of a task or relay that was reset, and has not taken its end back from its dependents."""
+
+READY: Final = "ready"
+"""In the column `due` of a task that was reset and waits for nothing but the end of all recalls."""
+
 GOING: Final = (GraphState.RUNNING.value, GraphState.BLOCKED.value)
 """States in which a graph goes on, and may be paused, extended and edited."""
 
@@ -144,13 +150,21 @@ def _may_take(task: Draft, context: Context) -> bool:
     return True
 
 
-def count_down_dependents(node: Draft, reference: str, context: Context, ending: Ending = COMPLETED) -> None:
-    """Count down every dependent of a resolved node. Repeated, it changes nothing and has the same effects."""
+def count_down_dependents(
+    node: Draft, reference: str, context: Context, ending: Ending = COMPLETED, *, again: bool = False
+) -> None:
+    """Count down every dependent of a resolved node. Repeated, it changes nothing and has the same effects.
+
+    again: the node was resolved in an earlier commit. Where a dependent waits for it all the same, the node may have
+    been reset since it was read: it is written too, so that its etag is checked.
+    """
     dependents = node.ids("dependents")
     if context.rows_before and context.rows_before + len(dependents) > context.changes_max:
         raise NoRoom
     context.view.require([f"task:{each}" if ":" not in each and each != GRAPH else each for each in dependents])
     name = edge_name_of(reference)
+    if again and any(name in context.view.named(each).ids("requiresLeft") for each in dependents):
+        node.confirm()
     for each in dependents:
         count_down(each, name, context, ending)
 
@@ -165,17 +179,21 @@ def count_down(reference: str, fulfilled: str, context: Context, ending: Ending 
     # Level-triggered from here: a repeated message sends again what stands ready (D9).
     state = row.text("state")
     if reference == GRAPH:
-        if state == GraphState.RUNNING and not row.ids(DEFERRED):
+        if state == GraphState.RUNNING and not row.ids(DEFERRED) and not row.integer("recalls"):
             finish(row, context)
         elif state == GraphState.FINISHED:
             # Repeated: the process that finished it may have died before it sent this.
             context.effects.append(GraphEnded(GraphState.FINISHED))
     elif is_relay(reference):
+        if row.text("due"):
+            return  # its recall comes first
         if state == _UNSCHEDULED:
             row.set("state", _PENDING)
         if state in (_UNSCHEDULED, _PENDING):
             context.follow.append(reference)
     elif state == _UNSCHEDULED:
+        if row.text("due") in (RECALL, READY):
+            return  # it goes on when there are no recalls left
         if is_met(row) and not row.text("cancel"):
             make_ready(row, context)
         else:
@@ -203,7 +221,7 @@ def finish(graph: Draft, context: Context) -> None:
         raise IntegrityError("the graph waits for nothing, and yet a task of it has failed for good")
     skipped = context.skipped
     if skipped >= 0:
-        skipped += sum(event["event"] == "task-skipped" for event in context.events)
+        skipped += context.more_of("task-skipped", TaskState.SKIPPED)
         if skipped:
             graph.set("skippedTasks", skipped)
     graph.set("state", str(GraphState.FINISHED))

@@ -42,14 +42,14 @@ def _fire(item: Fire, context: Context) -> Verdict:
         return Outcome.STALE, "the relay still waits"
     if state == TaskState.PENDING:
         relay.set("state", str(TaskState.COMPLETED))
-    count_down_dependents(relay, item.reference, context, passed_on(relay))
+    count_down_dependents(relay, item.reference, context, passed_on(relay), again=state != TaskState.PENDING)
     return (Outcome.APPLIED if state == TaskState.PENDING else Outcome.REPEATED), ""
 
 
 def _skip(item: Skip, context: Context) -> Verdict:
     task = context.view.get(row_key(item.task_id))
     if task.text("state") == TaskState.SKIPPED:
-        count_down_dependents(task, item.task_id, context, skip_of(task))
+        count_down_dependents(task, item.task_id, context, skip_of(task), again=True)
         return Outcome.REPEATED, ""
     if task.text("state") != TaskState.UNSCHEDULED or task.text("due") != SKIP:
         return Outcome.STALE, f"the task is {task.text('state')}"

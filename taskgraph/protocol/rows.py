@@ -21,6 +21,7 @@ SCHEMA_MAX: Final = 2
 """2: rows of a graph that goes on after failures (`conditions`)."""
 
 _DECODE: Final = json.JSONDecoder().raw_decode  # json.loads goes through three functions first
+_OPERATION: Final = "operation"  # of every row: the id of the commit that wrote it
 _BLANKS: Final = " \t\n\r"  # what JSON may have around it
 
 Mark = tuple[int, int, int, int, int]
@@ -154,6 +155,10 @@ class Draft:
         if before is not None and isinstance(before, str):
             journal.chars -= len(before)
         changed[name] = value
+
+    def confirm(self) -> None:
+        """Write the row though nothing of it changes, so that the commit fails if it has changed."""
+        self.set(_OPERATION, "")
 
     def alters_just(self, names: Set[str]) -> bool:
         """Whether exactly these columns differ from what was read; False may also mean that it is not clear."""
@@ -345,7 +350,7 @@ class View:
         if draft is None or draft.gone or draft.etag is None:
             return set()
         read = draft.columns.get
-        names = {name for name, value in draft.changed.items() if read(name) != value}
+        names = {name for name, value in draft.changed.items() if read(name) != value and name != _OPERATION}
         if draft.bare and (row := self._rows.get(key)) is not None:
             was = row.columns
             names = {name for name in names if was.get(name) != draft.changed[name]}

@@ -14,29 +14,26 @@ from taskgraph.model.errors import IntegrityError
 from taskgraph.model.foreign_times import Standing
 from taskgraph.model.ids import GRAPH, row_key, value
 from taskgraph.model.json_strict import compact_json
-from taskgraph.model.messages import Rerun, TaskCompleted, TaskFailed
+from taskgraph.model.messages import TaskCompleted, TaskFailed
 from taskgraph.model.states import TaskState
 from taskgraph.model.utf16 import utf16_units
-from taskgraph.protocol import concurrency, rerun
+from taskgraph.protocol import concurrency
 from taskgraph.protocol.cancel import end_of_marked_run, was_marked_run
 from taskgraph.protocol.conditions import failure_of, goes_on
 from taskgraph.protocol.context import Context, Item, Outcome, Refill, Rules, Verdict
 from taskgraph.protocol.definitions import SCHEMA_OF_CONDITIONS
 from taskgraph.protocol.edit import EDITED
 from taskgraph.protocol.leases import lease, put_off
-from taskgraph.protocol.pause import take_along
 from taskgraph.protocol.propagation import (
     block,
     claim,
     count_down_dependents,
     dispatch,
     ended_at,
-    heed_deadline,
     is_held,
     leave,
     make_pending,
     resolution_text,
-    unblock,
     wait_for_room,
 )
 from taskgraph.protocol.rows import Draft
@@ -89,15 +86,6 @@ class Failed(Item):
     exception: bool = False
     temporary: bool = False
     retry_after: float | None = None
-
-
-@value
-class ManualRerun(Item):
-    """Another run of a task that failed for good, by hand. run: the one it replaces."""
-
-    task_id: str
-    run: int
-    reason: str = ""
 
 
 @value
@@ -193,7 +181,7 @@ def _completed(item: Completed, context: Context) -> Verdict:
         return Outcome.APPLIED, ""
     if task.text("state") == _COMPLETED and task.integer("run") == item.run and task.text("claim") == item.claim:
         _left_before(task, context)
-        count_down_dependents(task, item.task_id, context)
+        count_down_dependents(task, item.task_id, context, again=True)
         return Outcome.REPEATED, ""
     return _stale_result(task, item.run, item.claim, context)
 
@@ -239,7 +227,7 @@ def _failed(item: Failed, context: Context) -> Verdict:
         ):
             _left_before(task, context)
             if task.integer("schema") >= SCHEMA_OF_CONDITIONS and goes_on(context.view.get(GRAPH)):
-                count_down_dependents(task, item.task_id, context, failure_of(task))
+                count_down_dependents(task, item.task_id, context, failure_of(task), again=True)
             return Outcome.REPEATED, ""
         return _stale_result(task, item.run, item.claim, context)
     if task.text("cancel"):
@@ -252,7 +240,7 @@ def _failed(item: Failed, context: Context) -> Verdict:
         return Outcome.APPLIED, LATER
     if not item.exception and task.integer("rerunsLeft") > 0:  # never `!= 0`: a negative budget must not run for ever
         task.set("rerunsLeft", task.integer("rerunsLeft") - 1)
-        _next_run(task, context, "failed", item.ended, reason, item.resolution)
+        next_run(task, context, "failed", item.ended, reason, item.resolution)
         return Outcome.APPLIED, "rerun"
     state = TaskState.EXCEPTION if item.exception else TaskState.FAILED
     _resolve_unsuccessfully(task, context, state, item.ended, reason, item.resolution)
@@ -277,7 +265,7 @@ def _try_later(task: Draft, item: Failed, context: Context) -> None:
     not_before = context.now + timedelta(seconds=seconds)
     task.set("notBefore", not_before)
     task.set("pauseSeconds", float(seconds))
-    _next_run(
+    next_run(
         task,
         context,
         "temporary",
@@ -328,7 +316,7 @@ def _resolve_unsuccessfully(
     block(task, context, reason)
 
 
-def _next_run(
+def next_run(
     task: Draft,
     context: Context,
     outcome: str,
@@ -338,9 +326,10 @@ def _next_run(
     begun: bool = False,
     event: str = "task-rerun",
     because: str = "",
+    waits: bool = False,
     **more: Any,
 ) -> None:
-    """Close the present run and stand pending for the next one.
+    """Close the present run and stand pending for the next one, or (waits, or while it requires something) wait for it.
 
     begun: it was lost with a worker that ran it. because: why there is a next run; the outcome otherwise. more: further
     fields of the event.
@@ -368,10 +357,10 @@ def _next_run(
     if task.value("ahead"):
         task.set("ahead", False)
     context.event(event, task, run=run + 1, because=because or outcome, reason=reason or None, **more)
-    if task.text("cancel"):
+    if task.text("cancel") and task.text("state") != _RUNNING:
         task.set("cancel", "")
         task.set("cancelCode", "")
-    if task.ids("requiresLeft"):  # it was cancelled before its time: it waits, as it did
+    if waits or task.ids("requiresLeft"):  # those left: it was cancelled before its time, and waits as it did
         task.set("state", str(TaskState.UNSCHEDULED))
     else:
         make_pending(task, context)
@@ -385,36 +374,6 @@ def _runs_text(runs: Sequence[Any]) -> str:
         if utf16_units(text) <= limits.PROPERTY_CHARS_MAX:
             return text
         del kept[0]
-
-
-def _manual_rerun(item: ManualRerun, context: Context) -> Verdict:
-    task = context.view.get(row_key(item.task_id))
-    state, run = task.text("state"), task.integer("run")
-    if run == item.run + 1 and state == TaskState.PENDING:
-        dispatch(task, context)
-        return Outcome.REPEATED, ""
-    if run == item.run + 1 and state == TaskState.UNSCHEDULED:
-        return Outcome.REPEATED, ""
-    if run != item.run:
-        return Outcome.STALE, f"run {item.run} is over: the task is {state} in run {run}"
-    graph = context.view.get(GRAPH)
-    if (refused := rerun.refusal(graph.value, task.value, context.now)) is not None:
-        return Outcome.REFUSED, refused.reason
-    deadline = task.time("deadline")
-    resolution = task.read_json("resolution", dict)
-    reason = item.reason or "asked for by hand"
-    task.set("manualReruns", task.integer("manualReruns") + 1)
-    if failures := task.integer("temporaryFailures"):
-        task.set("temporaryForgiven", failures)  # the budget is whole again
-    if is_held(task) or graph.text("held"):
-        take_along(task, graph)
-    ended = task.value("ended")  # a text on rows that a version before 0.3 wrote
-    text = ended.isoformat() if isinstance(ended, datetime) else task.text("ended")
-    _next_run(task, context, state, text, reason, resolution, because=ASKED)
-    if deadline is not None and task.text("state") == TaskState.UNSCHEDULED:
-        heed_deadline(graph, deadline)
-    unblock(context)
-    return Outcome.APPLIED, ""
 
 
 def _claim(item: Claim, context: Context) -> Verdict:
@@ -459,7 +418,7 @@ def _hand_back(item: HandBack, context: Context) -> Verdict:
         now = context.now.isoformat()
         return end_of_marked_run(task, "handed-back", now, {"reason": item.reason}, context)
     task.set("handBacks", task.integer("handBacks") + 1)
-    _next_run(task, context, "handed-back", context.now.isoformat(), item.reason)
+    next_run(task, context, "handed-back", context.now.isoformat(), item.reason)
     return Outcome.APPLIED, ""
 
 
@@ -484,7 +443,7 @@ def _lease_lost(item: LeaseLost, context: Context) -> Verdict:
             return Outcome.APPLIED, POISON
     if task.integer("retriesLeft") > 0:
         task.set("retriesLeft", task.integer("retriesLeft") - 1)
-        _next_run(task, context, "lost", ended, reason, None, begun)
+        next_run(task, context, "lost", ended, reason, None, begun)
         return Outcome.APPLIED, "retry"
     spent = f"{reason}, and all retries are spent"
     _resolve_unsuccessfully(task, context, TaskState.EXCEPTION, ended, spent, {"failed": True, "reason": spent})
@@ -528,14 +487,9 @@ def failures_of(message: TaskFailed) -> list[Failed]:
     ]
 
 
-def reruns_of(message: Rerun) -> list[ManualRerun]:
-    return [ManualRerun(message.task, message.run, message.reason)]
-
-
 RULES: Final[Rules] = {
     Completed: _completed,
     Failed: _failed,
-    ManualRerun: _manual_rerun,
     Claim: _claim,
     Renew: _renew,
     HandBack: _hand_back,

@@ -14,7 +14,7 @@ from taskgraph.model.ids import holders_in_words, limit_key, rerun_failed, resum
 from taskgraph.model.names import QueueNames
 from taskgraph.model.placement import worker_options
 from taskgraph.model.priorities import NORMAL, level_now, level_of
-from taskgraph.model.states import INACTIVE, GraphState, TaskState
+from taskgraph.model.states import GRAPH_ENDED, INACTIVE, GraphState, TaskState
 from taskgraph.model.timing import clock_text, not_yet_seconds, overdue, ready_since
 from taskgraph.protocol.concurrency import full_limit, scopes_of
 from taskgraph.queries import targets as gates
@@ -32,7 +32,7 @@ _SWEEPS = "run `taskgraph serve`, which sweeps"
 
 @dataclass(slots=True)
 class Causes:
-    """final: a failure cannot be taken back by a rerun. several: more than one task failed for good.
+    """goes_on: failures are passed on to dependents. several: more than one task failed for good.
 
     paused, permitted: by target. queued: queue -> messages.
     """
@@ -43,7 +43,7 @@ class Causes:
     names: QueueNames
     graph_id: str
     graph_state: str
-    final: bool
+    goes_on: bool
     several: bool
     crew: Crew
     paused: Mapping[str, gates.Gate]
@@ -160,16 +160,19 @@ class Causes:
             verb = "was cancelled"
         reason = resolution.get("reason", "")
         text = f"{verb} in run {status.run}" + (f": {reason}" if reason else "")
-        if self.graph_state in (GraphState.CANCELLING, GraphState.CANCELLED):
-            return text, "its graph is over: submit it again under another id"
-        if self.final:
-            return text, "mend it, and submit the graph again under another id: its failure has reached its dependents"
-        rerun = typed("rerun", self.graph_id, status.label, status.task_id)
-        if status.deadline is not None and status.deadline <= self.clock.now():
+        if self.graph_state == GraphState.CANCELLING:
+            return text, f"wait until its graph is cancelled: taskgraph watch {shlex.quote(self.graph_id)}"
+        if self.goes_on and self.graph_state == GraphState.CANCELLED:
+            return text, f"its graph is over: taskgraph resubmit {shlex.quote(self.graph_id)}"
+        words = "rerun --downstream" if self.goes_on or self.graph_state == GraphState.CANCELLED else "rerun"
+        rerun = typed(words, self.graph_id, status.label, status.task_id)
+        over = self.graph_state in GRAPH_ENDED
+        if status.deadline is not None and status.deadline <= self.clock.now() and not over:
             word = shlex.quote(status.label)
             edit = f"taskgraph edit {self.graph_id} --task {word} --deadline none"
             return text, f"give it another deadline, or none: {edit}; then: {rerun}"
-        beside = f"; or all that failed: {rerun_failed(self.graph_id)}" if self.several else ""
+        more = " --downstream" if words != "rerun" else ""
+        beside = f"; or all that failed: {rerun_failed(self.graph_id)}{more}" if self.several else ""
         return text, f"mend it, then: {rerun}{beside}"
 
 

@@ -178,7 +178,7 @@ class WhyQueries(GraphQueries):
         beside = await query_all(self._tables, gates.GATES, Range()) if waiting_for_workers else []
         paused, permitted = gates.closed_in(beside), limits_in(beside, self._clock.now())
         state = str(graph.columns.get("state", ""))
-        final = graph.columns.get("failurePolicy") == FailurePolicy.CONTINUE
+        goes_on = graph.columns.get("failurePolicy") == FailurePolicy.CONTINUE
         several = integer(graph.columns, "failedTasks") > 1
         causes_of = Causes(
             self._tables,
@@ -187,7 +187,7 @@ class WhyQueries(GraphQueries):
             self._names,
             graph_id,
             state,
-            final,
+            goes_on,
             several,
             found,
             paused,

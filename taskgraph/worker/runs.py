@@ -110,12 +110,24 @@ class Runner:
         key = ""
         if order is not None and order.cached:
             key = await self._files.key(order, work.definition, lists)
-            if not order.renewed and (found := await self._found(key, order, work)) is not None:
+            renewed = order.renewed or (work.run > 0 and await self._is_rerun(work))
+            if not renewed and (found := await self._found(key, order, work)) is not None:
                 return found
         if not taken:
             return _Prepared(work, order, key)
         placed = await self._files.put_in(work, runs, lists)
         return _Prepared(dataclasses.replace(work, definition=placed.definition), order, key, placed.place)
+
+    async def _is_rerun(self, work: Work) -> bool:
+        """Whether the task was rerun by hand: then it runs, and what it leaves takes the place of what is known."""
+        key, rows = row_key(work.task_id), dict[str, Row | None]()
+
+        async def read() -> None:
+            await self._context.handlers.records.load(work.graph_id, [key], rows)
+
+        await self._context.keep_trying(read, "whether a task was rerun cannot be read yet")
+        row = rows.get(key)
+        return row is not None and integer(row.columns, "manualReruns") > 0
 
     async def _found(self, key: str, order: FileOrder, work: Work) -> Outcome | None:
         try:
@@ -140,7 +152,7 @@ class Runner:
     async def _rows_of(self, work: Work) -> dict[str, Row | None]:
         """The rows of the tasks of which this one takes something, by taskId.
 
-        All of these have been resolved, and none is run again before this one has ended: so whatever is read counts.
+        All of these have been resolved, and where one is run again, so is this one: its run does not count then.
         """
         wanted = taken_from(work.definition)
         rows: dict[str, Row | None] = {}

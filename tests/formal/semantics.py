@@ -47,18 +47,9 @@ from taskgraph.protocol.layout import lay_out
 from taskgraph.protocol.leases import SetRight
 from taskgraph.protocol.lifecycle import Abandon, BeginDeletion, NextDeadline, Stall, Start, Stir
 from taskgraph.protocol.pause import Hold, HoldTask, PublishHolds, Settle
+from taskgraph.protocol.recall import ManualRerun
 from taskgraph.protocol.relays import Fire, Remind, Skip
-from taskgraph.protocol.runs import (
-    CannotRun,
-    Claim,
-    Completed,
-    Failed,
-    HandBack,
-    LeaseLost,
-    ManualRerun,
-    Overdue,
-    Renew,
-)
+from taskgraph.protocol.runs import CannotRun, Claim, Completed, Failed, HandBack, LeaseLost, Overdue, Renew
 from taskgraph.protocol.set_limit import ChangeLimit, Recount
 from taskgraph.protocol.wiring import Link
 from taskgraph.storage.tables import Delete, Insert, Merge, Replace, Row

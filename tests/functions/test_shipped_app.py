@@ -148,7 +148,7 @@ async def client(host: Host) -> AsyncIterator[Client]:
 def foreign(request: pytest.FixtureRequest) -> str:
     """A message for a graph that nobody knows: sent first, as the host takes its time to give it up."""
     running, settings = request.getfixturevalue("host")
-    body = to_text(Rerun(FOREIGN, task_id_of(FOREIGN, "a"), 0))
+    body = to_text(Rerun(FOREIGN, ((task_id_of(FOREIGN, "a"), 0),)))
 
     async def send() -> None:
         async with Client(settings) as opened:

@@ -204,12 +204,12 @@ async def _set_up(name: str) -> Setup:
             await stage.submit(document, handlers=stage.more_handlers(Trap(5, "before", "commit")))
         assert await stage.state() == "submitting"
         messages += [stage.completed(Held(stage.task_id(label), 0, "claim")) for label in ("done", "runs")]
-        messages.append(Rerun(GRAPH_ID, stage.task_id("broke"), 0))
+        messages.append(Rerun(GRAPH_ID, ((stage.task_id("broke"), 0),)))
     else:
         await stage.submit(document)
     if name == "finished":
         messages += [await stage.complete("a"), await stage.complete("b")]
-        messages.append(Rerun(GRAPH_ID, stage.task_id("a"), 0, "again"))
+        messages.append(Rerun(GRAPH_ID, ((stage.task_id("a"), 0),), "again"))
     elif name != "submitting":
         messages.append(await stage.complete("done"))
         runs, too, last, seen = await stage.claims("runs", "runs too", "sentinel", WITNESS)
@@ -227,7 +227,7 @@ async def _set_up(name: str) -> Setup:
             request = await stage.stage_extension(wider, request="more")
             messages += [parse(json.dumps({"version": 1, "type": "add-tasks", "graph": GRAPH_ID, "request": "more"}))]
             assert request.request == "more"
-        messages.append(Rerun(GRAPH_ID, stage.task_id("broke"), 0, "approved"))
+        messages.append(Rerun(GRAPH_ID, ((stage.task_id("broke"), 0),), "approved"))
     ready = "a" if name == "finished" else "ready"
     messages.append(RunTasks(GRAPH_ID, "default", ((stage.task_id(ready), 0),)))
     messages.append(RunTasks(GRAPH_ID, "default", tuple((stage.task_id(label), 0) for label in document.tasks)))

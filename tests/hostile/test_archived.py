@@ -104,7 +104,7 @@ async def test_a_blocked_graph_that_lay_still_goes_on_when_it_is_rerun() -> None
     await stage.sweep()
     assert await stage.state() == "blocked"
     stage._know(["bad", "good", "after", "m", "n", "more"])
-    await stage.deliver(Rerun(stage.graph_id, stage.task_id("bad"), 0))
+    await stage.deliver(Rerun(stage.graph_id, ((stage.task_id("bad"), 0),)))
     assert await stage.state() == "running"
 
 

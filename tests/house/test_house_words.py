@@ -31,7 +31,6 @@ OTHER_THINGS: Final[tuple[tuple[str, str, str], ...]] = (
     ("taskgraph/model/row_schema.py", "0.4 told object?", "a column of rows since 0.4"),
     ("taskgraph/protocol/extension.py", 'head.set("told"', "a column of rows since 0.4"),
     ("taskgraph/protocol/extension.py", 'head.text("told")', "a column of rows since 0.4"),
-    ("taskgraph/protocol/rerun.py", '"dependents-told"', "a code in answers"),
 )
 
 

@@ -401,7 +401,7 @@ class Stage:
         """Ask for another run by hand; gives the answer."""
         if run is None:
             run = int((await self.row(label)).columns["run"])
-        (handled,) = await self.deliver(Rerun(self.graph_id, self.task_id(label), run))
+        (handled,) = await self.deliver(Rerun(self.graph_id, ((self.task_id(label), run),)))
         return handled.answers[0]
 
     async def hand_back(self, held: Held, reason: str = "stopped") -> Answer:

@@ -133,7 +133,7 @@ async def test_a_blocked_graph_that_stands_still_comes_back_and_goes_on(local: S
     await delete(local.handlers, shelf, local.graph_id, force=True)
     assert (await restore(local.handlers, shelf, file, "file")).state == "blocked"
     assert [row.key for row in await rows(local, LIVE)] == [local.graph_id]
-    await local.deliver(Rerun(local.graph_id, local.task_id("bad"), 0))
+    await local.deliver(Rerun(local.graph_id, ((local.task_id("bad"), 0),)))
     assert await local.work() == "finished"
     sequences = sorted({event.sequence for event in await local.events()})
     assert sequences == list(range(1, len(sequences) + 1)), "the journal goes on without a gap"
@@ -445,7 +445,7 @@ async def test_who_is_told_of_a_blocked_graph_is_told_after_it_is_back(memory: S
     assert await rows(memory, INDEX) == []
     await restore(memory.handlers, shelf, file, "file")
     assert [row.key for row in await rows(memory, INDEX)] == [memory.graph_id]
-    await memory.deliver(Rerun(memory.graph_id, memory.task_id("bad"), 0))
+    await memory.deliver(Rerun(memory.graph_id, ((memory.task_id("bad"), 0),)))
     assert await memory.work() == "finished"
     receiver = Receiver()
     await to_the_end(memory, notifier(memory, receiver))

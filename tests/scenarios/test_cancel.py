@@ -312,7 +312,7 @@ async def test_messages_of_before_change_nothing_after(stage: Stage) -> None:
     held = await stage.claim("a")
     await cancel(stage, terminate=True)
     before = await stage.snapshot()
-    await stage.deliver(stage.completed(held), stage.failed(held), Rerun(stage.graph_id, stage.task_id("a"), 0))
+    await stage.deliver(stage.completed(held), stage.failed(held), Rerun(stage.graph_id, ((stage.task_id("a"), 0),)))
     await stage.transition(CancelTask(stage.task_id("b"), "again"))
     await stage.sweep()
     assert await stage.snapshot() == before

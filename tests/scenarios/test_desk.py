@@ -32,7 +32,7 @@ def test_whoever_hands_a_message_in_hears_what_became_of_it() -> None:
         assert [answer.outcome for answer in handled.answers] == [Outcome.APPLIED]
         again = await consumer.hand_in(done)
         assert [answer.outcome for answer in again.answers] == [Outcome.REPEATED]
-        nobody = await consumer.hand_in(Rerun("graph", task_id_of("graph", "nobody"), 0))
+        nobody = await consumer.hand_in(Rerun("graph", ((task_id_of("graph", "nobody"), 0),)))
         assert isinstance(nobody.error, NotFound)
         assert await crew.stage.states() == {"a": "completed", "b": "pending"}
 

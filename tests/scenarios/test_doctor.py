@@ -470,7 +470,7 @@ async def test_an_extension_that_nobody_handles_is_said_again(local: Stage) -> N
 async def test_messages_about_the_graph_that_were_set_aside_are_noted(local: Stage) -> None:
     await local.submit(graph(DIAMOND))
     for graph_id in ("graph", "another"):
-        await local.queues.send(local.names.events, [to_text(Rerun(graph_id, local.task_id("a"), 0))])
+        await local.queues.send(local.names.events, [to_text(Rerun(graph_id, ((local.task_id("a"), 0),)))])
     for delivery in await local.queues.receive(local.names.events, count=32, lease_seconds=30):
         await local.poison.set_aside(delivery, "it broke")
     found = await look(local)

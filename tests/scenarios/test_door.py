@@ -135,7 +135,7 @@ async def test_rows_of_a_newer_version_put_a_message_off(local: Stage) -> None:
 
 async def test_what_is_wrong_with_the_message_is_raised_and_its_reason_kept(stage: Stage) -> None:
     door = StageDoor(stage)
-    body = to_text(Rerun("nobody-knows-it", stage.task_id("a"), 0))
+    body = to_text(Rerun("nobody-knows-it", ((stage.task_id("a"), 0),)))
     before = stage.clock.monotonic()
     for count in range(1, 6):
         with pytest.raises(NotFound):
@@ -210,7 +210,7 @@ async def test_where_nothing_can_be_sent_the_host_keeps_the_message_and_is_held_
     before = local.clock.monotonic()
     for count in range(1, 6):
         with pytest.raises(StorageUnavailable):
-            await door.handle(QUEUE, "m1", to_text(Rerun("g", local.task_id("a"), 0)), count)
+            await door.handle(QUEUE, "m1", to_text(Rerun("g", ((local.task_id("a"), 0),))), count)
     assert local.clock.monotonic() - before >= 1 + 2 + 4 + 8 + 8
     with pytest.raises(StorageUnavailable):  # nor is poison lost that cannot be written down
         await door.handle(QUEUE, "m2", "no message", 1)

@@ -469,7 +469,7 @@ async def test_what_is_asked_of_a_group_or_a_task_that_an_edit_took_away_meanwhi
         "limit": SetLimit(memory.graph_id, 2, asked, "one"),
         "pause of a task": HoldBack(memory.graph_id, True, asked, "", (task,)),
         "cancel of a task": Cancel(memory.graph_id, ((task, 0),)),
-        "rerun of a task": Rerun(memory.graph_id, task, 0, "try"),
+        "rerun of a task": Rerun(memory.graph_id, ((task, 0),), "try"),
     }
     assert await memory.edit({"deleteGroups": ["one"], "delete": ["b"]}) == "done"
     before = await rows_of(memory)

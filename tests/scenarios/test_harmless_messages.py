@@ -91,7 +91,7 @@ async def test_results_and_manual_reruns_in_every_order() -> None:
         stage = memory_stage()
         await stage.submit(graph({"A": [], "B": ["A"], "C": []}))
         a, c = await stage.claims("A", "C")
-        rerun = Rerun("graph", a.task_id, 0)
+        rerun = Rerun("graph", ((a.task_id, 0),))
         messages: list[Message] = [stage.failed(a), stage.completed(c), rerun]
         for index in order:
             await stage.deliver(messages[index], messages[index])
@@ -117,7 +117,9 @@ async def test_nothing_old_moves_a_finished_graph(stage: Stage) -> None:
     for message in [*messages, *reversed(messages)]:
         await stage.deliver(message)
     await stage.deliver(*messages)
-    await stage.deliver(*(Rerun("graph", stage.task_id(label), run) for label in REQUIRES for run in (0, 1, 2)))
+    runs = {label: int(str((await stage.row(label)).columns["run"])) for label in REQUIRES}
+    past = [(label, run) for label in REQUIRES for run in (0, 1, 2) if run != runs[label]]
+    await stage.deliver(*(Rerun("graph", ((stage.task_id(label), run),)) for label, run in past))
     assert {row.key: row.etag for row in await stage.queries.partition("graph")} == before
 
 
@@ -179,7 +181,7 @@ async def test_foreign_messages_are_answered_and_disturb_nobody(stage: Stage) ->
     foreign: list[Message] = [
         TaskCompleted("graph", (stage.result(Held(stage.task_id("nobody"), 0, "c")),)),
         TaskFailed("graph", (stage.result(Held(stage.task_id("nobody"), 0, "c"), failed=True),)),
-        Rerun("graph", stage.task_id("nobody"), 0),
+        Rerun("graph", ((stage.task_id("nobody"), 0),)),
         AddTasks("graph", "nothing"),
     ]
     handled = {

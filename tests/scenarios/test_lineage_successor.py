@@ -137,14 +137,18 @@ async def test_successor_rerun_of_a_running_task_is_refused(stage: Stage) -> Non
     assert await stage.state() == "finished"
 
 
-async def test_successor_rerun_of_a_completed_task_is_refused(stage: Stage) -> None:
-    """There it was allowed, and dependents ran beside it; here what has completed is final."""
+async def test_successor_rerun_of_a_completed_task(stage: Stage) -> None:
+    """There dependents ran beside it; here they wait for it again."""
     await stage.submit(graph({"A": [], "B": ["A"]}))
     await stage.complete("A")
-    before = await stage.snapshot()
-    answer = await stage.rerun("A")
-    assert (answer.outcome, "completed" in answer.reason) == (Outcome.REFUSED, True)
-    assert await stage.snapshot() == before
+    held = await stage.claim("B")
+    assert (await stage.rerun("A")).outcome is Outcome.APPLIED
+    assert await stage.states() == {"A": "pending", "B": "unscheduled"}
+    (handled,) = await stage.deliver(stage.completed(held))
+    assert [answer.outcome for answer in handled.answers] == [Outcome.STALE]
+    await stage.complete("A")
+    await stage.complete("B")
+    assert await stage.state() == "finished"
 
 
 @pytest.mark.parametrize("exception", [False, True], ids=["failed", "exception"])
@@ -164,12 +168,12 @@ async def test_successor_rerun_of_a_failed_task(stage: Stage, exception: bool) -
 
 async def test_successor_rerun_of_an_unknown_task(stage: Stage) -> None:
     await stage.submit(graph({"A": []}))
-    (handled,) = await stage.handlers.handle("graph", [Rerun("graph", stage.task_id("nobody"), 0)])
+    (handled,) = await stage.handlers.handle("graph", [Rerun("graph", ((stage.task_id("nobody"), 0),))])
     assert isinstance(handled.error, NotFound)
 
 
 async def test_successor_rerun_in_an_unknown_graph(stage: Stage) -> None:
-    (handled,) = await stage.handlers.handle("nowhere", [Rerun("nowhere", stage.task_id("A"), 0)])
+    (handled,) = await stage.handlers.handle("nowhere", [Rerun("nowhere", ((stage.task_id("A"), 0),))])
     assert isinstance(handled.error, NotFound)
 
 

@@ -216,7 +216,7 @@ async def deliver_until(stage: Stage, done: Callable[[], bool], *, most: int = 4
 
 async def test_a_message_that_keeps_failing_is_counted_and_set_aside(local: Stage) -> None:
     await local.submit(graph({"a": []}))
-    text = to_text(Rerun("graph", local.task_id("nobody"), 0))
+    text = to_text(Rerun("graph", ((local.task_id("nobody"), 0),)))
     await put(local, text)
     seen: list[int] = []
     for _ in range(limits.POISON_FAILURES_MAX):
@@ -237,7 +237,7 @@ async def test_a_message_that_keeps_failing_is_counted_and_set_aside(local: Stag
 
 async def test_a_failing_message_waits_longer_and_longer(local: Stage) -> None:
     await local.submit(graph({"a": []}))
-    await put(local, to_text(Rerun("graph", local.task_id("nobody"), 0)))
+    await put(local, to_text(Rerun("graph", ((local.task_id("nobody"), 0),))))
     waits = []
     for _ in range(limits.POISON_FAILURES_MAX):
         await local.consume()

@@ -42,7 +42,7 @@ async def test_each_kind_goes_to_its_queue_and_all_of_them_are_handled(apart: St
     assert (states["a"], states["b"], states["c"]) == ("completed", "pending", "failed")
     assert await stage.state() == "blocked"
 
-    await stage.handlers.dispatcher.send_events([Rerun(stage.graph_id, stage.task_id("c"), 0)])
+    await stage.handlers.dispatcher.send_events([Rerun(stage.graph_id, ((stage.task_id("c"), 0),))])
     assert await stage.queues.count("taskgraph-rerun") == 1
     await stage.consume()
     assert (await stage.states())["c"] == "pending"

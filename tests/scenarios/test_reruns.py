@@ -17,7 +17,8 @@ from taskgraph.model.ids import row_key, task_id_of
 from taskgraph.model.messages import Rerun, parse
 from taskgraph.model.states import GraphState
 from taskgraph.protocol.context import Outcome
-from taskgraph.protocol.runs import Claim, Failed, ManualRerun
+from taskgraph.protocol.recall import ManualRerun
+from taskgraph.protocol.runs import Claim, Failed
 from taskgraph.storage.tables import Merge
 from taskgraph.testing import HurriedClock
 from tests.measured import Measured, attributes
@@ -96,16 +97,16 @@ async def test_a_rerun_that_never_begins_is_not_waited_for(client: Client, clock
 @pytest.mark.parametrize(
     ("more", "columns", "code"),
     [
-        ({"failurePolicy": "continue"}, {}, "dependents-told"),
+        ({"failurePolicy": "continue"}, {"state": str(GraphState.CANCELLED)}, "not-whole"),
         ({}, {"state": str(GraphState.CANCELLING)}, "not-running"),
-        ({}, {}, "not-failed"),
+        ({}, {}, "not-ended"),
     ],
 )
 async def test_both_doors_refuse_by_the_rule_that_handlers_go_by(
     client: Client, tmp_path: Path, more: Mapping[str, Any], columns: Mapping[str, Any], code: str
 ) -> None:
     await client.submit(document(client, **more), "g")
-    if code != "not-failed":
+    if code != "not-ended":
         await fail(client, "g", "a")
     if columns:
         graph = await client.app.queries.graph_row("g")
@@ -137,32 +138,31 @@ async def test_those_of_a_group_are_rerun_or_all_that_failed_for_good(client: Cl
         asked = await rerun.ask(app, "g", reason=reason, **more)  # type: ignore[arg-type]
         assert sorted(each.label for each in asked.tasks) == wanted
         put_down = await messages(client)
-        assert {each.task for each in put_down} == {task_id_of("g", label) for label in wanted}
-        assert {(each.run, each.reason) for each in put_down} == {(0, reason)}
-    one_of_three = (
-        "name tasks by their labels, a group of them, or all that failed for good (--failed, in Python failed=True): "
-        "one of the three"
+        assert {each for one in put_down for each in one.tasks} == {(task_id_of("g", label), 0) for label in wanted}
+        assert {each.reason for each in put_down} == {reason}
+    one_of_four = (
+        "name tasks by their labels, a group of them, all that failed for good (--failed, in Python failed=True), "
+        "or all (--all, in Python everything=True): one of the four"
     )
     two_or_none = (
         {},
         {"labels": ["a"], "group": "some"},
         {"labels": ["a"], "failed": True},
+        {"failed": True, "everything": True},
         {"group": "", "failed": True},
     )
     await rerun.ask(app, "g", ["d"])
     assert [each.reason for each in await messages(client)] == [""]
     for wrong, words in (
         ({"reason": reason + "n"}, "the reason has 1,001 characters; 1,000 are allowed"),
-        *((each, one_of_three) for each in two_or_none),
+        *((each, one_of_four) for each in two_or_none),
     ):
         with pytest.raises(InvalidInput) as invalid:
             await rerun.ask(app, "g", **wrong)  # type: ignore[arg-type]
         assert str(invalid.value) == words
     with pytest.raises(Refused) as refused:
         await rerun.ask(app, "g", ["c"])
-    assert str(refused.value) == (
-        "“c” cannot be rerun: the task is pending; only a task that failed for good can be rerun"
-    )
+    assert str(refused.value) == ("“c” cannot be rerun: the task is pending; only a task that has ended can be rerun")
     assert not await messages(client)
 
 
@@ -226,7 +226,7 @@ async def test_who_waits_for_what_was_asked_for_learns_that_it_will_not_come(
     await messages(client)
     asked = await rerun.ask(app, "g", ["a"])
     run = {"label": "a", "taskId": a, "replacesRun": 0, "run": 1}
-    assert asked.answer(settled=False) == {"graphId": "g", "tasks": [run], "settled": False}
+    assert asked.answer(settled=False) == {"graphId": "g", "tasks": [run], "following": [], "settled": False}
     assert not await rerun.settled(app, asked, until=clock.monotonic() + 3), "it may be on its way"
     await messages(client)
     with pytest.raises(Refused) as refused:

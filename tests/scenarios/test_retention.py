@@ -200,7 +200,7 @@ async def test_messages_about_a_deleted_graph_are_let_go(stage: Stage, shelf: Sh
     before = await rows(stage)
     claim = await stage.handlers.transition(stage.graph_id, [LeaseLost(held.task_id, 0, held.claim)])
     assert claim[0].outcome is Outcome.STALE
-    messages = [late, stage.failed(held), Rerun(stage.graph_id, held.task_id, 0), AddTasks(stage.graph_id, "r")]
+    messages = [late, stage.failed(held), Rerun(stage.graph_id, ((held.task_id, 0),)), AddTasks(stage.graph_id, "r")]
     asked = stage.clock.now().isoformat()
     messages += [HoldBack(stage.graph_id, True, asked, "g"), SetLimit(stage.graph_id, 1, asked, "g")]
     assert [each.error for each in await stage.deliver(*messages)] == [None] * 6

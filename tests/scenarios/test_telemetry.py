@@ -173,7 +173,7 @@ async def test_a_rerun_belongs_to_who_asks_and_is_linked_to_the_graph(settings: 
         await ended(submitter, "g", GraphState.BLOCKED)
         flag.touch()
         with submitter.handlers.telemetry.asking("rerun", "g"):
-            await submitter.handlers.dispatcher.send_events([Rerun("g", task_id_of("g", "a"), 0, "once more")])
+            await submitter.handlers.dispatcher.send_events([Rerun("g", ((task_id_of("g", "a"), 0),), "once more")])
         async with asyncio.timeout(30):
             while await submitter.queries.state("g") != GraphState.FINISHED:
                 await asyncio.sleep(0.02)
@@ -363,7 +363,7 @@ async def test_a_message_that_a_host_hands_in_is_traced_timed_and_said(
     async with open_app(settings, telemetry=measured.telemetry()) as app:
         await submit(app.handlers, "g", document_from_object({"tasks": {"a": {"task": {}}}}))
         with app.handlers.telemetry.asking("rerun", "g"):
-            await app.handlers.dispatcher.send_events([Rerun("g", task_id_of("g", "a"), 0)])
+            await app.handlers.dispatcher.send_events([Rerun("g", ((task_id_of("g", "a"), 0),))])
         (delivery,) = await app.queues.receive(app.handlers.names.events, lease_seconds=30)
         host = Delivery(delivery.queue, "of-the-host", "", delivery.body, 2)
         before = measured.counts("taskgraph.message.age")[()]

@@ -531,7 +531,7 @@ class Revived(Desk):
         await self.handlers.handle(GRAPH_ID, [TaskFailed(GRAPH_ID, (result,))])
         hold(self.row(GRAPH).columns["state"] == "blocked", "it is not blocked")
         self.tables.partitions[LIVE].clear()
-        self.put(self.names.events, to_text(Rerun(GRAPH_ID, task_id_of(GRAPH_ID, "a"), 0)))
+        self.put(self.names.events, to_text(Rerun(GRAPH_ID, ((task_id_of(GRAPH_ID, "a"), 0),))))
 
     async def act(self) -> None:
         await self.consume_all()

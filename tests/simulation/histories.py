@@ -45,6 +45,11 @@ SHARE_LIMITED: Final = 0.3
 SHARE_RANKED: Final = 0.1
 """Of all graphs: so many have tasks with priorities."""
 
+SHARE_AGAIN: Final = 0.2
+"""Of all graphs: in so many tasks that have ended are rerun."""
+
+EVERY_RUN: Final = 1_000_000
+
 LATE: Final = (0.0, 0.0, 0.1, 0.4)
 """Share of the answers that come late."""
 
@@ -154,7 +159,7 @@ def world_of(seed: int, *, profile: str = "mixed", small: bool = False) -> World
     """The history of a seed. profile: see PROFILES; small: the profile of that name."""
     profile = "small" if small else profile
     world = grouped(tiny_world(seed) if profile == "tiny" else _world(seed, small=profile == "small"))
-    return far_off(crowding(ranking(editing(limiting(extending(pausing(cancelling(timed(going_on(world))))))))))
+    return again(far_off(crowding(ranking(editing(limiting(extending(pausing(cancelling(timed(going_on(world)))))))))))
 
 
 def grouped(world: World) -> World:
@@ -295,6 +300,21 @@ def editing(world: World) -> World:
         return world
     when = rng.choice(("", "blocked")) if blocks(world) else ""
     return dataclasses.replace(world, edits=rng.choice((1, 2, 3)), edit_when=when)
+
+
+def again(world: World) -> World:
+    """The same, and in some of them tasks that have ended are rerun; drawn apart, as above.
+
+    Who fails for good there fails in every run: how many of its runs have failed would say nothing.
+    """
+    rng = random.Random(world.seed * 41 + 19)
+    if rng.random() >= SHARE_AGAIN or world.has_limits or world.temporary:
+        return world
+    fails = {
+        label: EVERY_RUN if count > world.tasks[label].reruns and not world.reruns else count
+        for label, count in world.fails.items()
+    }
+    return dataclasses.replace(world, again=rng.choice((1, 1, 2, 3)), fails=fails)
 
 
 def tiny_world(seed: int) -> World:

@@ -34,6 +34,9 @@ GRAPH_MOVES = frozenset(
         ("running", "cancelling"),
         ("blocked", "cancelling"),
         ("cancelling", "cancelled"),
+        ("finished", "running"),  # a task is rerun
+        ("cancelled", "running"),
+        ("cancelled", "blocked"),
     }
 )
 OVER = frozenset({"cancelling", "cancelled"})
@@ -55,6 +58,13 @@ TASK_MOVES = frozenset(
         ("unscheduled", "exception"),  # cancelled before its time, or too late
         ("pending", "exception"),
         ("exception", "unscheduled"),  # and rerun by hand
+        ("completed", "pending"),  # rerun by hand
+        ("skipped", "pending"),
+        ("completed", "unscheduled"),  # the same in several commits, or what it requires was rerun
+        ("failed", "unscheduled"),
+        ("skipped", "unscheduled"),
+        ("pending", "unscheduled"),
+        ("running", "unscheduled"),
     }
 )
 
@@ -77,8 +87,10 @@ def _references(text: str) -> tuple[str, ...]:
 
 @functools.lru_cache(maxsize=20_000)
 def _facts_in(text: str) -> tuple[tuple[str, str], ...]:
-    """(kind, label) of the facts of an event row."""
-    return tuple((fact["event"], fact.get("label", "")) for fact in json.loads(text))
+    """(kind, label) of the facts of an event row; a rerun that takes an end back is there with that, too."""
+    facts = json.loads(text)
+    taken_back = tuple((f"not-{fact['was']}", fact["label"]) for fact in facts if "was" in fact and "label" in fact)
+    return tuple((fact["event"], fact.get("label", "")) for fact in facts) + taken_back
 
 
 @functools.lru_cache(maxsize=20_000)
@@ -131,6 +143,13 @@ class Invariants:
         self.has_waited: Callable[[Row], bool] = lambda row: False  # see `_in_time`
         self.under: Mapping[str, frozenset[str]] = {}  # key of a limit -> taskIds of all that is under it
         self.in_flight: dict[str, frozenset[str]] = {}  # key of a limit -> runs in flight, after the commit before
+        self.recalls = -1  # rows that have not taken their ends back, by the graph row; -1: none ever had to
+        self.cancels_alone = True  # tasks may be cancelled, and not their graph
+        self.may_cancel = True
+        self.commits = 0
+        self.reset: set[str] = set()  # tasks that have been reset, and wait for the end of all recalls
+        self.begun_at: dict[str, int] = {}  # taskId -> the commit in which its last run began
+        self.resolved_at: dict[str, int] = {}  # reference -> the commit in which it was resolved last
 
     def edited(self, tasks: Mapping[str, TaskNode], deleted: Iterable[str]) -> None:
         """The graph is another from this commit on: these tasks may be in it, and those are not any more."""
@@ -158,7 +177,13 @@ class Invariants:
         """Look at what a commit has left. updated: labels of tasks that it edits. Raises Violation."""
         graph: Row | None = None
         tasks: list[Row] = []
+        self.commits += 1
+        if self.graph_state in ("finished", "cancelled") and any(each.key == GRAPH for each in changes):
+            self._graph(rows[GRAPH])  # a rerun reopens it in this very commit
+        self.recalls = int(str(rows[GRAPH].columns.get("recalls", -1))) if GRAPH in rows else -1
         told, told_skipped = -1, 0
+        fenced = GRAPH in rows and rows[GRAPH].columns["state"] in OVER
+        self.may_cancel = fenced or self.cancels_alone
         for change in changes:
             key = change.key
             if isinstance(change, Delete):
@@ -179,7 +204,6 @@ class Invariants:
                 told_skipped = int(str(row.columns.get("skipped", 0)))
             elif key.startswith(("join:", "fork:")):
                 self._relay(row)
-        fenced = GRAPH in rows and rows[GRAPH].columns["state"] in OVER
         for row in tasks:  # once all of the commit is known
             self._ready(row, fenced)
         if self.under:
@@ -202,8 +226,13 @@ class Invariants:
         if before != after:
             self.states[reference] = after
             self.failed_for_good += (after in FAILED_FOR_GOOD) - (before in FAILED_FOR_GOOD)
-            self.completed += after == "completed" and ":" not in reference
-            self.skipped += after == "skipped"
+            if ":" not in reference:
+                self.completed += (after == "completed") - (before == "completed")
+                self.skipped += (after == "skipped") - (before == "skipped")
+            if after in RESOLVED:
+                self.resolved_at[reference] = self.commits
+            elif after == "running":
+                self.begun_at[reference] = self.commits
         return before, after
 
     def _task(self, row: Row, *, edited: bool = False) -> None:
@@ -225,6 +254,8 @@ class Invariants:
                 raise Violation(f"{label}: same run")
             if self.graph_state == "cancelled":
                 raise Violation(f"{label} moved from {before} to {after} in a cancelled graph")
+            if after == "exception" and not self.may_cancel and is_cancelled(columns):
+                raise Violation(f"{label} is cancelled, and its graph is not")
             in_vain = after == "exception" and not is_cancelled(columns) and not _too_late(columns)
             if in_vain and before in ("unscheduled", "pending"):
                 raise Violation(f"{label} is {after}, and never ran")
@@ -262,8 +293,14 @@ class Invariants:
         if run != spent + lost + manual + handed + later:
             raise Violation(f"{label} is in run {run}: {spent}, {lost}, {manual}, {handed}, {later}")
         self.failed_runs[label] = spent + manual
+        if reference in self.reset and self.recalls > 0 and after in ("pending", "running"):
+            raise Violation(f"{label} is {after} again, and there are {self.recalls} recalls to do")
+        if columns.get("due") in ("recall", "ready"):
+            self.reset.add(reference)
+        else:
+            self.reset.discard(reference)
         left = columns["requiresLeft"]
-        waits = left != "[]" or columns.get("due") == "skip"
+        waits = left != "[]" or columns.get("due", "") != ""
         if (after == "unscheduled") != waits and not (waits and after == "exception"):
             raise Violation(f"{label} is {after} and waits for {left}")
         self._bounded(row, limits.REQUIRES_MAX)
@@ -312,6 +349,8 @@ class Invariants:
             raise Violation(f"{columns['label']} was claimed past its deadline")
 
     def _ready(self, row: Row, fenced: bool) -> None:
+        if self.recalls > 0:
+            return  # what it requires may have been reset, and its own reset comes next: see `consistent`
         if self.goes_on:
             self._decided(row, fenced)
         elif row.columns["state"] in ("pending", "running", "completed"):
@@ -333,12 +372,14 @@ class Invariants:
             raise Violation(f"{label} is {state} before {open_ones} are over")
         if runs(node, ends) == (state == "skipped") and not cancelled:
             raise Violation(f"{label} is {state}, after {ends}")
-        if state == "skipped" and (row.columns["run"] or row.columns.get("claim")):
+        ran = row.columns["run"] and not row.columns.get("manualReruns")
+        if state == "skipped" and (ran or row.columns.get("claim")):
             raise Violation(f"{label} is skipped, and was run")
 
     def _relay(self, row: Row) -> None:
         before, after = self._move(reference_of(row.key), row.columns)
-        hold(before != "completed" or after == "completed", f"{row.key} went back to {after}")
+        back = before == "completed" and after != "completed"
+        hold(not back or self.recalls >= 0, f"{row.key} went back to {after}")
         self._bounded(row, limits.REQUIRES_MAX + 1)
 
     def _bounded(self, row: Row, requires_max: int) -> None:
@@ -356,6 +397,7 @@ class Invariants:
             self.graph_state = state
             self.history.append(state)
         if state == "finished":
+            hold(not row.columns.get("recalls"), "the graph finished, and there are recalls to do")
             hold(row.columns.get("deferred", "[]") == "[]", "the graph finished before what it was to be extended by")
             over = RESOLVED if self.goes_on else frozenset({"completed"})
             late = [r for r, s in self.states.items() if s not in over and ":" not in r]
@@ -364,9 +406,28 @@ class Invariants:
         if state == "cancelled" and "cancelling" in self.history:
             late = [r for r, s in self.states.items() if s not in RESOLVED and ":" not in r]
             hold(not late, f"the graph is cancelled before {late}")
+        if state == "cancelled":
+            hold(not row.columns.get("recalls"), "the graph is cancelled, and there are recalls to do")
         if state == "blocked":
             hold(int(row.columns["failedTasks"]) > 0, "the graph is blocked, and nothing failed")
             hold(not self.goes_on, "the graph is blocked, though it goes on after failures")
+
+    def consistent(self, rows: Mapping[str, Row]) -> None:
+        """At rest: what ran has run after the last end of everything that it requires."""
+        over = RESOLVED if self.goes_on else frozenset({"completed"})
+        for key, row in rows.items():
+            if row.columns.get("due", "") != "":
+                raise Violation(f"{key} is due to be {row.columns['due']}")
+            if not key.startswith("task:") or row.columns["state"] not in RESOLVED or is_cancelled(row.columns):
+                continue
+            own, label = key[5:], str(row.columns["label"])
+            if row.columns["state"] == "exception" and _too_late(row.columns):
+                continue
+            began = self.resolved_at[own] if row.columns["state"] == "skipped" else self.begun_at.get(own, 0)
+            for required in self.requires[label]:
+                state, ended = self.states.get(required), self.resolved_at.get(required, 0)
+                if state not in over or began < ended:
+                    raise Violation(f"{label} began in commit {began}, and {required} is {state} since {ended}")
 
 
 def settled(rows: Mapping[str, Row], graph_id: str, tasks: Mapping[str, TaskNode], *, goes_on: bool = False) -> None:
@@ -428,26 +489,28 @@ def _journal(rows: Mapping[str, Row], found: Mapping[str, Row]) -> None:
     ]
     told = Counter(kind for kind, _ in facts)
     state = rows[GRAPH].columns["state"]
-    if told["graph-running"] != 1:
+    reopened = int(str(rows[GRAPH].columns.get("reopened", 0)))
+    if told["graph-running"] != 1 + reopened:
         raise Violation(f"the graph was told to run {told['graph-running']} times")
-    if told["graph-finished"] != (state == "finished"):
+    if told["graph-finished"] + told["graph-cancelled"] != reopened + (state in ("finished", "cancelled")):
         raise Violation(f"told: {told}, and the graph is {state}")
-    if told["graph-cancelled"] != (state == "cancelled") or (told["graph-cancelling"] > 0) != (state == "cancelled"):
+    if (not told["graph-finished"] and state == "finished") or (not told["graph-cancelled"] and state == "cancelled"):
         raise Violation(f"told: {told}, and the graph is {state}")
-    if told["graph-blocked"] - told["graph-unblocked"] not in (
+    if (told["graph-cancelling"] > 0) != (told["graph-cancelled"] > 0):
+        raise Violation(f"told: {told}, and the graph is {state}")
+    if not reopened and told["graph-blocked"] - told["graph-unblocked"] not in (
         (0, 1) if state == "cancelled" else (state == "blocked",)
     ):
         raise Violation(f"told: {told}, and the graph is {state}")
-    completed = sorted(label for kind, label in facts if kind == "task-completed")
-    if completed != sorted(label for label, row in found.items() if row.columns["state"] == "completed"):
-        raise Violation(f"told to be completed: {completed}")
+    for end in ("completed", "skipped"):
+        ended = Counter(label for kind, label in facts if kind == f"task-{end}")
+        ended.subtract(label for kind, label in facts if kind == f"not-{end}")
+        if +ended != Counter(label for label, row in found.items() if row.columns["state"] == end):
+            raise Violation(f"told to be {end}: {+ended}")
     cancelled = Counter(label for kind, label in facts if kind == "task-cancelled")
     for label, row in found.items():
         if cancelled[label] < is_cancelled(row.columns) or cancelled[label] > 1 + row.columns.get("manualReruns", 0):
             raise Violation(f"{label} was told to be cancelled {cancelled[label]} times")
-    skipped = sorted(label for kind, label in facts if kind == "task-skipped")
-    if skipped != sorted(label for label, row in found.items() if row.columns["state"] == "skipped"):
-        raise Violation(f"told to be skipped: {skipped}")
     reruns = Counter(label for kind, label in facts if kind in ("task-rerun", "task-retry"))
     for label, row in found.items():
         if reruns[label] != row.columns["run"]:

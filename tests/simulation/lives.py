@@ -188,6 +188,11 @@ def _cancel(moment: str, state: str, **more: Any) -> Act:
     return Act("cancel", When(moment, state), **more)
 
 
+def _again(label: str, state: str = "finished") -> Act:
+    """Rerun a task of a graph that has ended."""
+    return Act("rerun", When("", state), label=label)
+
+
 NEW: Final = {"task": {"payload": {"n": "new"}}}
 """Another definition, on the usual target."""
 
@@ -973,6 +978,88 @@ LIVES: Final = (
         late=["d"],
         acts=[_added({"x": ["bulk"], "y": ["bulk"]}, "d", "pending")],
     ),
+    # what has ended is rerun, with all that has gone on from there
+    Life("all of a chain again", chain(3), acts=[_again("c0")]),
+    Life("the end of a chain again", chain(2), acts=[_again("c1")]),
+    Life("a chain again, twice", chain(2), acts=[_again("c0"), _again("c0")]),
+    Life("a diamond again", DIAMOND, acts=[_again("a")]),
+    Life("a side of a diamond again", DIAMOND, acts=[_again("b")]),
+    Life("both sides of a diamond again", DIAMOND, acts=[_again("b"), _again("c")]),
+    Life("a chain again in its midst", chain(3), held=["c2"], acts=[Act("rerun", When("c2", "running"), label="c0")]),
+    Life("a chain again before its end", chain(3), late=["c2"], acts=[Act("rerun", When("c2", "pending"), label="c1")]),
+    Life("a chain again past a failure", chain(3), fails={"c2": 1}, acts=[Act("rerun", REST, label="c0")]),
+    Life("a diamond again, over several commits", DIAMOND, bounds=TIGHT, acts=[_again("a")]),
+    Life("forks and joins again", both_ways(4), bounds=NARROW, acts=[_again("a")]),
+    Life("trees of both again", both_ways(5), bounds={**NARROWER, **TIGHT}, acts=[_again("a")]),
+    Life("many leaves, and one again", {f"a{n}": [] for n in range(5)}, bounds=NARROWER, acts=[_again("a0")]),
+    Life(
+        "a failure again that was passed on",
+        {"a": [], "b": ["a"], "c": ["a"], "d": ["c"]},
+        policy="continue",
+        fails={"a": 1},
+        when={"c": "any-failed"},
+        acts=[_again("a")],
+    ),
+    Life(
+        "one of two failures again that were passed on",
+        {"a": [], "b": [], "c": ["a", "b"], "d": ["c"]},
+        policy="continue",
+        fails={"a": 1, "b": ALWAYS},
+        when={"d": "any-failed"},
+        acts=[_again("a")],
+    ),
+    Life(
+        "what failed fast again, and what was cancelled for it",
+        {"a": [], "b": ["a"], "c": []},
+        policy="fail-fast",
+        fails={"a": 1},
+        late=["c"],
+        acts=[_again("a", "cancelled"), Act("rerun", REST, label="b"), Act("rerun", REST, label="c")],
+    ),
+    Life(
+        "a cancelled graph again in part",
+        chain(3),
+        "blocked",
+        held=["c1"],
+        acts=[_cancel("c1", "running", terminate=True), _again("c0", "cancelled")],
+    ),
+    Life(
+        "a cancelled graph again, and cancelled again",
+        chain(2),
+        "cancelled",
+        late=["c1"],
+        acts=[_cancel("c1", "pending"), _again("c0", "cancelled"), _cancel("c1", "pending")],
+    ),
+    Life(
+        "again, and extended below what waits again",
+        chain(2),
+        late=["c1"],
+        bounds=CHUNKED,
+        acts=[Act("rerun", When("c1", "pending"), label="c0"), Act("extend", When("c0"), {"x": ["c0"], "y": ["c1"]})],
+    ),
+    Life(
+        "extended below what is over, and again",
+        chain(2),
+        held=["c1"],
+        acts=[_added({"x": ["c0"]}, "c1", "running"), Act("rerun", When("x", "completed"), label="c0")],
+    ),
+    Life(
+        "again while it is paused",
+        chain(2),
+        held=["c1"],
+        acts=[Act("hold", When("c1", "running")), Act("rerun", When("c1"), label="c0"), Act("release", When("c0"))],
+    ),
+    Life(
+        "again under a limit", DIAMOND, limits={"": 1}, held=["d"], acts=[Act("rerun", When("d", "running"), label="a")]
+    ),
+    Life(
+        "again behind a task that is cancelled",
+        chain(3),
+        "blocked",
+        held=["c1"],
+        acts=[_cancel("c1", "running", label="c2"), Act("rerun", When("c2", "exception"), label="c0")],
+    ),
+    Life("a group again", {"a": [], "b": [], "c": ["bulk"]}, groups=BULK, bounds=NARROW, acts=[_again("a")]),
     # somebody wakes up, and does not know how late it is
     Life("a zombie", chain(2), sleeps=["c0"]),
     Life("a zombie in a diamond", DIAMOND, sleeps=["b"]),

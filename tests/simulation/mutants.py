@@ -42,6 +42,7 @@ from taskgraph.protocol import (
     pause,
     prioritize,
     propagation,
+    recall,
     relays,
     rerun,
     runs,
@@ -63,7 +64,7 @@ from taskgraph.storage.tables import Change, Merge, Range, Row, Tables
 from taskgraph.testing import MemoryTables
 from tests.simulation import playing
 from tests.simulation import world as world_module
-from tests.simulation.bounds import CHUNKED, FEW_LEAVES, NARROWER, TIGHT_FAILING, bounded
+from tests.simulation.bounds import CHUNKED, FEW_LEAVES, NARROWER, TIGHT, TIGHT_FAILING, bounded
 from tests.simulation.exhaustive import play_without_faults
 from tests.simulation.far import ROLES, SIZES, Far
 from tests.simulation.grouped import with_groups
@@ -135,7 +136,7 @@ def _all(*patches: Patch) -> Patch:
 
 _commit = MemoryTables.commit
 _count_down = propagation.count_down
-_next_run = runs._next_run
+_next_run = runs.next_run
 _accept = extension.accept_extension
 _block = propagation.block
 _step = ExtensionPlan.step
@@ -541,6 +542,31 @@ def edited_and_failing(seed: int) -> World:
     return World(seed, document, fails, (), Faults(double=0.2), reruns=True, edits=20, edit_when="blocked")
 
 
+def run_again(seed: int) -> World:
+    """Small graphs of which tasks are rerun that have ended, in commits of few rows, while messages come twice."""
+    rng = random.Random(seed * 3 + 1)
+    document = random_document(rng, rng.choice((2, 3, 4, 5)), density=0.5)
+    faults = Faults(lose=rng.choice((0.0, 0.1)), double=0.2, crash=0.03, late=rng.choice((0.0, 0.1)))
+    bounds = rng.choice(({}, TIGHT, {**TIGHT, **NARROWER}))
+    return World(seed, document, {}, (), faults, bounds=bounds, again=3, begun=True)
+
+
+def cancelled_and_again(seed: int) -> World:
+    """The same, and somebody cancels the graph before or after that."""
+    what = ("graph", "terminate")[seed % 2]
+    world = run_again(seed)
+    faults = dataclasses.replace(world.faults, late=0.3, double=0.3)
+    return dataclasses.replace(world, faults=faults, cancel=what, cancels=3, again=5, storm_steps=(200, 600))
+
+
+def overlapping_reruns(seed: int) -> World:
+    """Few rows a read, answers that come late, and nearly every message twice, while tasks are rerun."""
+    world = run_again(seed)
+    faults = Faults(double=0.5, late=0.4)
+    bounds = {**world.bounds, "READ_ALONE_MAX": 1, "READ_PAGE_WORTH": 1}
+    return dataclasses.replace(world, faults=faults, bounds=bounds, storm_steps=(200, 600), crowds=(8, 8, 6))
+
+
 NO_SWEEP: Final = _all(_set(world_module, "sweep", no_sweep), _set(playing, "sweep", no_sweep))
 
 _OVER: Final = " and leases.lease(row.columns.get, now) is Standing.OVER:"
@@ -696,10 +722,10 @@ MUTANTS: Final = (
             runs,
             "_failed",
             (
-                '        _next_run(task, context, "failed", item.ended, reason, item.resolution)\n',
+                '        next_run(task, context, "failed", item.ended, reason, item.resolution)\n',
                 (
                     "        count_down_dependents(task, item.task_id, context, failure_of(task))\n"
-                    '        _next_run(task, context, "failed", item.ended, reason, item.resolution)\n'
+                    '        next_run(task, context, "failed", item.ended, reason, item.resolution)\n'
                 ),
             ),
         ),
@@ -803,8 +829,8 @@ MUTANTS: Final = (
         ),
         lives=("diamond, with the sweep about",),
     ),
-    Mutant("P4: every new run has a number of its own", "the same again", _set(runs, "_next_run", same_run)),
-    Mutant("P12: a rerun spends the budget", "it spends nothing", _set(runs, "_next_run", spend_nothing)),
+    Mutant("P4: every new run has a number of its own", "the same again", _set(runs, "next_run", same_run)),
+    Mutant("P12: a rerun spends the budget", "it spends nothing", _set(runs, "next_run", spend_nothing)),
     Mutant(
         "P12: a budget that is spent stays spent",
         "a rerun takes one more than there is",
@@ -830,7 +856,7 @@ MUTANTS: Final = (
     Mutant(
         "P8: a rerun by hand takes its task off the count",
         "the count stays",
-        _set(runs, "unblock", count_nothing),
+        _set(recall, "unblock", count_nothing),
     ),
     Mutant(
         "P4, D9: a message that comes again says the same again",
@@ -839,7 +865,7 @@ MUTANTS: Final = (
             runs,
             "_completed",
             (
-                "count_down_dependents(task, item.task_id, context)\n        return Outcome.REPEATED",
+                "count_down_dependents(task, item.task_id, context, again=True)\n        return Outcome.REPEATED",
                 "return Outcome.REPEATED",
             ),
         ),
@@ -987,7 +1013,7 @@ MUTANTS: Final = (
         _reworded(
             rerun,
             "refusal",
-            ('if graph("state") not in (GraphState.RUNNING, GraphState.BLOCKED):', "if False:"),
+            ("if not ended and graph_state not in (GraphState.RUNNING, GraphState.BLOCKED):", "if False:"),
         ),
         cancelled_and_rerun,
     ),
@@ -1035,7 +1061,7 @@ MUTANTS: Final = (
     Mutant(
         "P7: what was cancelled before its time, and is rerun, waits as it did",
         "it stands ready",
-        _reworded(runs, "_next_run", ('if task.ids("requiresLeft"):', "if False:")),
+        _reworded(runs, "next_run", ('if waits or task.ids("requiresLeft"):', "if waits:")),
         lives=("a task is cancelled that waits, and rerun",),
     ),
     Mutant(
@@ -1120,8 +1146,8 @@ MUTANTS: Final = (
         "P14: a task that is rerun by hand is held by what is held then",
         "by what was held when it ended",
         _reworded(
-            runs,
-            "_manual_rerun",
+            recall,
+            "_reset_task",
             ('    if is_held(task) or graph.text("held"):\n        take_along(task, graph)\n', ""),
         ),
         lives=("paused while blocked, and rerun by hand",),
@@ -1229,7 +1255,7 @@ MUTANTS: Final = (
     Mutant(
         "P16: what waits again, as it is rerun by hand, is ended when its deadline passes",
         "the graph row still says that nobody waits who has one",
-        _set(runs, "heed_deadline", lambda graph, deadline: None),
+        _set(recall, "heed_deadline", lambda graph, deadline: None),
         late_and_rerun,
     ),
     Mutant(
@@ -1407,6 +1433,87 @@ MUTANTS: Final = (
         "it is not looked for",
         _set(EdgeChanges, "_check_cycle", lambda self: None),
         lives=("tasks would require each other",),
+    ),
+    # what has ended is rerun
+    Mutant(
+        "P29: a graph does not end while there are recalls to do",
+        "it ends when it waits for nothing",
+        _reworded(propagation, "count_down", (' and not row.integer("recalls")', "")),
+        run_again,
+    ),
+    Mutant(
+        "P29: what was reset begins when there are no recalls left",
+        "as soon as its own is done",
+        _reworded(recall, "_recall", ("if left <= 0:", "if True:")),
+        run_again,
+    ),
+    Mutant(
+        "P29: what was reset is made ready by its recall alone",
+        "by whatever it waits for, too",
+        _reworded(propagation, "count_down", ('if row.text("due") in (RECALL, READY):', "if False:")),
+        overlapping_reruns,
+    ),
+    Mutant(
+        "P29: a recall rests on the graph row that stands",
+        "the graph may have ended since it was read",
+        _reworded(recall, "_recall", ("graph.confirm()", "pass")),
+        run_again,
+    ),
+    Mutant(
+        "P29: a step of a recall rests on the row that stands",
+        "the recall may be over",
+        _reworded(recall, "_recall", ("node.confirm()", "pass")),
+        overlapping_reruns,
+    ),
+    Mutant(
+        "P29: what was reset begins by the graph row that stands",
+        "there may be recalls since it was read",
+        _reworded(recall, "_ready", ("graph.confirm()", "pass")),
+        run_again,
+    ),
+    Mutant(
+        "P29: a cause that is taken back is kept no longer",
+        "it stays on the row",
+        _set(recall, "_derive_causes", lambda row, context: None),
+        lives=("a failure again that was passed on", "one of two failures again that were passed on"),
+    ),
+    Mutant(
+        "P29: what is redelivered goes on with the recall",
+        "it is left to the sweep",
+        _reworded(recall, "_go_on", ("context.recalls.append(reference_of(task.key))", "pass")),
+        lives=("a diamond again, over several commits",),
+        given=NO_SWEEP,
+    ),
+    Mutant(
+        "P29: a graph that goes on is swept again",
+        "it is named in the index in its first try alone",
+        _reworded(recall, "_manual_rerun", ("context.effects.append(GraphRevived())", "pass")),
+        run_again,
+    ),
+    Mutant(
+        "P14: what was found to be cancelled is cancelled in that end alone",
+        "whatever has become of the graph since",
+        _reworded(cancel, "_is_of", ('return graph.text("state")', 'return True or graph.text("state")')),
+        cancelled_and_again,
+    ),
+    Mutant(
+        "P14: a graph is cancelled by the look at this end of it",
+        "by an earlier one, too",
+        _reworded(cancel, "publish_cancelled", ('graph.integer("reopened") != item.reopened', "False")),
+        cancelled_and_again,
+    ),
+    Mutant(
+        "P14: a graph is not cancelled while there are recalls to do",
+        "it is",
+        _reworded(cancel, "publish_cancelled", (' or graph.integer("recalls")', "")),
+        cancelled_and_again,
+        given=_reworded(control, "go_on_cancelling", ('if columns.get("recalls"):', "if False:")),
+    ),
+    Mutant(
+        "P14: a request to cancel a graph holds for this end of it",
+        "for any",
+        _reworded(cancel, "cancel_graph", ('if graph.integer("reopened") > item.reopened:', "if False:")),
+        cancelled_and_again,
     ),
     # messages
     Mutant(

@@ -456,11 +456,12 @@ class Play:
             case "rerun":
                 task_id = task_id_of(GRAPH_ID, act.label)
                 self.driver.rerun_of = task_id, self.invariants.runs[task_id]
-                message = Rerun(GRAPH_ID, *self.driver.rerun_of)
+                message = Rerun(GRAPH_ID, (self.driver.rerun_of,), "", self.invariants.graph_state == "cancelled")
                 await client.queues.send(client.names.events, [to_text(message)])
             case "cancel":
                 tasks = ((task_id_of(GRAPH_ID, act.label), 0),) if act.label else ()
-                wanted = Cancel(GRAPH_ID, tasks, "somebody wants it", act.terminate)
+                reopened = int(str(self.rows[GRAPH].columns.get("reopened", 0)))
+                wanted = Cancel(GRAPH_ID, tasks, "somebody wants it", act.terminate, 0 if tasks else reopened)
                 await client.queues.send(client.names.events, [to_text(wanted)])
             case "hold" | "release":
                 alone = (task_id_of(GRAPH_ID, act.label),) if act.label else ()

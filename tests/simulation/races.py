@@ -107,7 +107,7 @@ ELSEWHERE: Final = {
     "R09": Elsewhere(
         "a completed task is final; nothing reruns it",
         (
-            "tests/scenarios/test_lineage_successor.py::test_successor_rerun_of_a_completed_task_is_refused",
+            "tests/scenarios/test_lineage_successor.py::test_successor_rerun_of_a_completed_task",
             "tests/scenarios/test_harmless_messages.py::test_nothing_old_moves_a_finished_graph",
         ),
     ),

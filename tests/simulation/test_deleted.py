@@ -6,6 +6,7 @@ extension down too late. Nothing of the graph may be left, and nothing may come 
 """
 
 import contextlib
+import dataclasses
 import random
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -134,7 +135,8 @@ class Afterlife:
     """The second part of a history."""
 
     def __init__(self, seed: int) -> None:
-        self.world = world = world_of(seed, profile="tiny")
+        # What a late rerun reopens is not deleted: these come to their end.
+        self.world = world = dataclasses.replace(world_of(seed, profile="tiny"), again=0)
         world.labels[task_id_of(world.graph_id, "late")] = "late"
         self.rng = random.Random(seed * 3 + 7)
         self.sent: list[tuple[str, str]] = []

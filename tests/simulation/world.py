@@ -75,7 +75,7 @@ from tests.simulation.bounds import bounded
 from tests.simulation.edited import Edits, named_by
 from tests.simulation.far import Far
 from tests.simulation.grouped import limited_in, logical_tasks, members
-from tests.simulation.invariants import FAILED_FOR_GOOD, Invariants, Violation, hold, settled
+from tests.simulation.invariants import FAILED_FOR_GOOD, RESOLVED, Invariants, Violation, hold, settled
 from tests.simulation.races import Watch
 
 MESSAGE_LEASE_SECONDS: Final = 30
@@ -116,6 +116,10 @@ _SHOWN: Final = (
 
 class Crash(BaseException):
     """The process of this actor is gone."""
+
+
+def _is_task(key: str) -> bool:
+    return key.startswith("task:")
 
 
 @types.coroutine
@@ -472,6 +476,8 @@ class World:
     begun: bool = False  # the graph was submitted before, in peace, and nobody has looked at it since
     sweep_seconds: float = limits.SWEEP_SECONDS
     temporary: Mapping[str, int] = field(default_factory=dict)  # label -> runs that fail for the moment, at first
+    again: int = 0  # so many times tasks that have ended are rerun, whichever, and whatever has become of the graph
+    cancels: int = 1  # so many times it is cancelled, where it goes on after that
     far: Far | None = None  # whose clocks are far off, and how
     tape: Sequence[float] | None = None
     trace: list[str] | None = None
@@ -497,6 +503,10 @@ class World:
         self.cancel_step = 0
         self.cancel_at = -1e9
         self.cancel_of: tuple[str, int] | None = None  # the task, and how often it had been rerun by hand
+        self.cancel_reopened = -1  # how often the graph had gone on after its end when it was asked for first
+        self.is_cancelled = False  # once it has been taken up
+        self.cancels_left = self.cancels
+        self.again_left = self.again
         self.next_sweep = self.sweep_seconds
         self._due_known = -1
         self._due = (math.inf, math.inf)
@@ -522,6 +532,7 @@ class World:
             self.edit = Edits(self.tasks, documents, fixed)
         self.goes_on = self.document.failure_policy == FailurePolicy.CONTINUE
         self.invariants = Invariants(self.graph_id, self.tasks, goes_on=self.goes_on)
+        self.invariants.cancels_alone = self.cancel == "task"
         self.invariants.members = members(self._all_groups()) if self.pauses else {}
         self.invariants.under = limited_in(self.graph_id, [self.document, *self.extensions], self.tasks)
         self.changes_left = self.changes
@@ -939,8 +950,32 @@ class World:
         handlers = self.handlers()
         for key, row in list(self.rows.items()):
             if key.startswith("task:") and row.columns["state"] in (TaskState.FAILED, TaskState.EXCEPTION):
-                message = Rerun(self.graph_id, reference_of(key), int(row.columns["run"]))
+                message = Rerun(self.graph_id, ((reference_of(key), int(row.columns["run"])),))
                 await handlers.queues.send(handlers.names.events, [to_text(message)])
+
+    async def _again(self) -> None:
+        """Ask for another run of some tasks that have ended."""
+        handlers = self.handlers()
+        ended = sorted(key for key, row in self.rows.items() if row.columns.get("state") in RESOLVED and _is_task(key))
+        chosen = {self.choice(ended): None for _ in range(self.choice((3, 2, 1)))} if ended else {}
+        tasks = tuple((reference_of(key), int(self.rows[key].columns["run"])) for key in chosen)
+        if tasks:
+            await handlers.queues.send(
+                handlers.names.events, [to_text(Rerun(self.graph_id, tasks, "x", self.state() == "cancelled"))]
+            )
+
+    def _again_comes(self, rate: float) -> bool:
+        """Whether somebody reruns something now; with faults alone, as what comes last is to come to an end."""
+        if (
+            not self.again_left
+            or not self.active
+            or self.state() not in ("running", "blocked", "finished", "cancelled")
+        ):
+            return False
+        if self.random() >= rate or not any(state in RESOLVED for state in self.invariants.states.values()):
+            return False
+        self.again_left -= 1
+        return True
 
     async def _cancel(self) -> None:
         """Ask for it; asked again, the same is asked for."""
@@ -952,11 +987,23 @@ class World:
             key = self.choice(there)
             self.cancel_of = reference_of(key), int(self.rows[key].columns.get("manualReruns", 0))
         tasks = (self.cancel_of,) if self.cancel_of is not None else ()
-        message = Cancel(self.graph_id, tasks, "x", terminate=self.cancel == "terminate")
+        if self.cancel_reopened < 0:
+            self.cancel_reopened = int(self.rows[GRAPH].columns.get("reopened", 0))
+        terminate, reopened = self.cancel == "terminate", self.cancel_reopened
+        message = Cancel(self.graph_id, tasks, "x", terminate=terminate, reopened=0 if tasks else reopened)
         await handlers.queues.send(handlers.names.events, [to_text(message)])
 
     def _cancel_is_taken_up(self) -> bool:
+        self.is_cancelled = self.is_cancelled or self._cancel_stands()
+        if self.is_cancelled and self.cancels_left > 1 and self.state() in ("running", "blocked"):
+            self.cancels_left -= 1
+            self.is_cancelled, self.cancel_reopened = False, -1
+        return self.is_cancelled
+
+    def _cancel_stands(self) -> bool:
         if self.cancel_of is None:
+            if self.cancel_reopened >= 0 and int(self.rows[GRAPH].columns.get("reopened", 0)) > self.cancel_reopened:
+                return True  # it has gone on since
             return self.state() in ("cancelling", "cancelled", "finished")
         row = self.rows.get(row_key(self.cancel_of[0]))
         if row is None:
@@ -1207,6 +1254,13 @@ class World:
                 end = self._run(steps_max)
                 tasks = self._tasks_taken() if end != "cancelled" else self.tasks
                 settled(self.rows, self.graph_id, tasks, goes_on=self.goes_on)
+                self.invariants.consistent(self.rows)
+                fences = self.history.count("cancelling")
+                asked = self.cancels if self.cancel and self.cancel != "task" else 0
+                fails_fast = self.document.failure_policy == FailurePolicy.FAIL_FAST
+                hold(
+                    fails_fast or fences <= asked, f"the graph was cancelled {fences} times, and {asked} were asked for"
+                )
                 if self.goes_on and end != "cancelled":
                     self._failures()
                 return end
@@ -1225,7 +1279,7 @@ class World:
                 hold(state != "completed" or not fails, f"{label} completed, and fails for good")
                 hold(state != "failed" or fails, f"{label} failed for good, and may fail more often")
                 ran = any(task_id == key[5:] for task_id, _ in self.executions)
-                hold(state != "skipped" or not ran, f"{label} is skipped, and was executed")
+                hold(state != "skipped" or not ran or self.again, f"{label} is skipped, and was executed")
 
     def _begin(self) -> None:
         """Submit the graph in peace, or take over what the same submission has left behind in another history."""
@@ -1347,6 +1401,9 @@ class World:
     def _ended(self) -> bool:
         if not self.submitted() or any(self.queues.messages.get(name) for name in (EVENTS, *self.works)):
             return False
+        if self.again_left and self._again_comes(0.8):
+            self.spawn("again", self._again())
+            return False
         if self.state() in ("finished", "cancelled"):
             return True
         if self.pauses and (self._unanswered() or self.rows[GRAPH].columns.get("settling") is True):
@@ -1370,7 +1427,8 @@ class World:
         if self.has_limits and self._tasks_past(self.clock.now()):
             return False
         return not any(
-            key.startswith("request:") and row.columns.get("state") in ("staged", "accepted")
+            (key.startswith("request:") and row.columns.get("state") in ("staged", "accepted"))
+            or row.columns.get("due", "") != ""
             for key, row in self.rows.items()
         )
 
@@ -1397,6 +1455,8 @@ class World:
                     choices.append("extend")
             if self.reruns and state == "blocked" and now - self.rerun_at > 20.0 and self._at_rest():
                 choices.append("rerun")
+        if self.again_left and submitted and self._again_comes(0.05):
+            return "again", self._again()
         if self.edit is not None and self._edit_comes():
             self.edited_at = now
             return "edit", self._edit()

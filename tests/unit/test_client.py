@@ -122,8 +122,8 @@ async def test_a_blocked_graph_goes_on_after_a_rerun(client: Client, tmp_path: P
     assert (status.state, status.blocked_by) == ("blocked", "gate")
     assert dict(status.counts) == {"unscheduled": 1, "completed": 1, "failed": 1}
     assert await client.wait("g", timeout_seconds=10) == "blocked"
-    with pytest.raises(Refused, match="“aside” cannot be rerun: the task is completed"):
-        await client.rerun("g", "gate", "aside")
+    with pytest.raises(Refused, match="“after” cannot be rerun: the task is unscheduled"):
+        await client.rerun("g", "gate", "after")
     with pytest.raises(InvalidInput, match="1,000 are allowed"):
         await client.rerun("g", "gate", reason="x" * 1001)
     gate.touch()

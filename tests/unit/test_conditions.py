@@ -27,9 +27,10 @@ from taskgraph.protocol.conditions import (
 from taskgraph.protocol.context import GraphEnded, Outcome
 from taskgraph.protocol.decide import Item
 from taskgraph.protocol.layout import GraphLayout
+from taskgraph.protocol.recall import ManualRerun
 from taskgraph.protocol.relays import Skip
 from taskgraph.protocol.rows import Draft
-from taskgraph.protocol.runs import Completed, Failed, LeaseLost, ManualRerun
+from taskgraph.protocol.runs import Completed, Failed, LeaseLost
 from taskgraph.storage.tables import Insert, Row
 from tests.outcomes import blamed, expected
 from tests.simulation.bounds import NARROW, NARROWER, TIGHT_FAILING, bounded
@@ -79,13 +80,15 @@ def held(rows: Rows, label: str) -> Rows:
     return changed(rows, label, state="running", claim="c", worker="w", leaseUntil=LATER)
 
 
-def ends(rows: Rows, label: str, *, fails: bool, first: int = 1) -> tuple[Rows, list[Any], list[Any]]:
+def ends(
+    rows: Rows, label: str, *, fails: bool = False, first: int = 1, run: int = 0
+) -> tuple[Rows, list[Any], list[Any]]:
     """A task that stands pending is run, and ends."""
     assert columns(rows, label)["state"] == "pending"
     rows = held(rows, label)
-    item: Item = Completed(task_id(label), 0, "c", ENDED, {"failed": False})
+    item: Item = Completed(task_id(label), run, "c", ENDED, {"failed": False})
     if fails:
-        item = Failed(task_id(label), 0, "c", ENDED, {"failed": True, "reason": "x"})
+        item = Failed(task_id(label), run, "c", ENDED, {"failed": True, "reason": "x"})
     return run_down(rows, item, first=first)
 
 
@@ -265,12 +268,17 @@ def test_optional_requirements_of_a_wide_task_have_joins_of_their_own() -> None:
     assert states(rows)["z"] == "skipped"
 
 
-def test_a_failure_is_final_where_dependents_have_been_told() -> None:
-    rows, _, _ = ends(rows_of(graph(node("a"), node("b", "a"))), "a", fails=True)
-    for label, why in (("a", "its dependents have acted"), ("b", "only a task that failed")):
-        (answer,) = decided(rows, ManualRerun(task_id(label), 0)).answers
-        assert answer.outcome is Outcome.REFUSED
-        assert why in answer.reason or "the graph is finished" in answer.reason
+def test_a_failure_that_was_passed_on_is_taken_back_by_a_rerun() -> None:
+    rows, _, _ = ends(rows_of(graph(node("a"), node("b", "a"), node("c", "b", when="any-failed"))), "a", fails=True)
+    assert states(rows) == {"a": "failed", "b": "skipped", "c": "skipped"}
+    decision = decided(rows, ManualRerun(task_id("a"), 0), sequence=9)
+    assert [answer.outcome for answer in decision.answers] == [Outcome.APPLIED]
+    rows = apply(rows, decision)
+    assert states(rows) == {"a": "pending", "b": "unscheduled", "c": "unscheduled"}
+    assert [columns(rows, label)["run"] for label in "abc"] == [1, 1, 1]
+    assert not columns(rows, "b")["failedBy"]
+    rows, _, _ = ends(rows, "a", run=1, first=10)
+    assert states(rows)["b"] == "pending"
 
 
 def test_a_lost_worker_is_told_as_a_failure_once_retries_are_spent() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from taskgraph import Client, Graph
+from taskgraph import Client, Graph, Refused
 from taskgraph.documents.canonical import content_hash, document_object, node_digest
 from taskgraph.documents.nodes import GraphDocument, TaskNode
 from taskgraph.documents.plan import plan, to_dot, to_json, to_mermaid
@@ -193,7 +193,7 @@ def test_python_makes_the_same_documents() -> None:
     assert "failurePolicy" not in Graph().to_dict()
 
 
-async def test_python_runs_a_graph_to_its_end_and_refuses_a_rerun_that_comes_too_late(tmp_path: Any) -> None:
+async def test_python_runs_a_graph_to_its_end_and_reruns_with_consent_what_has_run_after(tmp_path: Any) -> None:
     made = Graph(failure_policy="continue")
     a = made.task("a", call="fail")
     made.task("b", requires=[a], command=["true"])
@@ -206,5 +206,6 @@ async def test_python_runs_a_graph_to_its_end_and_refuses_a_rerun_that_comes_too
         status = await client.run(made, "g", callables={"fail": fail})
         assert (status.state, status.failed_tasks) == ("finished", 1)
         assert dict(status.counts) == {"completed": 1, "failed": 1, "skipped": 1}
-        with pytest.raises(Exception, match="have acted on the failure"):
+        with pytest.raises(Refused, match="“c” ran after “a”, and would have to run again; say --downstream"):
             await client.rerun("g", failed=True)
+        assert await client.rerun("g", failed=True, downstream=True) == ["a", "b", "c"]

@@ -22,6 +22,7 @@ from taskgraph.model.messages import AddTasks, Rerun, RunTasks, Seen, TaskComple
 from taskgraph.model.names import LIVE, QueueNames
 from taskgraph.model.states import GraphState
 from taskgraph.protocol.context import Dispatch, Effect, GraphEnded, GraphRevived, Outcome
+from taskgraph.protocol.recall import ManualRerun
 from taskgraph.protocol.relays import Fire, Remind
 from taskgraph.protocol.runs import Claim, Completed, Renew
 from taskgraph.storage.tables import Change, Delete, Insert, Merge, Page, Range, Row
@@ -177,7 +178,7 @@ async def test_messages_that_arrive_together_are_committed_together_and_answered
     tables.written.clear()
     first = TaskCompleted("g", (result(A),))
     second = TaskFailed("g", (result(B, failed=True),))
-    third = Rerun("g", B, 0, "try")
+    third = Rerun("g", ((B, 0),), "try")
     handled = await handlers.handle("g", [first, second, third], keep_alive=beats)
     assert [partition for partition, _ in tables.written].count("g") == 1
     assert [each.message for each in handled] == [first, second, third]
@@ -315,7 +316,7 @@ async def test_what_was_done_is_counted(handlers: Handlers) -> None:
     await handlers.transition("g", [claim("nobody")])
     assert handlers.counters == Counters(commits=2, conflicts=0, dispatched=1, stale=3, refused=0)
     for times in (1, 2):
-        await handlers.handle("g", [Rerun("g", A, 0)])
+        await handlers.transition("g", [ManualRerun(B, 0)])  # it stands ready
         assert handlers.counters.refused == times
 
 

@@ -12,8 +12,8 @@ from taskgraph.model.states import INACTIVE, PAUSED, by_group
 from taskgraph.protocol.context import Context, Dispatch, Outcome
 from taskgraph.protocol.decide import Decision
 from taskgraph.protocol.pause import Hold, HoldTask, PublishHolds, Settle, set_active
+from taskgraph.protocol.recall import ManualRerun
 from taskgraph.protocol.rows import View
-from taskgraph.protocol.runs import ManualRerun
 from tests.unit.transition_rows import NOW, Rows, changed, decided, events, rows_of, task_id, written
 
 A, B = task_id("a"), task_id("b")

@@ -55,8 +55,9 @@ MESSAGES: list[tuple[str, Message]] = [
     ("prioritize", Prioritize("g-1", "lowest", "2030-01-31T12:00:00+00:00", (IDS[0], IDS[1]), "why not")),
     ("set-limit", SetLimit("g-1", 8, "2030-01-31T12:00:00+00:00")),
     ("set-limit", SetLimit("g-1", 0, "2030-01-31T12:00:00+00:00", "a group", "why not")),
-    ("rerun", Rerun("g-1", IDS[0], 2)),
-    ("rerun", Rerun("g-1", IDS[0], 2, "why not")),
+    ("rerun", Rerun("g-1", ((IDS[0], 2),))),
+    ("rerun", Rerun("g-1", ((IDS[0], 2),), "why not")),
+    ("rerun", Rerun("g-1", ((IDS[0], 2), (IDS[1], 0)), reopens=True)),
     ("task-completed", TaskCompleted("g-1", (DONE,))),
     ("task-failed", TaskFailed("g-1", (LOST, TaskResult(IDS[2], 0, "c", ENDED, {"failed": True})))),
     ("run-tasks", RunTasks("g-1", "big-one", ((IDS[0], 0), (IDS[1], 7)))),
@@ -87,6 +88,12 @@ def test_a_message_survives_the_way_there_and_back(kind: str, message: Message):
         base64.b64encode(b"\xef\xbb\xbf" + text.encode()),
     ):
         assert parse(body) == message
+
+
+def test_a_rerun_of_one_task_is_read_as_versions_before_wrote_it() -> None:
+    body = {"version": 1, "type": "rerun", "graph": "g-1", "task": IDS[0], "run": 2, "reason": "why not"}
+    assert parse(json.dumps(body)) == Rerun("g-1", ((IDS[0], 2),), "why not")
+    assert schemas.validator("message-rerun").is_valid(body)
 
 
 def test_there_is_a_schema_for_every_message_and_its_examples_are_read():
@@ -154,11 +161,14 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     (changed("add-tasks", request="r#"), "request"),
     (changed("edit", request=""), "request"),
     (changed("edit", request=...), "request"),
-    (changed("rerun", task="short"), "task"),
-    (changed("rerun", task=IDS[0] + "\n"), "task"),
-    (changed("rerun", run=-1), "run"),
-    (changed("rerun", run=1_000_001), "run"),
-    (changed("rerun", run=True), "run"),
+    (changed("rerun", tasks=[{"task": "short", "run": 0}]), "task"),
+    (changed("rerun", tasks=[{"task": IDS[0] + "\n", "run": 0}]), "task"),
+    (changed("rerun", tasks=[{"task": IDS[0], "run": -1}]), "run"),
+    (changed("rerun", tasks=[{"task": IDS[0], "run": 1_000_001}]), "run"),
+    (changed("rerun", tasks=[{"task": IDS[0], "run": True}]), "run"),
+    (changed("rerun", tasks=[]), "tasks"),
+    (changed("rerun", tasks=...), "tasks"),
+    (changed("cancel", reopened=-1), "reopened"),
     (changed("rerun", reason="x" * 1_001), "reason"),
     (changed("rerun", reason=None), "reason"),
     (changed("cancel", reason=None), "reason"),

@@ -8,14 +8,13 @@ import pytest
 from taskgraph.protocol.rerun import FAILED_FOR_GOOD, Refusal, refusal
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
-GOING_ON = "its dependents have acted on the failure, as the graph goes on after failures"
 PASSED = "its deadline 2026-01-01 12:00:00Z has passed, and ends every further run"
 
 
-@pytest.mark.parametrize("state", FAILED_FOR_GOOD)
+@pytest.mark.parametrize("state", [*FAILED_FOR_GOOD, "completed", "skipped"])
 @pytest.mark.parametrize("graph", ["running", "blocked"])
 @pytest.mark.parametrize("left", [None, 0.001, 60.0])
-def test_what_failed_for_good_may_be_rerun_in_time(state: str, graph: str, left: float | None) -> None:
+def test_what_has_ended_may_be_rerun_in_time(state: str, graph: str, left: float | None) -> None:
     task: dict[str, Any] = {"state": state, "deadline": left and NOW + timedelta(seconds=left)}
     assert refusal({"state": graph}.get, task.get, NOW) is None
 
@@ -25,10 +24,24 @@ def test_what_failed_for_good_may_be_rerun_in_time(state: str, graph: str, left:
     [
         (
             {},
-            {"state": "completed"},
-            Refusal("not-failed", "the task is completed; only a task that failed for good can be rerun"),
+            {"state": "running"},
+            Refusal("not-ended", "the task is running; only a task that has ended can be rerun"),
         ),
-        ({"failurePolicy": "continue"}, {}, Refusal("dependents-told", GOING_ON)),
+        (
+            {"state": "cancelled", "started": NOW, "failurePolicy": "continue"},
+            {},
+            Refusal("not-whole", "the graph goes on after failures, and was cancelled: no end of it was passed on"),
+        ),
+        (
+            {"state": "cancelled"},
+            {},
+            Refusal("not-whole", "the graph was cancelled before all of it was submitted"),
+        ),
+        (
+            {"state": "cancelled", "started": NOW, "cutOff": "r"},
+            {},
+            Refusal("not-whole", "the graph was cancelled while it was extended, and lacks some of the new tasks"),
+        ),
         ({"state": "cancelling"}, {}, Refusal("not-running", "the graph is cancelling")),
         ({}, {"deadline": NOW}, Refusal("deadline-exceeded", PASSED)),
     ],
@@ -36,3 +49,8 @@ def test_what_failed_for_good_may_be_rerun_in_time(state: str, graph: str, left:
 )
 def test_what_may_not_be_rerun_is_told_why(graph: dict[str, Any], task: dict[str, Any], refused: Refusal) -> None:
     assert refusal({"state": "blocked", **graph}.get, {"state": "failed", **task}.get, NOW) == refused
+
+
+@pytest.mark.parametrize("graph", ["finished", "cancelled"])
+def test_a_graph_that_has_ended_may_go_on_and_what_is_past_its_deadline_too(graph: str) -> None:
+    assert refusal({"state": graph, "started": NOW}.get, {"state": "completed", "deadline": NOW}.get, NOW) is None

@@ -16,9 +16,10 @@ from taskgraph.protocol.decide import Decision, Item, Need, decide
 from taskgraph.protocol.extension import AcceptExtension, InsertRows, LinkTasks, RefuseRequest, request_key
 from taskgraph.protocol.layout import lay_out
 from taskgraph.protocol.lifecycle import Abandon, Start
+from taskgraph.protocol.recall import ManualRerun
 from taskgraph.protocol.relays import Fire, Remind
 from taskgraph.protocol.rows import Draft, NeedRows, View
-from taskgraph.protocol.runs import CannotRun, Claim, Completed, Failed, HandBack, LeaseLost, ManualRerun, Renew
+from taskgraph.protocol.runs import CannotRun, Claim, Completed, Failed, HandBack, LeaseLost, Renew
 from taskgraph.storage.tables import Insert, Row
 from tests.unit.reference_rows import PlainView, plainly_fits
 from tests.unit.transition_rows import LATER, NOW, Rows, apply, document, rows_of, task_id

@@ -11,7 +11,8 @@ from taskgraph.model.ids import GRAPH
 from taskgraph.protocol.context import Cancelling, Outcome
 from taskgraph.protocol.decide import Decision, decide
 from taskgraph.protocol.lifecycle import Stall, Stir
-from taskgraph.protocol.runs import Claim, Failed, HandBack, LeaseLost, ManualRerun, Renew, workers_lost
+from taskgraph.protocol.recall import ManualRerun
+from taskgraph.protocol.runs import Claim, Failed, HandBack, LeaseLost, Renew, workers_lost
 from tests.unit import transition_rows
 from tests.unit.transition_rows import (
     NOW,

@@ -16,7 +16,8 @@ from taskgraph.model import limits
 from taskgraph.model.ids import GRAPH, row_key, task_id_of
 from taskgraph.model.timing import NEVER
 from taskgraph.protocol.cancel import CancelTask
-from taskgraph.protocol.runs import Claim, Completed, ManualRerun
+from taskgraph.protocol.recall import ManualRerun
+from taskgraph.protocol.runs import Claim, Completed
 from taskgraph.storage.tables import Change, Page, Range
 from taskgraph.testing import ManualClock, MemoryQueues, MemoryTables
 

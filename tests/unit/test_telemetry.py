@@ -72,7 +72,7 @@ TASK = task_id_of("g", "a")
 MESSAGES = [
     AddTasks("g", "r"),
     Edit("g", "r"),
-    Rerun("g", TASK, 0, "why"),
+    Rerun("g", ((TASK, 0),), "why"),
     RunTasks("g", "default", ((TASK, 3),)),
     TaskCompleted("g", (TaskResult(TASK, 0, "c", "2030-01-31T12:00:00Z", {"failed": False}),)),
 ]
@@ -98,7 +98,7 @@ def test_a_message_without_a_trace_says_when_it_was_sent():
 
 
 def test_a_message_that_would_be_too_large_goes_without():
-    body = to_text(Rerun("g", TASK, 0, ""))
+    body = to_text(Rerun("g", ((TASK, 0),), ""))
     room = len(marked(body, TRACE, SENT)) - len(body)
     for over in (0, 1):
         long = body[:-1] + f',"more":"{"x" * (limits.MESSAGE_BYTES_MAX - len(body) - room - 10 + over)}"' + "}"
@@ -239,7 +239,7 @@ def test_a_line_says_names_and_numbers():
     told = fields_of(origin_of(many, None, 0.0), 0.0)
     assert told["tasks"] == 2
     assert "task" not in told
-    assert origin_of(Rerun("g", TASK, 4, "secret"), None, 0.0).run == 4
+    assert origin_of(Rerun("g", ((TASK, 4),), "secret"), None, 0.0).run == 4
 
 
 def test_nothing_is_formatted_while_nobody_listens():

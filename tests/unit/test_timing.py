@@ -21,8 +21,9 @@ from taskgraph.protocol.decide import Decision, decide
 from taskgraph.protocol.definitions import first_deadline
 from taskgraph.protocol.layout import lay_out
 from taskgraph.protocol.lifecycle import NextDeadline
+from taskgraph.protocol.recall import ManualRerun
 from taskgraph.protocol.relays import Remind
-from taskgraph.protocol.runs import Claim, Completed, Failed, HandBack, LeaseLost, ManualRerun, Overdue, Renew
+from taskgraph.protocol.runs import Claim, Completed, Failed, HandBack, LeaseLost, Overdue, Renew
 from tests.unit.transition_rows import (
     LATER,
     NOW,

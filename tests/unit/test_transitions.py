@@ -14,9 +14,10 @@ from taskgraph.model.states import TaskState
 from taskgraph.protocol.context import Dispatch, GraphEnded, GraphRevived, Outcome
 from taskgraph.protocol.decide import Item
 from taskgraph.protocol.lifecycle import Abandon, Start
+from taskgraph.protocol.recall import ManualRerun
 from taskgraph.protocol.relays import Fire, Remind
 from taskgraph.protocol.rows import NewerSchema
-from taskgraph.protocol.runs import CannotRun, Claim, Completed, Failed, HandBack, LeaseLost, ManualRerun, Renew
+from taskgraph.protocol.runs import CannotRun, Claim, Completed, Failed, HandBack, LeaseLost, Renew
 from tests.unit.transition_rows import (
     LATER,
     NOW,
@@ -109,7 +110,7 @@ TABLE: Mapping[str, tuple[Item, Mapping[str, tuple[Outcome, str]]]] = {
         {
             "pending": (REFUSED, "pending"),
             "running": (REFUSED, "running"),
-            "completed": (REFUSED, "completed"),
+            "completed": (APPLIED, "pending"),
             "failed": (APPLIED, "pending"),
             "exception": (APPLIED, "pending"),
         },
@@ -409,8 +410,8 @@ def test_blocking_is_told_once_and_every_failure_counted() -> None:
     assert (columns(after, GRAPH)["failedTasks"], columns(after, GRAPH)["blockedBy"]) == (2, "a")
 
 
-@pytest.mark.parametrize("state", ["finished", "cancelled", "submitting", "cancelling"])
-def test_no_manual_rerun_in_a_graph_that_neither_runs_nor_is_blocked(state: str) -> None:
+@pytest.mark.parametrize("state", ["deleting", "restoring", "submitting", "cancelling"])
+def test_no_manual_rerun_in_a_graph_that_is_on_its_way(state: str) -> None:
     rows = changed(in_state("failed"), GRAPH, state=state)
     decision = decided(rows, ManualRerun(A, 1))
     assert (decision.changes, decision.effects, decision.answers[0].outcome) == ((), (), REFUSED)

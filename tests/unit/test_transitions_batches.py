@@ -21,8 +21,9 @@ from taskgraph.protocol.extension import (
     request_key,
 )
 from taskgraph.protocol.layout import lay_out
+from taskgraph.protocol.recall import ManualRerun
 from taskgraph.protocol.relays import Remind
-from taskgraph.protocol.runs import Claim, Completed, Failed, HandBack, LeaseLost, ManualRerun
+from taskgraph.protocol.runs import Claim, Completed, Failed, HandBack, LeaseLost
 from taskgraph.protocol.wiring import Link
 from taskgraph.storage.checks import check_commit, sent_bytes
 from taskgraph.storage.tables import Insert, Row

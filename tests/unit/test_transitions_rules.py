@@ -21,8 +21,9 @@ from taskgraph.protocol.extension import AcceptExtension, FinishExtension, Inser
 from taskgraph.protocol.layout import lay_out
 from taskgraph.protocol.lifecycle import Abandon, Start
 from taskgraph.protocol.pause import HoldTask
+from taskgraph.protocol.recall import ManualRerun
 from taskgraph.protocol.relays import Fire, Remind
-from taskgraph.protocol.runs import CannotRun, Claim, Completed, Failed, HandBack, LeaseLost, ManualRerun, Renew
+from taskgraph.protocol.runs import CannotRun, Claim, Completed, Failed, HandBack, LeaseLost, Renew
 from taskgraph.protocol.wiring import Link
 from taskgraph.storage.checks import check_columns, sent_bytes
 from taskgraph.storage.tables import Insert, Row
@@ -248,10 +249,10 @@ def test_a_refusal_says_why() -> None:
     assert said(held(), LeaseLost(A, 1, "c")) == (Outcome.REFUSED, "the lease has not ended")
     assert said(held(), ManualRerun(A, 1)) == (
         Outcome.REFUSED,
-        "the task is running; only a task that failed for good can be rerun",
+        "the task is running; only a task that has ended can be rerun",
     )
-    rows = changed(held(state="failed"), GRAPH, state="finished")
-    assert said(rows, ManualRerun(A, 1)) == (Outcome.REFUSED, "the graph is finished")
+    rows = changed(held(state="failed"), GRAPH, state="deleting")
+    assert said(rows, ManualRerun(A, 1)) == (Outcome.REFUSED, "the graph is deleting")
     assert said(rows_of(PAIR), Start("other")) == (Outcome.REFUSED, "another graph was submitted under this id")
     for state in ("cancelling", "cancelled"):
         rows = changed(rows_of(PAIR), GRAPH, state=state, reason="enough")

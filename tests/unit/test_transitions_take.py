@@ -8,7 +8,8 @@ import pytest
 from taskgraph.model import limits
 from taskgraph.protocol.context import ClaimOffer, Dispatch, Effect, Outcome, Started
 from taskgraph.protocol.decide import Decision, Item, decide
-from taskgraph.protocol.runs import Claim, Completed, HandBack, LeaseLost, ManualRerun
+from taskgraph.protocol.recall import ManualRerun
+from taskgraph.protocol.runs import Claim, Completed, HandBack, LeaseLost
 from tests.unit.transition_rows import LATER, NOW, Rows, apply, changed, columns, events, rows_of, running, task_id
 
 ALL = ("c0", "c1", "c2", "c3")

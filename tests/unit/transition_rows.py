@@ -12,7 +12,7 @@ from taskgraph.model.ids import GRAPH, row_key, task_id_of
 from taskgraph.protocol.context import Effect
 from taskgraph.protocol.decide import Answer, Decision, Item, Need, decide
 from taskgraph.protocol.layout import lay_out
-from taskgraph.storage.tables import Delete, Insert, Merge, Row
+from taskgraph.storage.tables import Delete, Insert, Merge, Replace, Row
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 LATER = NOW + timedelta(seconds=limits.LEASE_SECONDS)
@@ -110,6 +110,10 @@ def apply(rows: Rows, decision: Decision, *, mark: str = "1") -> Rows:
                 assert before is not None
                 assert before.etag == etag
                 after[key] = Row(key, f"{mark}-{key}", {**before.columns, **values})
+            case Replace(key, etag, values):
+                assert before is not None
+                assert before.etag == etag
+                after[key] = Row(key, f"{mark}-{key}", values)
             case Delete(key):
                 raise AssertionError(f"{key} is deleted")
     return after

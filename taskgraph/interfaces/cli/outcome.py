@@ -87,10 +87,12 @@ async def finish(
         if left > 0:
             state = command_words("show", tally.graph_id)
             output.hint(f"… and {left:,} more: {state} --state failed{session.store_words}")
-        if tally.failures and tally.state not in GRAPH_ENDED:
+        if tally.failures and tally.state != GraphState.CANCELLING:
             where = session.store_words
             first, *others = tally.failures.values()
             rerun = rerun_failed(tally.graph_id) if others else command_words("rerun", tally.graph_id, _typed(first))
+            if tally.state in GRAPH_ENDED:
+                rerun = f"{rerun} --downstream"
             resume = "" if handled else f", then taskgraph run --id {tally.graph_id}{where}"
             output.hint(f"when {'all is' if others else 'the cause is'} mended: {rerun}{where}{resume}")
     succeeded = tally.state == GraphState.FINISHED and not tally.failures

@@ -90,6 +90,9 @@ class Tally:
                 case "task-rerun":
                     self.failures.pop(task_id, None)
                     self.cancelled.discard(task_id)
+                    was = event.fields.get("was")  # it ran, or was skipped, and that is taken back
+                    self.completed -= was == TaskState.COMPLETED
+                    self.skipped -= was == TaskState.SKIPPED
                     match event.fields.get("because"):
                         case "lost":
                             self.retries += 1

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from taskgraph.interfaces.app import App
     from taskgraph.interfaces.operations.cancel import Cancellation
 
+_NAMED_MAX = 5
+
 TargetOption = Annotated[
     str | None,
     typer.Option(
@@ -37,7 +39,8 @@ OptionalLabelsArgument = Annotated[
 
 @command(
     'taskgraph rerun nightly-2026-08-01 "test/unit" "test/slow" --reason "the disk was full"',
-    "taskgraph rerun nightly-2026-08-01 --failed",
+    "taskgraph rerun nightly-2026-08-01 --failed --downstream",
+    "taskgraph rerun nightly-2026-08-01 build --downstream",
     "taskgraph rerun nightly-2026-08-01 --group tests --wait",
 )
 def rerun(
@@ -48,29 +51,50 @@ def rerun(
         str | None, typer.Option("--group", metavar="NAME", help="All tasks of this group that failed for good.")
     ] = None,
     failed: Annotated[
-        bool, typer.Option("--failed", help="All tasks that failed for good, or were cancelled alone.")
+        bool, typer.Option("--failed", help="All tasks that failed for good, or were cancelled.")
+    ] = False,
+    everything: Annotated[bool, typer.Option("--all", help="All tasks that have ended, each after the other.")] = False,
+    downstream: Annotated[
+        bool,
+        typer.Option("--downstream", help="Also what depends on them and has run, or was cancelled while it waited."),
     ] = False,
     asking: RequestOptions = RequestOptions(),
 ) -> None:
-    """Run tasks again that failed for good: those that are named, those of a group, or with --failed all.
+    """Run tasks again that have ended: those that are named, or those of a group, or all, that failed; or all.
 
-    With the last such task the graph goes on. Handlers must run for that: taskgraph serve, or taskgraph run --id ID.
-    --wait waits until they have taken it up, and not for the end of the runs: taskgraph watch ID does. Where one task
-    cannot be rerun, nothing is asked for: exit code 4.
+    What depends on them runs again after them. Where some of that has run, --downstream says that it may. A graph that
+    has ended goes on. Handlers must run for that: taskgraph serve, or taskgraph run --id ID. --wait waits until they
+    have taken it up, and not for the end of the runs: taskgraph watch ID does. Where one task cannot be rerun, nothing
+    is asked for: exit code 4.
     """
 
     async def ask(app: "App", graph_id: str) -> None:
         from taskgraph.interfaces.operations import rerun
 
-        asked = await rerun.ask(app, graph_id, labels or (), group=group, failed=failed, reason=asking.reason)
+        asked = await rerun.ask(
+            app,
+            graph_id,
+            labels or (),
+            group=group,
+            failed=failed,
+            everything=everything,
+            downstream=downstream,
+            reason=asking.reason,
+        )
         if not asked.tasks:
             whose = f"graph {graph_id}" if group is None else f"group “{safe(group)}”"
-            raise Refused(f"no task of {whose} failed for good; only such can be rerun", "not-failed")
+            what = "has ended" if everything else "failed for good; name those that are to run again, or say --all"
+            raise Refused(f"no task of {whose} {what}", "nothing")
         if await asking.answered(app, session, rerun.settled, asked, "not all of it is taken up"):
             return
         for each in asked.tasks:
             how = "taken up" if asking.wait else "asked for"
             session.output.data(f"run {each.run + 1} of “{safe(each.label)}” is {how}")
+        if asked.following:
+            named = ", ".join(f"“{safe(each)}”" for each in asked.following[:_NAMED_MAX])
+            more = len(asked.following) - _NAMED_MAX
+            after = f"{named} and {more:,} more" if more > 0 else named
+            session.output.data(f"{count(len(asked.following), 'task')} will run again after that: {after}")
         if not asking.wait:
             await hint_at_handlers(app, session, graph_id)
 

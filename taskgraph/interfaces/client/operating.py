@@ -23,16 +23,34 @@ class OperatingCalls(OpenStore):
         self._cancel: dict[str, cancel.Cancellation] = {}  # graph id -> what was asked for last
 
     async def rerun(
-        self, graph_id: str, *labels: str, group: str | None = None, failed: bool = False, reason: str = ""
+        self,
+        graph_id: str,
+        *labels: str,
+        group: str | None = None,
+        failed: bool = False,
+        everything: bool = False,
+        downstream: bool = False,
+        reason: str = "",
     ) -> list[str]:
-        """Ask for another run of tasks that failed for good: of these, of a group, or with `failed` of all.
+        """Ask for another run of tasks: of these, of those of a group or (failed) of all that failed, or of everything.
 
-        Gives their labels. reason: kept with the run. Raises InvalidInput if it is too long, and Refused, with nothing
-        asked for, when one of the tasks has not failed for good, its deadline has passed, or its graph is over.
+        What depends on them runs again after them; with `downstream` also what has run, and what was cancelled while it
+        waited. A graph that has ended goes on. Gives the labels of all that runs again. reason: kept with the run.
+        Raises InvalidInput if it is too long, and Refused, with nothing asked for, when one of the tasks has not ended,
+        its deadline has passed, a dependent has run and `downstream` is not said, or the graph is being cancelled.
         """
-        asked = await rerun.ask(self.app, graph_id, labels, group=group, failed=failed, reason=reason)
+        asked = await rerun.ask(
+            self.app,
+            graph_id,
+            labels,
+            group=group,
+            failed=failed,
+            everything=everything,
+            downstream=downstream,
+            reason=reason,
+        )
         self._rerun.setdefault(graph_id, {}).update({each.task_id: each.run for each in asked.tasks})
-        return [each.label for each in asked.tasks]
+        return [*(each.label for each in asked.tasks), *asked.following]
 
     async def cancel(
         self, graph_id: str, *labels: str, group: str = "", reason: str = "", terminate: bool = False

@@ -7,7 +7,7 @@ from typing import Any, Final
 from taskgraph.interfaces.app import App
 from taskgraph.interfaces.operations.checks import check_reason, labels_of, task_rows
 from taskgraph.interfaces.operations.waiting import poll
-from taskgraph.model.columns import is_cancelled
+from taskgraph.model.columns import integer, is_cancelled
 from taskgraph.model.errors import Refused
 from taskgraph.model.ids import reference_of
 from taskgraph.model.messages import Cancel, bundles
@@ -55,8 +55,9 @@ async def ask(
             raise Refused(f"graph {graph_id} is {state}: there is nothing left to cancel", str(state))
         if state == GraphState.CANCELLED:
             return Cancellation(graph_id, state, nothing=f"graph {graph_id} is cancelled already")
+        reopened = integer((await app.queries.graph_row(graph_id)).columns, "reopened")
         with app.handlers.telemetry.asking("cancel", graph_id):
-            await app.handlers.dispatcher.send_events([Cancel(graph_id, (), reason, terminate)])
+            await app.handlers.dispatcher.send_events([Cancel(graph_id, (), reason, terminate, reopened)])
         return Cancellation(graph_id, state)
     if state == GraphState.SUBMITTING:
         raise Refused(f"graph {graph_id} is still being submitted; only all of it can be cancelled", "submitting")

@@ -11,7 +11,7 @@ from taskgraph.protocol.invariants.edges import degrees, edges
 from taskgraph.protocol.invariants.findings import Finding, Severity, finding
 from taskgraph.protocol.invariants.graph import cancelled, channels, counts, deletion, finished, journal, missing
 from taskgraph.protocol.invariants.groups_and_limits import groups, limited
-from taskgraph.protocol.invariants.progress import conditions, progress, ready_relays
+from taskgraph.protocol.invariants.progress import conditions, progress, ready_relays, recalls
 from taskgraph.protocol.invariants.requests import requests
 from taskgraph.protocol.invariants.snapshot import Node, Snapshot
 from taskgraph.protocol.invariants.tasks import tasks
@@ -22,8 +22,8 @@ Rule = Callable[[Snapshot], Iterator[Finding]]
 
 # Of every graph that is not being taken away or put back; one that is cancelled; one that lives, or has finished.
 _ALWAYS: Final[tuple[Rule, ...]] = (bad_columns, journal, channels)
-_CANCELLED: Final[tuple[Rule, ...]] = (*_ALWAYS, tasks, counts, cancelled)
-_OF_ROWS: Final[tuple[Rule, ...]] = (requests, edges, degrees, progress, tasks, conditions, ready_relays)
+_CANCELLED: Final[tuple[Rule, ...]] = (*_ALWAYS, tasks, counts, recalls, cancelled)
+_OF_ROWS: Final[tuple[Rule, ...]] = (requests, edges, degrees, progress, tasks, conditions, ready_relays, recalls)
 _USUAL: Final[tuple[Rule, ...]] = (*_ALWAYS, *_OF_ROWS, groups, limited, finished, counts)
 
 

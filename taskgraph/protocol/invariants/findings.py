@@ -170,6 +170,9 @@ KINDS: Final[Mapping[str, Kind]] = {
     "asleep:skip": Kind("it is never resolved"),
     "skip-due": _due("what waits for it waits until it is skipped"),
     "relay-ready": _due("what waits behind it goes on once a handler fires it", ""),
+    "recall-due": _due("the graph does not end, and nothing that was reset begins, until that is done"),
+    "recall-due:ready": _due("it does not begin until a handler goes on"),
+    "recall-count": Kind("the graph may end too early, or never", whole=True),
     # conditions
     "skipped-ran": Kind(_NOT_TRUE, "a task that ran is never skipped, and what a run has done cannot be taken back"),
     "skipped-wrong": Kind("it never runs", "skipped is final, and its dependents have counted it off"),

@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from taskgraph.model import facts, limits
-from taskgraph.model.columns import Value, texts
+from taskgraph.model.columns import Value, integer, texts
 from taskgraph.model.foreign_times import is_ahead
 from taskgraph.model.ids import GRAPH, event_key
 from taskgraph.model.json_strict import compact_json
@@ -63,15 +63,20 @@ def cancelled(snapshot: Snapshot) -> Iterator[Finding]:
     ]
     if not open_ones and left:
         return  # their workers stop them
-    items: list[Item] = [CancelTask(each.reference, reason, code, at_once=at_once, whole=True) for each in open_ones]
+    reopened = integer(graph.row.columns, "reopened")
+    items: list[Item] = [
+        CancelTask(each.reference, reason, code, at_once=at_once, whole=True, reopened=reopened) for each in open_ones
+    ]
     count = len(snapshot.tasks) if graph.row.columns.get("cutOff") else None
+    if not open_ones and graph.row.columns.get("recalls"):
+        return  # these come first
     rest = f"{tasks_are(len(open_ones))} still to be cancelled" if open_ones else "nothing of it is left"
     yield snapshot.find(
         "cancel-due",
         GRAPH,
         f"it is being cancelled, and {rest}",
         keys=[node.row.key for node in open_ones],
-        repair=Redo(tuple(items or (PublishCancelled(count),))) if snapshot.steady or open_ones else None,
+        repair=Redo(tuple(items or (PublishCancelled(count, reopened),))) if snapshot.steady or open_ones else None,
         whole=not open_ones,
     )
 
@@ -86,6 +91,8 @@ def finished(snapshot: Snapshot) -> Iterator[Finding]:
         yield snapshot.find("finished-early", GRAPH, text, keys=[node.row.key for node in open_tasks])
     if graph.state != GraphState.RUNNING or graph.left != [] or not graph.requires or snapshot.opened:
         return
+    if graph.row.columns.get("recalls"):
+        return  # it waits for these
     if any(is_deferred(snapshot, request) for request in texts(graph.row.columns, DEFERRED)):
         return  # it waits for these, which are made when it is resumed
     if any(snapshot.done(GRAPH, name) is not True for name in graph.requires):

@@ -6,7 +6,7 @@ and only if, its requirements ended as it asks, and its row says how they ended 
 
 from collections.abc import Iterator, Sequence
 
-from taskgraph.model.columns import Value, is_cancelled, texts
+from taskgraph.model.columns import Value, integer, is_cancelled, texts
 from taskgraph.model.ids import GRAPH, ids_text, is_relay, row_key
 from taskgraph.model.json_strict import compact_json
 from taskgraph.model.states import TaskState
@@ -14,6 +14,8 @@ from taskgraph.protocol.conditions import SKIP, is_met, meets
 from taskgraph.protocol.decide import Item
 from taskgraph.protocol.invariants.findings import Finding, Redo, have
 from taskgraph.protocol.invariants.snapshot import Node, Snapshot
+from taskgraph.protocol.propagation import READY, RECALL
+from taskgraph.protocol.recall import Ready, Recall
 from taskgraph.protocol.relays import Fire, Skip
 from taskgraph.protocol.rows import Draft
 from taskgraph.protocol.runs import Completed, Failed
@@ -64,6 +66,7 @@ def _progress_of(snapshot: Snapshot, node: Node) -> Iterator[Finding]:
         not left
         and node.waits
         and not unsure
+        and node.row.columns.get("due") not in (RECALL, READY)
         and snapshot.upstream.get(own, {}).keys() <= set(requires)  # else what it requires is put right first
     ):
         yield _asleep(snapshot, node)
@@ -125,6 +128,25 @@ def _asleep(snapshot: Snapshot, node: Node) -> Finding:
     return snapshot.find("asleep", key, "it waits for nothing, and does not stand ready", keys=keys, repair=repair)
 
 
+def recalls(snapshot: Snapshot) -> Iterator[Finding]:
+    """Rows that were reset: what they have not taken back from their dependents yet, and what waits for that."""
+    graph = snapshot.nodes[GRAPH]
+    counted = integer(graph.row.columns, "recalls")
+    due = [node for node in snapshot.nodes.values() if node.row.columns.get("due") == RECALL]
+    if snapshot.steady and counted != len(due):
+        text = f"it counts {counted:,} rows that are to take their ends back; there are {len(due):,}"
+        repair = snapshot.patch({GRAPH: {"recalls": len(due)}}, [node.row.key for node in due])
+        yield snapshot.find("recall-count", GRAPH, text, keys=[node.row.key for node in due], repair=repair)
+    for node in due:
+        text = "it is run again, and has not taken its end back from all that has counted it"
+        keys = snapshot.edge_keys(node.reference, node.dependents or ())
+        yield snapshot.find("recall-due", node.row.key, text, keys=keys, repair=Redo((Recall(node.reference),)))
+    for node in snapshot.tasks if not counted and graph.waits else ():
+        if node.row.columns.get("due") == READY:
+            text = "it is run again and waits for nothing, and does not stand ready yet"
+            yield snapshot.find("recall-due:ready", node.row.key, text, repair=Redo((Ready(node.reference),)))
+
+
 def ready_relays(snapshot: Snapshot) -> Iterator[Finding]:
     """Joins and forks that wait for nothing, and have not been passed on yet."""
     for reference, node in snapshot.nodes.items():
@@ -143,7 +165,7 @@ def conditions(snapshot: Snapshot) -> Iterator[Finding]:
 def _condition_of(snapshot: Snapshot, node: Node) -> Iterator[Finding]:
     columns, key = node.row.columns, node.row.key
     skipped = node.state == TaskState.SKIPPED
-    if skipped and (columns.get("run") or columns.get("claim")):
+    if skipped and ((columns.get("run") and not columns.get("manualReruns")) or columns.get("claim")):
         yield snapshot.find("skipped-ran", key, f"it is skipped, and was in run {columns.get('run')}")
     optional = texts(columns, "optional")
     requires = [each for each in node.requires or () if each not in optional]

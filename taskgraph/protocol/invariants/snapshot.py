@@ -19,6 +19,7 @@ from taskgraph.model.ids import (
 from taskgraph.model.states import FailurePolicy, GraphState, TaskState
 from taskgraph.protocol.definitions import SCHEMA, gathered
 from taskgraph.protocol.invariants.findings import NAMED_MAX, Finding, Patch, Repair, finding
+from taskgraph.protocol.propagation import RECALL
 from taskgraph.storage.tables import Row
 
 FAILED: Final = frozenset({TaskState.FAILED, TaskState.EXCEPTION})
@@ -222,8 +223,13 @@ class Snapshot:
         return [each.row.key for name in names for each in self.upstream_rows(below, name)]
 
     def done(self, below: str, name: str) -> bool | None:
-        """Whether a requirement of `below` is fulfilled: one of its rows is resolved. None without such a row."""
+        """Whether a requirement of `below` is fulfilled: one of its rows is resolved. None without such a row.
+
+        None also while one was reset, and may not have taken its end back from `below`.
+        """
         above = self.upstream_rows(below, name)
+        if any(each.row.columns.get("due") == RECALL for each in above):
+            return None
         return any(each.resolved for each in above) if above else None
 
     def edge_keys(self, below: str, names: Iterable[str]) -> list[str]:

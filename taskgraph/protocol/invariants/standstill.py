@@ -171,6 +171,7 @@ def _due(findings: Sequence[Finding]) -> Iterator[Cause]:
     for code, text in (
         ("relay-ready", "joins and forks stand ready"),
         ("skip-due", "tasks are to be skipped"),
+        ("recall-due", "tasks, joins and forks are to be run again"),
         ("extension-open", "extensions are open"),
     ):
         if due[code]:
