@@ -36,10 +36,10 @@ def test_all_that_failed_are_run_again_at_once(tg: Run, tmp_path: Path, blocking
     assert f"{mended}, then taskgraph run --id g\n" in run.stderr
     assert f"{mended}\n" in tg("status", "g").stderr
     wrong = tg("rerun", "g")
-    assert (wrong.returncode, "one of the three" in wrong.stderr) == (2, True), wrong.stderr
-    refused = tg("rerun", "g", "a", "other")
+    assert (wrong.returncode, "one of the four" in wrong.stderr) == (2, True), wrong.stderr
+    refused = tg("rerun", "g", "a", "last")
     assert (refused.returncode, refused.stdout) == (4, "")
-    assert "“other” cannot be rerun: the task is completed" in refused.stderr
+    assert "“last” cannot be rerun: the task is unscheduled" in refused.stderr
 
     (tmp_path / "mended").touch()
     asked = tg("rerun", "g", "a", "b", "--reason", "mended")

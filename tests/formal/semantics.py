@@ -47,7 +47,7 @@ from taskgraph.protocol.layout import lay_out
 from taskgraph.protocol.leases import SetRight
 from taskgraph.protocol.lifecycle import Abandon, BeginDeletion, NextDeadline, Stall, Start, Stir
 from taskgraph.protocol.pause import Hold, HoldTask, PublishHolds, Settle
-from taskgraph.protocol.recall import ManualRerun
+from taskgraph.protocol.recall import ManualRerun, Ready, Recall
 from taskgraph.protocol.relays import Fire, Remind, Skip
 from taskgraph.protocol.runs import CannotRun, Claim, Completed, Failed, HandBack, LeaseLost, Overdue, Renew
 from taskgraph.protocol.set_limit import ChangeLimit, Recount
@@ -334,8 +334,35 @@ CASES: Final[Mapping[str, Sequence[Case]]] = {
             Scene("exception", columns={"requiresLeft": ids_text([BEFORE])}),
         ),
         Case("it names an earlier run", ManualRerun(TASK, 0, "y"), ("task",)),
+        Case("… of a graph that was cancelled", ManualRerun(TASK, 1, "y", True), ("graph",), Scene("failed")),
         Case("policy `continue`", ManualRerun(TASK, 1, "y"), ("task",), Scene(policy=CONTINUE)),
         Case("its deadline has passed", ManualRerun(TASK, 1, "y"), ("task",), Scene(columns={"deadline": PAST})),
+    ),
+    "Recall": (
+        Case(
+            "the task was reset",
+            Recall(TASK),
+            scene=Scene(
+                "completed",
+                columns={"state": "unscheduled", "due": "recall"},
+                graph_columns={"recalls": 1},
+            ),
+        ),
+        Case("it was not, or that is done", Recall(TASK), ("task",)),
+    ),
+    "Ready": (
+        Case(
+            "no recalls are left",
+            Ready(TASK),
+            scene=Scene("pending", columns={"state": "unscheduled", "due": "ready"}, graph_columns={"recalls": 0}),
+        ),
+        Case(
+            "recalls are left",
+            Ready(TASK),
+            ("graph",),
+            Scene("pending", columns={"state": "unscheduled", "due": "ready"}, graph_columns={"recalls": 1}),
+        ),
+        Case("it was not reset", Ready(TASK), ("task",)),
     ),
     "Claim": (
         Case("it names the present run", Claim(TASK, 1, "d", "v", LATER), scene=Scene("pending")),
@@ -738,7 +765,8 @@ def _changes(rows: Mapping[str, Row | None], decision: Decision) -> str:
             assert row is not None
             different = [(each, value) for each, value in change.columns.items() if row.columns.get(each) != value]
             parts = [_column(each, row.columns.get(each), value) for each, value in different]
-            shown.append(f"{name}: {', '.join(filter(None, parts))}")
+            # A row of which nothing changes is written for its etag alone.
+            shown.append(f"{name}: {', '.join(filter(None, parts)) or 'confirmed'}")
     return "; ".join(shown) or "–"
 
 
