@@ -53,7 +53,7 @@ def test_all_that_failed_are_run_again_at_once(tg: Run, tmp_path: Path, blocking
     assert journal.count("because=asked reason=mended") == 2
     nothing = tg("rerun", "g", "--failed")
     assert (nothing.returncode, nothing.stdout) == (4, "")
-    assert "no task of graph g failed for good; only such can be rerun" in nothing.stderr
+    assert "no task of graph g failed for good; name those" in nothing.stderr
 
 
 def test_who_has_handlers_is_not_sent_to_start_some(tg: Run, store: str, tmp_path: Path, blocking: str) -> None:
