@@ -144,7 +144,7 @@ def _is_known(found: "values.GraphStatus", state: TaskState) -> bool:
     """Whether it is certain how many tasks are in this state."""
     if found.exact or state in found.counts or state in (TaskState.COMPLETED, TaskState.SKIPPED):
         return True
-    return state in (TaskState.FAILED, TaskState.EXCEPTION) and found.failed_tasks == 0
+    return state in (TaskState.FAILED, TaskState.EXCEPTION, TaskState.CANCELLED) and found.failed_tasks == 0
 
 
 def graph_status(found: "values.GraphStatus") -> Json:

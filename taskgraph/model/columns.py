@@ -62,6 +62,11 @@ def is_cancelled(column: Callable[[str], object]) -> bool:
     return isinstance(resolution, dict) and resolution.get("cancelled") is True
 
 
+def seen_state(column: Callable[[str], object]) -> str:
+    """The state of the task of which this gives the columns, as people see it."""
+    return TaskState.CANCELLED.value if is_cancelled(column) else str(column("state") or "")
+
+
 def cached_words(resolution: Mapping[str, Any]) -> str:
     """Which run a result was taken from, in words; "" for a task that ran itself."""
     cached = resolution.get("cached")

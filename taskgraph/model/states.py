@@ -15,6 +15,7 @@ class TaskState(StrEnum):
     FAILED = "failed"  # failed for good, the rerun budget is spent; a manual rerun moves it to pending
     EXCEPTION = "exception"  # never got to an answer: lost leases, malformed; a manual rerun moves it to pending
     SKIPPED = "skipped"  # will not run, because of how its requirements ended; only a manual rerun moves it
+    CANCELLED = "cancelled"  # as people see it: its row says `exception`, and in its resolution that it was cancelled
 
 
 class GraphState(StrEnum):
@@ -59,6 +60,9 @@ _CONDITION_WORDS: Final[dict[str, str]] = {
 }
 TASK_UNRESOLVED: Final = frozenset({TaskState.UNSCHEDULED, TaskState.PENDING, TaskState.RUNNING})
 
+TASK_STORED: Final = tuple(each for each in TaskState if each != TaskState.CANCELLED)
+"""States that the row of a task may have."""
+
 GRAPH_GONE: Final = frozenset({GraphState.DELETING, GraphState.DELETED})  # messages about it come late: dropped
 
 GRAPH_ENDED: Final = frozenset({GraphState.FINISHED, GraphState.CANCELLED})
@@ -66,6 +70,11 @@ GRAPH_ENDED: Final = frozenset({GraphState.FINISHED, GraphState.CANCELLED})
 PAUSED: Final = "paused"  # in a column `held`: the whole graph is paused
 INACTIVE: Final = "inactive"  # in a column `held`: this task is not active
 _GROUP: Final = "group:"
+
+
+def stored_state(seen: str) -> str:
+    """The state on the rows of the tasks that people see in this one."""
+    return TaskState.EXCEPTION.value if seen == TaskState.CANCELLED else str(seen)
 
 
 def state_in_words(state: str, held: Iterable[str]) -> str:

@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 from taskgraph.model import limits
-from taskgraph.model.columns import Columns, Value, integer, listed, texts, time_of
+from taskgraph.model.columns import Columns, Value, integer, listed, seen_state, texts, time_of
 from taskgraph.model.errors import IntegrityError
 from taskgraph.model.ids import GRAPH, reference_of, row_key, task_id_of, value
 from taskgraph.model.placement import target_of
@@ -188,7 +188,7 @@ class Examination:
         ends = [time_of(graph.columns, name) for name in ("finished", "cancelled", "blocked")]
         return Standing(
             refusals=tuple(self._refusals[:_REASONS_MAX]),
-            tasks=dict(sorted(Counter(str(row.columns.get("state", "")) for row in tasks).items())),
+            tasks=dict(sorted(Counter(seen_state(row.columns.get) for row in tasks).items())),
             groups=sum(key.startswith("group:") and key.count(":") == 1 for key in self._rows),
             notices=tuple(_channel_words(row) for key, row in self._rows.items() if key.startswith(notices.PREFIX)),
             commands=dict(commands.most_common(_TARGETS_MAX)),

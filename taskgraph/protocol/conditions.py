@@ -23,9 +23,6 @@ from taskgraph.protocol.rows import Draft
 SKIP: Final = "skip"
 """In the column `due` of a task that is to be skipped."""
 
-CANCELLED: Final = "cancelled"
-"""The state that a cause names where the task was cancelled, and so is `exception`."""
-
 _CONTINUE: Final = FailurePolicy.CONTINUE.value
 
 
@@ -46,7 +43,7 @@ def goes_on(graph: Draft) -> bool:
 
 
 def failure_of(task: Draft) -> Ending:
-    return Ending(failed=_cause(task, CANCELLED if task.text("cancel") or is_cancelled(task.text) else ""))
+    return Ending(failed=_cause(task, TaskState.CANCELLED if task.text("cancel") or is_cancelled(task.text) else ""))
 
 
 def passed_on(node: Draft) -> Ending:
@@ -124,7 +121,7 @@ def in_words(cause: dict[str, Any]) -> str:
 
 _CAUSES: Final = {
     str(TaskState.EXCEPTION): "could not be run",
-    CANCELLED: "was cancelled",
+    str(TaskState.CANCELLED): "was cancelled",
     str(TaskState.SKIPPED): "was skipped, as nothing failed",
 }
 

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from taskgraph.model import limits
-from taskgraph.model.columns import Value
+from taskgraph.model.columns import Value, seen_state
 from taskgraph.model.facts import EVERY_ROW
 from taskgraph.model.ids import GRAPH, join_reference, row_key, value
 from taskgraph.model.states import TaskState
@@ -91,7 +91,9 @@ class EditGraph(Item):
 
 def has_started(task: Draft) -> str:
     """Why a task cannot be edited any more, "" if it can."""
-    label, state, run = task.text("label"), task.text("state"), task.integer("run")
+    label, state, run = task.text("label"), seen_state(task.text), task.integer("run")
+    if state in (TaskState.SKIPPED, TaskState.CANCELLED):
+        return f"“{label}” was {state}"
     if task.text("cancel"):
         return f"“{label}” is being cancelled"
     if due := task.text("due"):
@@ -100,7 +102,7 @@ def has_started(task: Draft) -> str:
         return ""
     if state in (TaskState.UNSCHEDULED, TaskState.PENDING):
         return f"“{label}” has been started: it is {state} in run {run}"
-    return f"“{label}” has been started: it is {state}" if state != TaskState.SKIPPED else f"“{label}” was skipped"
+    return f"“{label}” has been started: it is {state}"
 
 
 def ended_in(task: Draft) -> int | None:

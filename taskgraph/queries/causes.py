@@ -28,6 +28,11 @@ from taskgraph.storage.tables import Row, Tables
 
 NAMED_MAX = 5  # tasks, workers or groups that one sentence names
 _SWEEPS = "run `taskgraph serve`, which sweeps"
+_VERBS = {
+    str(TaskState.FAILED): "failed for good",
+    str(TaskState.EXCEPTION): "could not be run",
+    str(TaskState.CANCELLED): "was cancelled",
+}
 
 
 @dataclass(slots=True)
@@ -60,7 +65,7 @@ class Causes:
                 text, remedy = await self._pending(row, status)
             case TaskState.RUNNING:
                 text, remedy = self._running(row, status)
-            case TaskState.FAILED | TaskState.EXCEPTION:
+            case TaskState.FAILED | TaskState.EXCEPTION | TaskState.CANCELLED:
                 text, remedy = self._failed(status)
             case TaskState.SKIPPED:
                 text = f"was skipped because {(status.resolution or {}).get('reason', '')}"
@@ -154,12 +159,9 @@ class Causes:
         return text, remedy
 
     def _failed(self, status: TaskStatus) -> tuple[str, str]:
-        resolution = status.resolution or {}
-        verb = "failed for good" if status.state == TaskState.FAILED else "could not be run"
-        if resolution.get("cancelled"):
-            verb = "was cancelled"
-        reason = resolution.get("reason", "")
-        text = f"{verb} in run {status.run}" + (f": {reason}" if reason else "")
+        cancelled = status.state == TaskState.CANCELLED
+        reason = (status.resolution or {}).get("reason", "")
+        text = f"{_VERBS[status.state]} in run {status.run}" + (f": {reason}" if reason else "")
         if self.graph_state == GraphState.CANCELLING:
             return text, f"wait until its graph is cancelled: taskgraph watch {shlex.quote(self.graph_id)}"
         if self.goes_on and self.graph_state == GraphState.CANCELLED:
@@ -173,7 +175,7 @@ class Causes:
             return text, f"give it another deadline, or none: {edit}; then: {rerun}"
         more = " --downstream" if words != "rerun" else ""
         beside = f"; or all that failed: {rerun_failed(self.graph_id)}{more}" if self.several else ""
-        return text, f"mend it, then: {rerun}{beside}"
+        return text, f"{'let it run after all' if cancelled else 'mend it, then'}: {rerun}{beside}"
 
 
 def _not_yet(status: TaskStatus) -> str:

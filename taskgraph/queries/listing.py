@@ -14,7 +14,7 @@ from taskgraph.model.columns import NO_OUTPUT, OUTPUT, integer, texts
 from taskgraph.model.errors import NotFound
 from taskgraph.model.ids import row_key
 from taskgraph.model.row_schema import SHOWN
-from taskgraph.model.states import TaskState
+from taskgraph.model.states import TaskState, stored_state
 from taskgraph.protocol.definitions import gathered, members_of
 from taskgraph.queries import targets as gates
 from taskgraph.queries import values
@@ -32,6 +32,13 @@ class TaskQueries(GraphQueries):
         """Tasks by state and part of the label, sorted by label; of a large graph any `limit` that agree."""
         found = await self.listing(graph_id, state=state, match=match, limit=limit)
         return sorted(found.tasks, key=lambda each: each.label)[:limit]
+
+    async def failed(self, graph_id: str) -> list[values.TaskStatus]:
+        """Every task that failed for good or was cancelled, sorted by label."""
+        await self.graph_row(graph_id)
+        found: list[values.TaskStatus] = []
+        await self._list(graph_id, values.FAILED, "", None, found)
+        return sorted(found, key=lambda each: each.label)
 
     async def group(self, graph_id: str, name: str) -> values.GroupStatus:
         """A group with its tasks, read one by one, or of a large graph by pages. Raises NotFound, with near names."""
@@ -52,7 +59,8 @@ class TaskQueries(GraphQueries):
         ]
         state = values.GroupState.RUNNING if begun else values.GroupState.WAITING
         if failed:
-            state = values.GroupState.BLOCKED
+            over = done + counts[TaskState.CANCELLED] == len(members)
+            state = values.GroupState.CANCELLED if over else values.GroupState.BLOCKED
         if done == len(members):
             state = values.GroupState.FINISHED
         return values.GroupStatus(
@@ -118,13 +126,16 @@ class TaskQueries(GraphQueries):
         """Add tasks in these states to `found`; gives whether there are no more, before it has `limit`."""
         wanted = match.casefold()
         paused = await gates.closed(self._tables) if not states or values.TO_BEGIN.intersection(states) else ()
-        where = {"state": states} if states else {}
+        where = {"state": sorted({stored_state(each) for each in states})} if states else {}
         async with aclosing(self._pages(graph_id, Range("task:", "task;", where=where, select=SHOWN))) as rows:
             async for row in rows:
-                if wanted in str(row.columns.get("label", "")).casefold():
+                if wanted not in str(row.columns.get("label", "")).casefold():
+                    continue
+                status = status_of_task(row, paused)
+                if not states or status.state in states:
                     if len(found) == limit:
                         return False
-                    found.append(status_of_task(row, paused))
+                    found.append(status)
         return True
 
     async def task(self, graph_id: str, label_or_id: str, *, edges: int | None = None) -> values.TaskDetail:

@@ -15,13 +15,13 @@ from typing import Any, Final
 
 from taskgraph.model import limits
 from taskgraph.model.clock import Clock
-from taskgraph.model.columns import WAITS_FOR, Value, integer, texts, time_of
+from taskgraph.model.columns import WAITS_FOR, Value, integer, is_cancelled, seen_state, texts, time_of
 from taskgraph.model.errors import IntegrityError, InvalidInput, NoGraph, NotFound
 from taskgraph.model.ids import GRAPH, LAST, event_key, is_graph_id, is_task_id, row_key, task_id_of
 from taskgraph.model.json_strict import show
 from taskgraph.model.names import ALL, QueueNames
 from taskgraph.model.priorities import LEVELS, level_of
-from taskgraph.model.states import GRAPH_ENDED, INACTIVE, FailurePolicy, GraphState, TaskState
+from taskgraph.model.states import GRAPH_ENDED, INACTIVE, FailurePolicy, GraphState, TaskState, stored_state
 from taskgraph.protocol import notices
 from taskgraph.protocol.concurrency import Limit, limit_of, named_in
 from taskgraph.queries import values
@@ -316,8 +316,17 @@ class GraphQueries:
                 held_tasks += bool(held)
                 inactive += INACTIVE in held
                 priorities[level_of(row.columns.get)] += 1
+        if exceptions := counts[TaskState.EXCEPTION]:
+            cancelled = min(exceptions, await self._cancelled(graph_id))
+            counts[TaskState.EXCEPTION], counts[TaskState.CANCELLED] = exceptions - cancelled, cancelled
         by_state = {str(state): counts[state] for state in TaskState if counts[state]}
         return by_state, held_tasks, inactive, {level: priorities[level] for level in LEVELS if priorities[level]}
+
+    async def _cancelled(self, graph_id: str) -> int:
+        """How many tasks were cancelled. Only rows that may say so are read: resolutions may be long."""
+        where = {"state": (str(TaskState.EXCEPTION),)}
+        rows = self._pages(graph_id, Range("task:", "task;", where=where, select=("state", "resolution")))
+        return sum([is_cancelled(row.columns.get) async for row in rows])
 
     async def _aggregate(
         self, graph_id: str, columns: Mapping[str, Value], completed: int, skipped: int
@@ -345,9 +354,11 @@ class GraphQueries:
         """Tasks in some states, in the first pages of a graph, and whether that was all of it."""
         seen: Counter[str] = Counter()
         whole = False
-        wanted = Range("task:", "task;", where={"state": states}, select=("state",))
+        where = {"state": sorted({stored_state(each) for each in states})}
+        columns = ("state", "resolution") if TaskState.CANCELLED in states else ("state",)
+        wanted = Range("task:", "task;", where=where, select=columns)
         async for page in _pages_up_to(limits.COUNTED_PAGES_MAX, self._tables, graph_id, wanted):
-            seen.update(str(each.columns.get("state", "")) for each in page.rows)
+            seen.update(seen_state(each.columns.get) for each in page.rows)
             whole = page.continuation is None
         return seen, whole
 

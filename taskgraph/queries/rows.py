@@ -5,7 +5,7 @@ from collections.abc import Collection, Mapping
 from datetime import datetime
 from typing import Any, Final
 
-from taskgraph.model.columns import Value, integer, listed, texts, time_of
+from taskgraph.model.columns import Value, integer, listed, seen_state, texts, time_of
 from taskgraph.model.errors import IntegrityError
 from taskgraph.model.ids import by_target
 from taskgraph.model.priorities import level_of
@@ -74,7 +74,7 @@ def status_of_task(row: Row, paused: Collection[str] = ()) -> TaskStatus:
     return TaskStatus(
         task_id=row.key.removeprefix("task:"),
         label=str(columns.get("label", "")),
-        state=str(columns.get("state", "")),
+        state=seen_state(columns.get),
         run=integer(columns, "run"),
         target=str(columns.get("target", "default")),
         reruns_allowed=integer(columns, "rerunsAllowed"),

@@ -9,7 +9,16 @@ from typing import Any, Final
 
 from taskgraph.model import facts
 from taskgraph.model.priorities import NORMAL
-from taskgraph.model.states import INACTIVE, PAUSED, FailurePolicy, GraphState, TaskState, When, state_in_words
+from taskgraph.model.states import (
+    INACTIVE,
+    PAUSED,
+    TASK_STORED,
+    FailurePolicy,
+    GraphState,
+    TaskState,
+    When,
+    state_in_words,
+)
 
 OF_GROUP: Final = '"join:group-'
 
@@ -19,8 +28,9 @@ class GroupState(StrEnum):
 
     WAITING = "waiting"  # none of its tasks has begun, or could
     RUNNING = "running"  # one has, or could
-    BLOCKED = "blocked"  # one failed for good
+    BLOCKED = "blocked"  # one failed for good, or was cancelled while others go on
     FINISHED = "finished"  # all have completed, or been skipped
+    CANCELLED = "cancelled"  # none is left, and some were cancelled, while none failed
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,10 +38,11 @@ class GraphStatus:
     """A graph at a glance.
 
     counts: tasks by state, each exact. exact: whether counts names every state that a task is in; of a large graph it
-    may lack some, and at_least then says how many were seen in these. ended: when it finished or was cancelled.
-    reason: why it is cancelled. held: holders, as on its row. limits: without labels. stalled, stalled_because: None
-    and "" for a graph that moves or has ended. revision: how many extensions and edits it has taken in. held_tasks,
-    inactive_tasks, priorities: counts of the tasks that have neither begun nor ended; None of a large graph.
+    may lack some, and at_least then says how many were seen in these. failed_tasks: that failed for good or were
+    cancelled. ended: when it finished or was cancelled. reason: why it is cancelled. held: holders, as on its row.
+    limits: without labels. stalled, stalled_because: None and "" for a graph that moves or has ended. revision: how
+    many extensions and edits it has taken in. held_tasks, inactive_tasks, priorities: counts of the tasks that have
+    neither begun nor ended; None of a large graph.
     """
 
     graph_id: str
@@ -77,7 +88,7 @@ class LimitStatus:
 
 @dataclass(frozen=True, slots=True)
 class GraphListed:
-    """A graph in the list. failed_tasks: for good. held: what of it is paused, as the column of its row says.
+    """A graph in the list. failed_tasks: for good, or cancelled. held: what of it is paused, as its row says.
 
     ended: when it finished or was cancelled. seconds: from its creation to its end, None before it.
     """
@@ -133,7 +144,7 @@ class GraphsWanted:
 
 @dataclass(frozen=True, slots=True)
 class TaskStatus:
-    """A task by its row; edges are not resolved here (see `TaskDetail`).
+    """A task by its row, in the state that people see; edges are not resolved here (see `TaskDetail`).
 
     groups: nested ones too. temporary_left: how often it may still fail for the moment. pending_timeout: seconds to
     wait for a worker, None for any. held: holders of its next run: the graph (PAUSED), itself (INACTIVE), groups
@@ -289,9 +300,9 @@ class ChannelStatus:
 
 UNDER_WAY: Final = (TaskState.PENDING, TaskState.RUNNING)
 TO_BEGIN: Final = frozenset((str(TaskState.UNSCHEDULED), str(TaskState.PENDING)))
-FAILED: Final = (TaskState.FAILED, TaskState.EXCEPTION)
+FAILED: Final = (TaskState.FAILED, TaskState.EXCEPTION, TaskState.CANCELLED)
 LISTED: Final = ((*FAILED, *UNDER_WAY), (TaskState.UNSCHEDULED, TaskState.SKIPPED), (TaskState.COMPLETED,))
-NOT_COMPLETED: Final = tuple(str(each) for each in TaskState if each != TaskState.COMPLETED)
+NOT_COMPLETED: Final = tuple(str(each) for each in TASK_STORED if each != TaskState.COMPLETED)
 
 
 def tasks(number: int) -> str:

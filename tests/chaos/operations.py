@@ -49,9 +49,9 @@ from tests.chaos.tasks import RECORD_VARIABLE
 _REFUSALS: Final = (Conflict, Refused, InvalidInput, InvalidGraph, NotFound, StorageUnavailable)
 _EXIT_FINE: Final = frozenset({0, -signal.SIGKILL})
 _TARGETS: Final = ("default", "side")
-_RESOLVED: Final = frozenset({"completed", "failed", "exception", "skipped"})
+_RESOLVED: Final = frozenset({"completed", "failed", "exception", "skipped", "cancelled"})
 _OPEN: Final = frozenset({"staged", "accepted"})
-_BAD: Final = frozenset({"failed", "exception"})
+_BAD: Final = frozenset({"failed", "exception", "cancelled"})
 _EVENTS_MAX: Final = 100  # that wait when another graph begins
 _RELEASE_SECONDS_MAX: Final = 8.0
 _DAY: Final = "TASKGRAPH_TEST_DAY"  # the day of the seed, instead of today

@@ -155,7 +155,7 @@ def cancel(stage: Stage) -> None:
     began, asked = time.monotonic(), datetime.now(UTC)
     stage.tg("cancel", "wide", "--reason", "superseded", "--wait")
     took = time.monotonic() - began
-    stage.tg("status", "wide", only="state|exception|cancelled:")
+    stage.tg("status", "wide", only="state|cancelled")
     stage.promise(
         not any(map(lives, pids.values())) and stage.begun().keys() == pids.keys(),
         "these processes are gone, and no other command has begun",

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import json
 import os
+import re
 import secrets
 from collections import Counter
 from collections.abc import Iterator
@@ -130,6 +131,7 @@ def test_commands_that_do_not_want_to_end_are_killed_and_one_task_alone_is_cance
         until(lambda: not any(map(lives, begun(folder).values())), what="they are killed")
         status = tg("status", "g")
         assert "cancelled: enough" in status.stderr
+        assert re.search(r"^  ⊘ cancelled +3$", status.stdout, re.MULTILINE)
         again = tg("cancel", "g")
         assert (again.returncode, again.stdout) == (0, "graph g is cancelled already\n")
         assert tg("rerun", "g", "a").returncode == 4

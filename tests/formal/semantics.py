@@ -27,7 +27,7 @@ from taskgraph.model.columns import Value
 from taskgraph.model.ids import GRAPH, ids_text, row_key, task_id_of
 from taskgraph.model.messages import MESSAGE_TYPES, parse
 from taskgraph.model.schemas import schema
-from taskgraph.model.states import FailurePolicy, GraphState, TaskState, When
+from taskgraph.model.states import TASK_STORED, FailurePolicy, GraphState, When
 from taskgraph.protocol import decide as transitions
 from taskgraph.protocol.cancel import CancelGraph, CancelTask, PublishCancelled
 from taskgraph.protocol.conditions import meets
@@ -700,7 +700,7 @@ CASES: Final[Mapping[str, Sequence[Case]]] = {
 """Name of an item -> its cases."""
 
 STATES: Final[Mapping[str, Sequence[str]]] = {
-    "task": tuple(map(str, TaskState)),
+    "task": tuple(map(str, TASK_STORED)),
     "graph": tuple(map(str, GraphState)),
     "relay": RELAYS,
     "request": REQUESTS,

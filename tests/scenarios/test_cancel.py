@@ -50,7 +50,7 @@ async def test_a_graph_of_which_nothing_runs_is_cancelled_at_once(stage: Stage) 
     await stage.complete("a")
     assert await cancel(stage) == (Outcome.APPLIED, "")
     assert await stage.state() == "cancelled"
-    assert await stage.states() == {"a": "completed", "b": "exception", "c": "exception", "d": "exception"}
+    assert await stage.states() == {"a": "completed", "b": "cancelled", "c": "cancelled", "d": "cancelled"}
     wanted = {"failed": True, "cancelled": True, "code": "cancelled", "reason": "superseded"}
     assert await resolution(stage, "d") == wanted
     assert await stage.told(tasks=True) == [
@@ -74,7 +74,7 @@ async def test_what_runs_is_marked_and_its_end_ends_the_graph(stage: Stage) -> N
     first, second = await stage.claims("a", "b")
     await cancel(stage)
     assert await stage.state() == "cancelling"
-    assert await stage.states() == {"a": "running", "b": "running", "c": "exception"}
+    assert await stage.states() == {"a": "running", "b": "running", "c": "cancelled"}
     renewed = await stage.transition(Renew(first.task_id, 0, first.claim, stage.clock.now()))
     assert [(each.outcome, each.reason) for each in renewed] == [(Outcome.APPLIED, "superseded")]
     await stage.deliver(stage.completed(first, exitCode=0, logsUrl="file:///log"))
@@ -131,7 +131,7 @@ async def test_terminate_waits_for_nobody_and_voids_claims(stage: Stage) -> None
     assert late.answers[0].outcome is Outcome.STALE
     (renewed,) = await stage.transition(Renew(held.task_id, 0, held.claim, stage.clock.now()))
     assert renewed.outcome is Outcome.STALE
-    assert await stage.states() == {"a": "exception", "b": "exception"}
+    assert await stage.states() == {"a": "cancelled", "b": "cancelled"}
 
 
 async def test_who_finds_waiting_too_long_may_terminate_what_is_being_cancelled(stage: Stage) -> None:
@@ -190,7 +190,7 @@ async def test_whoever_cancels_and_dies_is_followed_by_the_sweep(
         await stage.deliver(Cancel(stage.graph_id))
     assert await stage.states() == {"a": "running", "b": "unscheduled", "c": "unscheduled", "d": "unscheduled"}
     assert (await stage.sweep()).cancelled == 3
-    assert await stage.states() == {"a": "running", "b": "exception", "c": "exception", "d": "exception"}
+    assert await stage.states() == {"a": "running", "b": "cancelled", "c": "cancelled", "d": "cancelled"}
     with monkeypatch.context() as patch:
         patch.setattr(control, "go_on_cancelling", dies)
         await stage.deliver(stage.failed(held))
@@ -207,10 +207,10 @@ async def test_a_graph_wider_than_a_commit_is_cancelled_in_several(local: Stage)
     held = await stage.claims(*(f"m{number}" for number in range(8)))
     await cancel(stage, reason="x" * limits.REASON_CHARS_MAX)
     assert await stage.state() == "cancelling"
-    assert (await stage.queries.status("graph")).counts == {"exception": 442, "running": 8}
+    assert (await stage.queries.status("graph")).counts == {"cancelled": 442, "running": 8}
     await stage.deliver(stage.completed(*held))
     assert await stage.state() == "cancelled"
-    assert (await stage.queries.status("graph")).counts == {"exception": 450}
+    assert (await stage.queries.status("graph")).counts == {"cancelled": 450}
 
 
 async def test_a_task_alone_is_cancelled_blocks_and_can_be_rerun(stage: Stage) -> None:
@@ -221,7 +221,7 @@ async def test_a_task_alone_is_cancelled_blocks_and_can_be_rerun(stage: Stage) -
     assert (await stage.queries.status("graph")).blocked_by == "d"
     assert await cancel(stage, "d") == (Outcome.REPEATED, "the task is exception")
     assert await stage.work() == "blocked"
-    assert await stage.states() == {"a": "completed", "b": "completed", "c": "completed", "d": "exception"}
+    assert await stage.states() == {"a": "completed", "b": "completed", "c": "completed", "d": "cancelled"}
     assert (await stage.rerun("d")).outcome is Outcome.APPLIED
     assert await stage.task_state("d") == "pending"
     assert await stage.work() == "finished"
@@ -252,7 +252,7 @@ async def test_a_running_task_alone_is_marked_and_its_graph_goes_on(stage: Stage
     assert await stage.state() == "running"
     await stage.deliver(stage.completed(held))
     assert await stage.state() == "blocked"
-    assert await stage.states() == {"a": "exception", "b": "unscheduled", "x": "pending"}
+    assert await stage.states() == {"a": "cancelled", "b": "unscheduled", "x": "pending"}
     await stage.rerun("a")
     assert await stage.work() == "finished"
     row = (await stage.row("a")).columns
@@ -299,7 +299,7 @@ async def test_an_extension_under_way_ends_with_the_fence(memory: Stage) -> None
     assert (request["state"], request["reason"]) == ("refused", "the graph was cancelled while it was being extended")
     states = await stage.states()
     assert 1 < len(states) < 13, "not in the middle of it"
-    assert set(states.values()) == {"running", "exception"}
+    assert set(states.values()) == {"running", "cancelled"}
     await stage.deliver(stage.completed(Held(stage.task_id("a"), 0, str((await stage.row("a")).columns["claim"]))))
     assert await stage.state() == "cancelled"
     status = await stage.queries.status("graph")

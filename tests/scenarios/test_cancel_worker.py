@@ -112,7 +112,7 @@ def test_a_run_that_takes_its_time_to_end_is_asked_once_and_waited_for() -> None
         await cancel(crew)
         await in_state(crew, "cancelling")
         await asyncio.sleep(LEASE_SECONDS * 1.5)
-        assert await crew.stage.states() == {"a": "running", "b": "exception"}, "its lease is renewed meanwhile"
+        assert await crew.stage.states() == {"a": "running", "b": "cancelled"}, "its lease is renewed meanwhile"
         await in_state(crew, "cancelled")
         assert script.told == ["asked"]
         await crew.end()
@@ -135,7 +135,7 @@ def test_terminated_runs_are_not_waited_for_and_killed_when_their_worker_hears_o
         await crew.until(lambda: script.told == ["killed"])
         assert crew.clock.monotonic() - asked <= LEASE_SECONDS / 2 + 0.2
         await crew.until(lambda: worker.counters.lost == 1)
-        assert await crew.stage.states() == {"a": "exception", "b": "exception"}
+        assert await crew.stage.states() == {"a": "cancelled", "b": "cancelled"}
         await crew.end()
 
     virtually(act)
@@ -175,7 +175,7 @@ def test_one_task_is_stopped_and_the_others_go_on() -> None:
         await crew.until(lambda: ("c", 0) in script.ended)
         await asyncio.sleep(0.1)
         assert await crew.stage.state() == "blocked"
-        assert await crew.stage.states() == {"a": "exception", "b": "completed", "c": "completed"}
+        assert await crew.stage.states() == {"a": "cancelled", "b": "completed", "c": "completed"}
         assert (script.told, worker.counters.cancelled) == (["asked"], 1)
         assert (await crew.stage.rerun("a")).reason == ""
         await crew.finish()

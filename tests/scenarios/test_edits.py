@@ -613,7 +613,7 @@ async def test_a_time_that_an_edit_names_is_no_pause(stage: Stage) -> None:
 async def test_a_paused_graph_is_edited_and_a_cancelled_one_is_not(stage: Stage) -> None:
     await stage.submit(CHAIN)
     await stage.deliver(Cancel(stage.graph_id, ((stage.task_id("d"), 0),)))
-    assert "“d” has been started: it is exception" in await unchanged(stage, {"delete": ["d"]})
+    assert "“d” was cancelled" in await unchanged(stage, {"delete": ["d"]})
     await stage.deliver(Cancel(stage.graph_id))
     with pytest.raises(Refused, match="cancel"):
         await stage.stage_edit({"delete": ["c"]})

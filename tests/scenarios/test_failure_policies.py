@@ -238,7 +238,7 @@ async def test_fail_fast_cancels_the_rest_with_a_reason_that_names_the_task(stag
     assert await stage.state() == "cancelled"
     assert (await stage.graph_row()).columns["reason"] == "“a” failed: exit code 3"
     states = await stage.states()
-    assert states == {"a": "failed", "b": "exception", "c": "exception", "d": "exception"}
+    assert states == {"a": "failed", "b": "cancelled", "c": "cancelled", "d": "cancelled"}
     resolution = (await stage.queries.task_status(stage.graph_id, "d")).resolution or {}
     assert (resolution["cancelled"], resolution["code"]) == (True, "fail-fast")
     assert (await stage.rerun("a")).outcome is Outcome.REFUSED  # a message from before

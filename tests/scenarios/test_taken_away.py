@@ -21,7 +21,7 @@ async def test_a_task_that_was_cancelled_while_it_waited_is_no_finding(stage: St
     await stage.submit(graph(chain, failurePolicy=FailurePolicy.CONTINUE))
     await stage.deliver(Cancel(stage.graph_id, ((stage.task_id("c"), 0),), "not wanted"))
     await stage.work(fails={failing: 9})
-    assert (await stage.states())["c"] == "exception"
+    assert (await stage.states())["c"] == "cancelled"
     assert await stage.state() == "finished"
     examined = await examine_graph(stage.handlers, stage.poison, stage.graph_id)
     assert [each for each in examined.findings if each.severity is Severity.WRONG] == []

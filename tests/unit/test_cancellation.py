@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from taskgraph.model import limits
+from taskgraph.model.columns import seen_state
 from taskgraph.model.ids import GRAPH
 from taskgraph.model.states import GraphState
 from taskgraph.protocol.cancel import CancelGraph, CancelTask, PublishCancelled
@@ -149,6 +150,8 @@ def test_who_asked_before_a_rerun_is_too_late(asked: int, outcome: Outcome) -> N
 def test_a_task_that_is_over_was_cancelled_or_comes_too_late_for_it(state: str, text: str, outcome: Outcome) -> None:
     decision = decided(changed(pair(), "a", state=state, resolution=text), CancelTask(A, "why"))
     assert (said(decision), decision.changes) == ((outcome, f"the task is {state}"), ())
+    seen = "cancelled" if outcome is Outcome.REPEATED else state
+    assert seen_state({"state": state, "resolution": text}.get) == seen
 
 
 # --- a task that runs ---------------------------------------------------------------------------------------------

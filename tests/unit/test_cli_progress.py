@@ -159,9 +159,9 @@ def test_a_run_has_a_line_for_each_task_at_its_end() -> None:
         "✓ a  0.503 s",
         "✗ b (run 2)  exit code 2  1 min 11 s",
         "– c\\x1b[2J  skipped  “b” failed",
-        "– d  cancelled  no need",
+        "⊘ d  cancelled  no need",
         "‼ e  lost",
-        "   5.0 s  finished: 1/5 completed, ✗ 1 failed, ‼ 1 exception, – 1 skipped, 1 cancelled",
+        "   5.0 s  finished: 1/5 completed, ✗ 1 failed, ‼ 1 exception, – 1 skipped, ⊘ 1 cancelled",
     ]
     assert not board.took
 

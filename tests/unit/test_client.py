@@ -174,7 +174,7 @@ async def test_what_is_cancelled_is_waited_for_and_told(client: Client) -> None:
         assert await client.cancel("g", reason="enough") == []
         assert await client.wait("g", timeout_seconds=20) == "cancelled"
         status = await client.status("g")
-        assert (status.reason, status.counts) == ("enough", {"completed": 1, "exception": 2})
+        assert (status.reason, status.counts) == ("enough", {"completed": 1, "cancelled": 2})
         assert await client.cancel("g") == []
         with pytest.raises(Refused, match="“c” is completed"):
             await client.cancel("g", "c")

@@ -39,6 +39,8 @@ def task(**more: Any) -> Draft:
         ({"state": "running"}, "“a” has been started: it is running"),
         ({"state": "failed"}, "“a” has been started: it is failed"),
         ({"state": "skipped"}, "“a” was skipped"),
+        ({"state": "exception", "resolution": '{"failed":true}'}, "“a” has been started: it is exception"),
+        ({"state": "exception", "resolution": '{"cancelled":true}', "cancel": "c"}, "“a” was cancelled"),
     ],
 )
 def test_what_has_started_says_how_far_it_is(more: dict[str, Any], why: str) -> None:

@@ -20,7 +20,7 @@ from taskgraph.model.errors import InvalidGraph, InvalidInput
 from taskgraph.model.ids import task_id_of
 from taskgraph.model.json_pointer import NoSuchPlace, look_up, steps
 from taskgraph.model.json_strict import compact_json
-from taskgraph.model.states import TaskState
+from taskgraph.model.states import TASK_STORED, TaskState
 from taskgraph.protocol.propagation import resolution_text
 
 A, B = task_id_of("g", "a"), task_id_of("g", "b")
@@ -364,7 +364,7 @@ def test_pointers():
 
 def test_every_state_has_an_answer():
     task = stored({"payload": {"x": {"$result": "a"}}})
-    for state in TaskState:
+    for state in TASK_STORED:
         resolution = {OUTPUT: 1} if state == TaskState.COMPLETED else {}
         if state in ("unscheduled", "pending", "running"):
             with pytest.raises(NoResult):

@@ -10,7 +10,7 @@ import pytest
 from taskgraph.model import limits
 from taskgraph.model.errors import IntegrityError
 from taskgraph.model.ids import GRAPH
-from taskgraph.model.states import TaskState
+from taskgraph.model.states import TASK_STORED
 from taskgraph.protocol.context import Dispatch, GraphEnded, GraphRevived, Outcome
 from taskgraph.protocol.decide import Item
 from taskgraph.protocol.lifecycle import Abandon, Start
@@ -591,7 +591,7 @@ def test_a_graph_that_waits_for_nothing_though_a_task_failed_does_not_finish() -
 
 def test_states_of_the_table_are_all_there_are() -> None:
     """Unscheduled is tested with results that nobody can have, skipped is nobody's yet."""
-    assert {str(state) for state in TaskState} == {*STATES, "unscheduled", "skipped"}
+    assert {str(state) for state in TASK_STORED} == {*STATES, "unscheduled", "skipped"}
     for name, (item, _) in TABLE.items():
         if isinstance(item, Claim | Completed | Failed | Renew | HandBack | LeaseLost | CannotRun | Remind):
             rows = changed(rows_of(PAIR), "a", state="unscheduled", run=1)

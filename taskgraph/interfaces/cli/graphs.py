@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 _STATE_ORDER: Final = (
     TaskState.FAILED,
     TaskState.EXCEPTION,
+    TaskState.CANCELLED,
     TaskState.RUNNING,
     TaskState.PENDING,
     TaskState.UNSCHEDULED,
@@ -37,6 +38,7 @@ _STATE_ORDER: Final = (
     TaskState.COMPLETED,
 )
 _GROUP_TASKS_SHOWN_MAX: Final = 1_000
+_FAILED_WORDS: Final = "failed or cancelled"
 _STATES: Final = (*map(str, GraphState), PAUSED)
 _AGE: Final = re.compile(r"([0-9]{1,9})([smhdw])")
 _SECONDS: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
@@ -137,7 +139,7 @@ def status(session: Session, graph_id: GraphArgument, group: GroupOption = None)
 
     Of a graph of more than 2,000 tasks only part of those that are ready or running is looked at: "at least" says so.
     With --json such a count is null, and atLeast has what was seen. A group is always counted task by task. It is
-    waiting, running, blocked (a task failed for good) or finished, as its tasks are.
+    waiting, running, blocked (a task failed for good), finished or cancelled, as its tasks are.
     """
     if group is not None:
         _, grouped = session.open_graph(graph_id, lambda app, graph_id: app.queries.group(graph_id, group))
@@ -182,7 +184,7 @@ def _print_group(session: Session, found: "GroupStatus") -> None:
     _print_tasks(session, _ordered(found.listed)[:_GROUP_TASKS_SHOWN_MAX])
     if len(found.listed) > _GROUP_TASKS_SHOWN_MAX:
         output.hint(f"… and {len(found.listed) - _GROUP_TASKS_SHOWN_MAX:,} more: --json has all of them")
-    if found.failed_tasks:
+    if found.failed_tasks and found.graph_state not in GRAPH_ENDED:
         again = command_words(f"rerun --group={quote(found.name)}", found.graph_id)
         output.hint(f"when the cause is mended: {again}{session.store_words}")
 
@@ -244,8 +246,8 @@ def _print_status(session: Session, found: "GraphStatus") -> None:
     _print_counts(out, found.counts)
     if not found.exact:
         if found.failed_tasks:
-            some = _at_least(found, TaskState.FAILED, TaskState.EXCEPTION)
-            out.line(f"  {'failed for good':15} {found.failed_tasks:>7,}{some}")
+            some = _at_least(found, TaskState.FAILED, TaskState.EXCEPTION, TaskState.CANCELLED)
+            out.line(f"  {_FAILED_WORDS:15} {found.failed_tasks:>7,}{some}")
         out.line(f"  {'unresolved':14} {found.unresolved:>8,}{_at_least(found, TaskState.RUNNING, TaskState.PENDING)}")
     for each in found.limits:
         whose = f"group “{safe(each.group)}”" if each.group else "limit"
@@ -262,7 +264,7 @@ def _print_status(session: Session, found: "GraphStatus") -> None:
     if found.reason:
         output.say(f"{found.state}: {safe(found.reason)}")
     if found.state == GraphState.BLOCKED:
-        output.say(f"blocked by “{found.blocked_by}”" + _others(found.failed_tasks - 1))
+        output.say(f"blocked by “{found.blocked_by}”" + _others(found))
         output.hint(f"{command_words('why', found.graph_id, found.blocked_by)}{session.store_words}")
         if found.failed_tasks > 1:
             output.hint(f"when all is mended: {rerun_failed(found.graph_id)}{session.store_words}")
@@ -290,8 +292,15 @@ def _at_least(found: "GraphStatus", *states: TaskState) -> str:
     return f", of these at least {seen}" if seen else ""
 
 
-def _others(number: int) -> str:
-    return f" and {count(number, 'other task')} that failed for good" if number > 0 else ", which failed for good"
+def _others(found: "GraphStatus") -> str:
+    """How the task ended that blocks a graph, and how many others did."""
+    number, cancelled = found.failed_tasks - 1, {**found.at_least, **found.counts}.get(TaskState.CANCELLED, 0)
+    words = f"{'were' if number > 1 else 'was'} cancelled"
+    if not cancelled:
+        words = "failed for good"
+    elif cancelled < found.failed_tasks:
+        words = f"failed for good or {words}"
+    return f" and {count(number, 'other task')} that {words}" if number > 0 else f", which {words}"
 
 
 @command("taskgraph watch nightly-2026-08-01 --timeout 3600")
@@ -357,6 +366,6 @@ def _summary(found: "Listing") -> str:
     numbers = Counter(each.state for each in found.tasks) if status is None else status.counts
     parts = [f"{numbers[each]:,} {each}" for each in _STATE_ORDER if numbers.get(each)]
     if status is not None and not status.exact:
-        parts += [f"{status.failed_tasks:,} failed for good"] if status.failed_tasks else []
+        parts += [f"{status.failed_tasks:,} {_FAILED_WORDS}"] if status.failed_tasks else []
         parts.append(f"{status.unresolved:,} unresolved")
     return f"{count(found.total, 'task')}{': ' if parts else ''}{', '.join(parts)}"

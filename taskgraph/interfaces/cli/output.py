@@ -70,7 +70,7 @@ LOOKS: Final[Mapping[str, Look]] = {
     GraphState.FINISHED: Look("✓", "+", "green"),
     "finished with failures": Look("▲", "^", "yellow"),
     GraphState.CANCELLING: Look("…", "~", "yellow"),
-    GraphState.CANCELLED: Look("–", "-", "dim"),
+    GraphState.CANCELLED: Look("⊘", "/", "dim"),  # of tasks, too
     GraphState.DELETING: Look("…", "~", "dim"),
     GraphState.DELETED: Look("–", "-", "dim"),
     GraphState.RESTORING: Look("…", "~", "yellow"),

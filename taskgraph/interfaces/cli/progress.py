@@ -34,10 +34,11 @@ _ENDS: Final[Mapping[str, str]] = {
     "task-failed": TaskState.FAILED,
     "task-exception": TaskState.EXCEPTION,
     "task-skipped": TaskState.SKIPPED,
-    "task-cancelled": TaskState.SKIPPED,
+    "task-cancelled": TaskState.CANCELLED,
 }
 """Events by which a task is at its end -> the state whose symbol they have."""
 _ENDS_MAX: Final = 1_000  # ends of tasks printed one by one
+_COUNTED: Final = (TaskState.RUNNING, TaskState.FAILED, TaskState.EXCEPTION, TaskState.SKIPPED, TaskState.CANCELLED)
 
 
 # --- adding up -------------------------------------------------------------------------------------------------
@@ -241,13 +242,7 @@ def counts_line(stream: Stream, tally: Tally, here: Here | None = None) -> str:
     """`12/58 completed, 3 running, 1 failed, 42 waiting`."""
     counts = tally.counts(None if here is None else len(here.running))
     parts = [f"{tally.completed:,}/{tally.tasks:,} completed"]
-    parts += [
-        f"{stream.symbol(state)} {counts[state]:,} {state}"
-        for state in (TaskState.RUNNING, TaskState.FAILED, TaskState.EXCEPTION, TaskState.SKIPPED)
-        if counts.get(state)
-    ]
-    if counts.get("cancelled"):
-        parts.append(f"{counts['cancelled']:,} cancelled")
+    parts += [f"{stream.symbol(state)} {counts[state]:,} {state}" for state in _COUNTED if counts.get(state)]
     if counts["waiting"]:
         parts.append(f"{counts['waiting']:,} waiting")
     if tally.held:

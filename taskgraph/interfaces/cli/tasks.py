@@ -31,7 +31,7 @@ _WAITING_LINES_MAX: Final = 60  # over all depths: a long chain waits in thousan
 def task_words(task: "TaskStatus", now: datetime) -> str:
     """The last column of a table of tasks."""
     match task.state:
-        case TaskState.FAILED | TaskState.EXCEPTION | TaskState.SKIPPED:
+        case TaskState.FAILED | TaskState.EXCEPTION | TaskState.CANCELLED | TaskState.SKIPPED:
             return str((task.resolution or {}).get("reason", ""))
         case TaskState.UNSCHEDULED if task.held_back or task.when != When.ALL_COMPLETED:
             return "; ".join(filter(None, (_held_words(task), condition_words(task.when))))

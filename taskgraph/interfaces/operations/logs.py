@@ -233,9 +233,7 @@ def _by_start(task: TaskStatus) -> tuple[datetime, str]:
 
 
 def _failed(task: TaskStatus) -> bool:
-    """Whether it failed for good, and was not cancelled."""
-    cancelled = (task.resolution or {}).get("cancelled")
-    return task.state in (TaskState.FAILED, TaskState.EXCEPTION) and not cancelled
+    return task.state in (TaskState.FAILED, TaskState.EXCEPTION)
 
 
 # --- the end of a log ------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from taskgraph.interfaces.app import App
 from taskgraph.interfaces.operations.checks import GOING, check_going, check_reason, check_target, labels_of, task_rows
 from taskgraph.interfaces.operations.waiting import poll
 from taskgraph.model import limits
-from taskgraph.model.columns import texts
+from taskgraph.model.columns import seen_state, texts
 from taskgraph.model.errors import InvalidInput, Refused
 from taskgraph.model.foreign_times import asked_after
 from taskgraph.model.messages import HoldBack, Message, bundles
@@ -66,7 +66,7 @@ async def ask(
     rows = [await app.queries.find_task(graph_id, label) for label in labels]
     for row in rows:
         if row.columns.get("state") not in TASK_UNRESOLVED:
-            raise Refused(f"“{row.columns.get('label')}” is {row.columns.get('state')}: it is over", "over")
+            raise Refused(f"“{row.columns.get('label')}” is {seen_state(row.columns.get)}: it is over", "over")
     if group:
         await group_rows(app.tables, graph_id, group)
     wish = PauseRequest(graph_id, on, "", group, labels_of(rows))

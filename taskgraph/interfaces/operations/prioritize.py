@@ -7,6 +7,7 @@ from typing import Any
 from taskgraph.interfaces.app import App
 from taskgraph.interfaces.operations.checks import check_going, check_reason, labels_of, task_rows
 from taskgraph.interfaces.operations.waiting import poll
+from taskgraph.model.columns import seen_state
 from taskgraph.model.errors import InvalidInput, Refused
 from taskgraph.model.foreign_times import asked_after
 from taskgraph.model.json_strict import show
@@ -74,7 +75,7 @@ async def _rows(app: App, graph_id: str, labels: Sequence[str], group: str) -> l
         rows = [await app.queries.find_task(graph_id, label) for label in labels]
         for row in rows:
             if not _waits(row):
-                raise Refused(f"“{row.columns.get('label')}” is {row.columns.get('state')}", "begun")
+                raise Refused(f"“{row.columns.get('label')}” is {seen_state(row.columns.get)}", "begun")
         return rows
     if group:
         members = await group_members(app.tables, graph_id, group)

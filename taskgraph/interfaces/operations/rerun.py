@@ -12,11 +12,11 @@ from taskgraph.model import limits
 from taskgraph.model.errors import InvalidInput, Refused
 from taskgraph.model.ids import reference_of, row_key
 from taskgraph.model.messages import Rerun, bundles
-from taskgraph.model.states import GraphState, TaskState
-from taskgraph.protocol.rerun import DEADLINE_EXCEEDED, FAILED_FOR_GOOD, NOT_RUNNING, NOT_WHOLE, Refusal, refusal
+from taskgraph.model.states import GraphState, TaskState, stored_state
+from taskgraph.protocol.rerun import DEADLINE_EXCEEDED, NOT_RUNNING, NOT_WHOLE, Refusal, refusal
 from taskgraph.queries.reruns import following
 from taskgraph.queries.rows import status_of_task
-from taskgraph.queries.values import TaskStatus
+from taskgraph.queries.values import FAILED, TaskStatus
 from taskgraph.storage.tables import Row
 
 _LOOK_SECONDS: Final = 0.1
@@ -105,18 +105,20 @@ async def _wanted(
 ) -> list[TaskStatus]:
     """The tasks that are meant; without labels, group and `failed` all that have ended."""
     if group is not None:
-        return [each for each in (await app.queries.group(graph_id, group)).listed if each.state in FAILED_FOR_GOOD]
+        return [each for each in (await app.queries.group(graph_id, group)).listed if each.state in FAILED]
     if labels:
         return [await app.queries.task_status(graph_id, label) for label in labels]
-    ended = FAILED_FOR_GOOD if failed else (*FAILED_FOR_GOOD, TaskState.COMPLETED.value, TaskState.SKIPPED.value)
-    return [each for state in ended for each in await app.queries.tasks(graph_id, state=state, limit=limits.INT_MAX)]
+    wanted = await app.queries.failed(graph_id)
+    for state in () if failed else (TaskState.COMPLETED, TaskState.SKIPPED):
+        wanted += await app.queries.tasks(graph_id, state=state, limit=limits.INT_MAX)
+    return wanted
 
 
 def _check(app: App, graph_id: str, graph: Row, tasks: Iterable[TaskStatus]) -> None:
     """Raises Refused where one of these tasks cannot be rerun."""
     now = app.clock.now()
     for each in tasks:
-        columns = {"state": each.state, "deadline": each.deadline}
+        columns = {"state": stored_state(each.state), "deadline": each.deadline}
         if (refused := refusal(graph.columns.get, columns.get, now)) is not None:
             words = {"graph": shlex.quote(graph_id), "label": shlex.quote(each.label)}
             remedy = _REMEDIES.get(refused.code, "").format(**words)

@@ -8,7 +8,7 @@ from taskgraph.model.columns import Value
 from taskgraph.model.ids import GRAPH, ids_text, reference_of
 from taskgraph.model.placement import target_of
 from taskgraph.model.row_schema import CHECKED, KINDS, row_kind
-from taskgraph.model.states import GRAPH_ENDED, GraphState, TaskState
+from taskgraph.model.states import GRAPH_ENDED, TASK_STORED, GraphState, TaskState
 from taskgraph.model.timing import Retry, retry_of
 from taskgraph.protocol.invariants.findings import Finding, Patch
 from taskgraph.protocol.invariants.graph import failed_again
@@ -45,7 +45,7 @@ _FITS: Final[Mapping[str, Callable[[Value], bool]]] = {
     "object": lambda value: value == "" or isinstance(read_json(value), dict),
     "list": lambda value: value == "" or isinstance(read_json(value), list),
     "notice-state": frozenset({OPEN, DONE, GIVEN_UP}).__contains__,
-    "task-state": frozenset(TaskState).__contains__,
+    "task-state": frozenset(TASK_STORED).__contains__,
     "graph-state": frozenset(GraphState).__contains__,
     "request-state": frozenset({"staged", "accepted", "done", "refused"}).__contains__,
 }
