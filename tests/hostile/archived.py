@@ -28,7 +28,7 @@ from taskgraph.engine.restore import restore
 from taskgraph.engine.sweep import sweep
 from taskgraph.model import limits
 from taskgraph.model.errors import InvalidInput, Refused, TooLarge
-from taskgraph.model.states import GraphState, TaskState
+from taskgraph.model.states import TASK_STORED, GraphState
 from taskgraph.protocol import notices
 from taskgraph.protocol.notices import Channel, Notice
 from taskgraph.storage.tables import Range, query_all
@@ -44,7 +44,7 @@ DAY: Final = 24 * 3600.0
 _EVIL: Final = {"command": ["sh", "-c", "touch PWNED"]}
 _TIMES: Final = ("1601-01-02T00:00:00Z", "2020-01-01T00:00:00Z", "2024-01-01T00:30:00Z", "9999-12-31T23:59:59Z")
 _WORDS: Final = (
-    *map(str, TaskState),
+    *map(str, TASK_STORED),
     *map(str, GraphState),
     "open",
     "done",
