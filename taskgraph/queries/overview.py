@@ -33,7 +33,8 @@ class GraphLine:
     """A live graph. completed: -1 where the journal does not say. more: whether there may be more ready or running.
 
     failed: for good, or cancelled. held: how many of the ready ones are held back. oldest, oldest_seconds: the label of
-    the task that is ready and not held back for longest; "" and None where none is. rate: tasks completed in a second, None at the first look.
+    the task that is ready and not held back for longest; "" and None where none is. rate: tasks completed in a second,
+    None at the first look.
     """
 
     graph_id: str
