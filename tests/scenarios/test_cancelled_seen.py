@@ -114,7 +114,8 @@ class Shell:
         self.folder = folder
         self.store = f"sqlite:///{folder}/store.db"
         file = folder / "g.json"
-        file.write_text(json.dumps({"tasks": {"a": {"task": {}}, "b": {"requires": ["a"], "task": {}}}}))
+        tasks = {"a": {"task": {}}, "b": {"requires": ["a"], "task": {}}}
+        file.write_text(json.dumps({"tasks": tasks, "groups": {"of b": {"tasks": ["b"]}}}))
         assert self.run("submit", str(file), "--id", "g").exit_code == 0
         self.cancel("b")
 
@@ -143,6 +144,9 @@ def test_commands_say_cancelled_of_one_task(shell: Shell) -> None:
     status = shell.run("status", "g")
     assert re.search(r"^  ⊘ cancelled +1$", status.stdout, re.MULTILINE)
     assert "blocked by “b”, which was cancelled" in status.stderr
+    grouped = shell.run("status", "g", "--group", "of b")
+    assert re.search(r"^state +⊘ cancelled$", grouped.stdout, re.MULTILINE)
+    assert "to let it run after all: taskgraph rerun --group='of b' g" in grouped.stderr
     shown = shell.run("show", "g", "--state", "cancelled")
     assert re.search(r"^⊘ cancelled +b .* not wanted$", shown.stdout, re.MULTILINE)
     assert "1 task: 1 cancelled" in shown.stderr
@@ -155,6 +159,8 @@ def test_commands_say_cancelled_of_one_task(shell: Shell) -> None:
 
 
 def test_commands_say_cancelled_of_a_whole_graph(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    shell.cancel("a")
+    assert "blocked by “b” and 1 other task that was cancelled" in shell.run("status", "g").stderr
     shell.cancel()
     looks = [shell.run("status", "g"), shell.run("show", "g"), shell.run("list"), shell.run("watch", "g")]
     assert re.search(r"^  ⊘ cancelled +2$", looks[0].stdout, re.MULTILINE)
@@ -162,6 +168,7 @@ def test_commands_say_cancelled_of_a_whole_graph(shell: Shell, monkeypatch: pyte
     assert "⊘ cancelled  g  0/2 completed, ⊘ 2 cancelled" in looks[3].stdout
     assert looks[3].exit_code == 1
     assert not [each.stdout for each in looks if "exception" in each.output]
+    assert "rerun" not in shell.run("status", "g", "--group", "of b").stderr
     file = str(shell.folder / "g.json.gz")
     assert shell.run("archive", "g", "-o", file).exit_code == 0
     assert "2 cancelled" in shell.run("restore", file, "--plan").output

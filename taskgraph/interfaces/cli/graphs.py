@@ -186,7 +186,8 @@ def _print_group(session: Session, found: "GroupStatus") -> None:
         output.hint(f"… and {len(found.listed) - _GROUP_TASKS_SHOWN_MAX:,} more: --json has all of them")
     if found.failed_tasks and found.graph_state not in GRAPH_ENDED:
         again = command_words(f"rerun --group={quote(found.name)}", found.graph_id)
-        output.hint(f"when the cause is mended: {again}{session.store_words}")
+        when = "to let it run after all" if found.state == TaskState.CANCELLED else "when the cause is mended"
+        output.hint(f"{when}: {again}{session.store_words}")
 
 
 def _print_counts(out: Stream, counts: Mapping[str, int]) -> None:
