@@ -86,6 +86,11 @@ class StoreSettings(Naming):
         return self.path is not None
 
     @property
+    def shared(self) -> bool:
+        """Whether it is a storage account, which other machines and people use."""
+        return bool(self.connection_string or self.table_endpoint)
+
+    @property
     def display(self) -> str:
         """The store, for people: never with a key."""
         if self.path is not None:

@@ -1,8 +1,9 @@
-"""Which settings of a process are secrets, and what of them the commands of tasks may have.
+"""Which settings of a process are secrets, and what of its environment the commands of tasks get.
 
-A worker's commands get its environment without its secrets: names that Azure, its libraries, OpenTelemetry and
-taskgraph read secrets from, and values that hold the key of an account. A process of the same user could still look at
-the memory and first environment of the worker, so `withdraw` has the system forbid that where it can.
+Commands get no secret of their worker: names that Azure, its libraries, OpenTelemetry and taskgraph read secrets from,
+and values that hold the key of an account. On a shared store they get little else of its environment, unless their task
+or the owner of the worker says so. A process of the same user could still look at the memory and first environment of
+the worker, so `withdraw` has the system forbid that where it can.
 """
 
 import os
@@ -16,6 +17,7 @@ from taskgraph.model.errors import InvalidSettings
 
 PASS_VARIABLE: Final = "TASKGRAPH_PASS_ENV"  # noqa: S105 no password
 STORE_VARIABLE: Final = "TASKGRAPH_WITH_STORE"
+INHERIT_VARIABLE: Final = "TASKGRAPH_INHERIT_ENV"
 FOLDER_VARIABLE: Final = "TASKGRAPH_SECRETS"
 SECRET: Final = "$secret"  # noqa: S105 no password
 
@@ -25,6 +27,10 @@ _SECRET_NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}", re.ASCII)
 _SIGN_IN: Final = re.compile(
     r"AZURE_(CLIENT_SECRET|CLIENT_CERTIFICATE_.*|USERNAME|PASSWORD|FEDERATED_TOKEN.*)"
     r"|(IDENTITY|MSI)_(ENDPOINT|HEADER|SECRET|SERVER_THUMBPRINT)|IMDS_ENDPOINT"
+)
+_BASIC: Final = re.compile(
+    rb"PATH|HOME|USER|LOGNAME|SHELL|LANG|LANGUAGE|LC_[A-Z]+|TZ|TMPDIR"
+    rb"|TASKGRAPH_(PREFIX|QUEUES)|AZURE_(CLIENT_ID|TENANT_ID|AUTHORITY_HOST)"  # for `taskgraph extend`; no secrets
 )
 _SECRET: Final = re.compile(
     r"\ATASKGRAPH_.*(SECRET|PASSWORD|KEY|SIGNING|TOKEN)"
@@ -41,26 +47,43 @@ _PR_SET_DUMPABLE: Final = 4
 
 @dataclass(frozen=True, slots=True)
 class Handed:
-    """What of a worker's secrets its commands get.
+    """What of a worker's environment and secrets its commands get.
 
     names: of variables that all of them get; store: the store, with what opens it. secrets, folder: where those are
-    that a command asks for by name, values by their variables, and files.
+    that a command asks for by name, values by their variables, and files. clean: a command whose task has no
+    `inheritEnv` gets `_BASIC`, `names` and what opens the store alone.
     """
 
     names: frozenset[str] = frozenset()
     store: bool = False
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
     folder: str = ""
+    clean: bool = False
 
 
-def read_handed(environ: Mapping[str, str], names: Iterable[str] = (), *, store: bool = False) -> Handed:
-    """The settings of this process. names, store: what its command line says. Raises InvalidSettings."""
-    said = environ.get(STORE_VARIABLE, "").strip().lower()
-    if said not in _ON:
-        raise InvalidSettings(f"{STORE_VARIABLE}=“{said}”: write on or off")
+def read_handed(
+    environ: Mapping[str, str], names: Iterable[str] = (), *, store: bool = False, inherit: bool = False, shared: bool
+) -> Handed:
+    """The settings of this process. names, store, inherit: what its command line says. Raises InvalidSettings.
+
+    shared: its store is an account, so that documents come from other machines and people.
+    """
     listed = {each.strip() for each in environ.get(PASS_VARIABLE, "").split(",")}
-    secrets = {name: value for name, value in environ.items() if name.startswith(_SECRET_BEGINNING)}
-    return Handed(frozenset({*names, *listed} - {""}), store or _ON[said], secrets, environ.get(FOLDER_VARIABLE, ""))
+    with_store, whole = _is_on(environ, STORE_VARIABLE), _is_on(environ, INHERIT_VARIABLE)
+    return Handed(
+        frozenset({*names, *listed} - {""}),
+        store or with_store,
+        {name: value for name, value in environ.items() if name.startswith(_SECRET_BEGINNING)},
+        environ.get(FOLDER_VARIABLE, ""),
+        clean=shared and not (inherit or whole),
+    )
+
+
+def _is_on(environ: Mapping[str, str], name: str) -> bool:
+    said = environ.get(name, "").strip().lower()
+    if said not in _ON:
+        raise InvalidSettings(f"{name}=“{said}”: write on or off")
+    return _ON[said]
 
 
 def secret_named(value: Any) -> str | None:
@@ -78,31 +101,50 @@ def is_secret(name: str, value: str) -> bool:
     return bool(_SIGN_IN.fullmatch(upper) or _SECRET.search(upper) or _VALUE.search(value))
 
 
+def _is_handed_on(name: str, handed: Handed) -> bool:
+    """Whether the owner of the worker gives this variable to all commands."""
+    return name in handed.names or (handed.store and bool(_SIGN_IN.fullmatch(name.upper())))
+
+
 def _is_kept(name: str, value: str, handed: Handed) -> bool:
-    if name in handed.names or not is_secret(name, value):
-        return False
-    return not (handed.store and _SIGN_IN.fullmatch(name.upper()))
+    return is_secret(name, value) and not _is_handed_on(name, handed)
 
 
 class Environment:
-    """The environment of this process without its secrets; as bytes, which os.environ would decode and encode."""
+    """What commands get of the environment of this process; as bytes, which os.environ would decode and encode."""
 
     def __init__(self, handed: Handed) -> None:
         self._handed = handed
         self._seen: dict[bytes, bytes] = {}
         self._open: dict[bytes, bytes] = {}
+        self._basic: dict[bytes, bytes] = {}
+        self._usual: dict[bytes, bytes] = {}
 
-    def copy(self) -> dict[bytes, bytes]:
+    def copy(self, said: bool | frozenset[bytes] | None = None) -> dict[bytes, bytes]:
+        """said: `inheritEnv` of a task, None where it has none: all but the secrets, or what stands beside `_BASIC`."""
         found = getattr(os.environ, _INHERITED, None)
         current = found if isinstance(found, dict) else dict(os.environb)
         if current != self._seen:
-            self._seen = dict(current)
-            self._open = {
-                name: value
-                for name, value in current.items()
-                if not _is_kept(os.fsdecode(name), os.fsdecode(value), self._handed)
-            }
-        return dict(self._open)
+            self._look_through(current)
+        if isinstance(said, frozenset):
+            return self._basic | {name: value for name, value in self._open.items() if name in said}
+        if said is None:
+            return dict(self._usual)
+        return dict(self._open if said else self._basic)
+
+    def _look_through(self, current: Mapping[bytes, bytes]) -> None:
+        handed = self._handed
+        self._seen = dict(current)
+        self._open = {
+            name: value
+            for name, value in current.items()
+            if not _is_kept(os.fsdecode(name), os.fsdecode(value), handed)
+        }
+        self._basic = {name: value for name, value in self._open.items() if _BASIC.fullmatch(name)}
+        self._usual = self._open
+        if handed.clean:
+            given = {name: value for name, value in self._open.items() if _is_handed_on(os.fsdecode(name), handed)}
+            self._usual = self._basic | given
 
 
 def withdraw(environ: MutableMapping[str, str], handed: Handed) -> list[str]:

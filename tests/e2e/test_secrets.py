@@ -147,6 +147,7 @@ def test_nothing_that_a_run_leaves_holds_a_secret_of_its_processes(
         "OTEL_EXPORTER_OTLP_ENDPOINT": collector.address,
         "OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf",
         "TASKGRAPH_NOTIFY": "queue,webhook,command",
+        "BUILD_SETTING": "not-a-secret",
     }
     if kind == "azurite":
         store = request.getfixturevalue("azurite")
@@ -204,6 +205,8 @@ def test_nothing_that_a_run_leaves_holds_a_secret_of_its_processes(
     ask("archive", "g", "--logs", "-o", "g.gz")
     logged = taskgraph("logs", "g", "asks for one", store=store, cwd=tmp_path, **more).stdout
     assert logged.count("***") == 2, logged
+    environment = taskgraph("logs", "g", "prints its environment", store=store, cwd=tmp_path, **more).stdout
+    assert ("BUILD_SETTING=" in environment) == (kind == "embedded")  # on a shared store it is clean
     assert '"seen":["***","***"]' in ask("results", "g").replace(" ", "").replace("\n", "")
     assert "set TASKGRAPH_SECRET_NOT_THERE at its start" in ask("why", "g", "misses one")
     places = {

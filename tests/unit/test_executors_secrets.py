@@ -46,7 +46,8 @@ def masked(chunks: Sequence[bytes], *secrets: bytes) -> bytes:
 
 
 def test_a_command_gets_a_secret_and_its_log_and_result_do_not() -> None:
-    handed = read_handed({"TASKGRAPH_SECRET_DEPLOY_TOKEN": 'pa"ss word', "TASKGRAPH_SECRET_OTHER": "other one"})
+    planted = {"TASKGRAPH_SECRET_DEPLOY_TOKEN": 'pa"ss word', "TASKGRAPH_SECRET_OTHER": "other one"}
+    handed = read_handed(planted, shared=False)
     code = 'import os, json; t = os.environ["T"]; print(len(t), t, json.dumps(t)); ' + RESULT + "json.dumps({t: [t]}))"
     made, said = run(handed, code, env={"T": {"$secret": "deploy-token"}, "PLAIN": "x"})
     assert not made.failed
@@ -57,7 +58,7 @@ def test_a_command_gets_a_secret_and_its_log_and_result_do_not() -> None:
 
 
 def test_a_secret_is_masked_where_a_run_fails_in_the_middle_of_it() -> None:
-    handed = read_handed({"TASKGRAPH_SECRET_A": "planted-secret"})
+    handed = read_handed({"TASKGRAPH_SECRET_A": "planted-secret"}, shared=False)
     code = 'import os; print("so: " + os.environ["T"][:-1], end="", flush=True); os._exit(3)'
     made, said = run(handed, code, env={"T": {"$secret": "a"}})
     assert (made.reason, said) == ("exit code 3", "so: ***")

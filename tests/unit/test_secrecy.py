@@ -2,6 +2,7 @@
 
 import ctypes
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 
 from taskgraph.interfaces.app import store_url
+from taskgraph.interfaces.cli.serve import WorkerOptions
 from taskgraph.interfaces.settings import WITHHELD, read_settings
 from taskgraph.model import secrecy
 from taskgraph.model.errors import InvalidSettings
@@ -73,12 +75,13 @@ def test_what_is_no_secret_of_the_worker_is_handed_on(name: str) -> None:
 
 
 def test_what_is_asked_for_is_handed_on() -> None:
-    assert read_handed({}) == Handed()
-    made = read_handed({"TASKGRAPH_PASS_ENV": "A, B,", "TASKGRAPH_WITH_STORE": "on"}, ["C"])
+    assert read_handed({}, shared=False) == Handed()
+    made = read_handed({"TASKGRAPH_PASS_ENV": "A, B,", "TASKGRAPH_WITH_STORE": "on"}, ["C"], shared=False)
     assert made == Handed(frozenset("ABC"), store=True)
-    assert read_handed({"TASKGRAPH_WITH_STORE": "off"}, store=True).store
-    with pytest.raises(InvalidSettings, match="write on or off"):
-        read_handed({"TASKGRAPH_WITH_STORE": "perhaps"})
+    assert read_handed({"TASKGRAPH_WITH_STORE": "off"}, store=True, shared=False).store
+    for name in ("TASKGRAPH_WITH_STORE", "TASKGRAPH_INHERIT_ENV"):
+        with pytest.raises(InvalidSettings, match=f"{name}=“perhaps”: write on or off"):
+            read_handed({name: "perhaps"}, shared=True)
 
 
 def test_a_process_takes_its_secrets_out_of_its_environment() -> None:
@@ -162,3 +165,61 @@ def test_the_environment_is_read_by_the_ways_of_the_language_where_its_inner_one
     expected = Environment(Handed()).copy()
     monkeypatch.setattr(secrecy, "_INHERITED", "an attribute of a version to come")
     assert Environment(Handed()).copy() == expected
+
+
+@pytest.mark.parametrize(
+    ("store", "environ", "inherit", "clean"),
+    [
+        ("sqlite:///s.db", {}, False, False),
+        (CONNECTION, {}, False, True),
+        ("https://acct.table.core.windows.net", {}, False, True),
+        ("UseDevelopmentStorage=true", {}, False, True),
+        (CONNECTION, {}, True, False),
+        (CONNECTION, {"TASKGRAPH_INHERIT_ENV": "on"}, False, False),
+        (CONNECTION, {"TASKGRAPH_INHERIT_ENV": "off"}, False, True),
+    ],
+)
+def test_the_environment_of_commands_is_clean_on_a_shared_store_unless_the_worker_says_otherwise(
+    store: str,
+    environ: dict[str, str],
+    inherit: bool,
+    clean: bool,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    monkeypatch.delenv("TASKGRAPH_INHERIT_ENV", raising=False)
+    for name, value in environ.items():
+        monkeypatch.setenv(name, value)
+    settings = read_settings(store, {}, cwd=tmp_path)
+    assert WorkerOptions(inherit_env=inherit).handed(settings).clean == clean
+
+
+def test_a_clean_environment_has_what_every_program_needs_and_what_the_owner_of_the_worker_names(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    everything = {**OPEN, **SECRETS}
+    for name, value in everything.items():
+        monkeypatch.setenv(name, value)
+
+    def names(handed: Handed, said: bool | frozenset[bytes] | None = None) -> set[str]:
+        return {os.fsdecode(name) for name in Environment(handed).copy(said)} & set(everything)
+
+    basic = {"PATH", "HOME", "TASKGRAPH_PREFIX", "AZURE_CLIENT_ID", "AZURE_TENANT_ID"}
+    assert names(Handed(clean=True)) == basic
+    named = Handed(frozenset({"GITHUB_TOKEN", "AZURE_STORAGE_KEY"}), clean=True)
+    assert names(named) == basic | {"GITHUB_TOKEN", "AZURE_STORAGE_KEY"}
+    signed = names(Handed(store=True, clean=True))
+    assert basic | {"AZURE_CLIENT_SECRET", "IDENTITY_ENDPOINT"} <= signed
+    assert not {"GITHUB_TOKEN", "HTTPS_PROXY", "AZURE_STORAGE_KEY", "TASKGRAPH_STORE"} & signed
+    for each in (named, Handed(named.names)):
+        assert names(each, said=False) == basic
+        assert names(each, frozenset({b"HTTPS_PROXY", b"AZURE_CLIENT_SECRET"})) == basic | {"HTTPS_PROXY"}
+        assert names(each, said=True) == (set(OPEN) | {"AZURE_STORAGE_KEY"}) - {"TASKGRAPH_STORE"}
+
+
+async def test_a_command_gets_the_clean_environment_and_the_facts_of_its_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GITHUB_TOKEN", "x")
+    show = (sys.executable, "-c", "import os; print(*sorted(os.environ))")
+    seen = (await _command(Handed(clean=True), *show)).split()
+    assert "GITHUB_TOKEN" not in seen
+    assert {"PATH", "TASKGRAPH_GRAPH_ID", "TASKGRAPH_RESULT_FILE", "TASKGRAPH_STORE"} <= set(seen)

@@ -169,8 +169,7 @@ PassOption = Annotated[
     typer.Option(
         "--pass-env",
         metavar="NAME",
-        help="Let commands see this variable, though it holds a secret; may be given several times. "
-        "Otherwise TASKGRAPH_PASS_ENV.",
+        help="Let commands see this variable, a secret too; may be given several times. Otherwise TASKGRAPH_PASS_ENV.",
     ),
 ]
 WithStoreOption = Annotated[
@@ -179,5 +178,13 @@ WithStoreOption = Annotated[
         "--with-store",
         help="Hand the key of the store on to commands, so that they can call taskgraph extend: any of them "
         "may then do anything to the store. Otherwise TASKGRAPH_WITH_STORE.",
+    ),
+]
+InheritOption = Annotated[
+    bool,
+    typer.Option(
+        "--inherit-env",
+        help="On a shared store, too, let commands have the whole environment but its secrets where their task does "
+        "not say inheritEnv. Otherwise TASKGRAPH_INHERIT_ENV.",
     ),
 ]

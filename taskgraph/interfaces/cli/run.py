@@ -111,7 +111,7 @@ def run(
     from taskgraph.model.clock import SystemClock
 
     board = Board(SystemClock())
-    handed = given.handed()
+    handed = given.handed(session.settings)
     executors = given.executors(board.clock, handed, board=board)
     document: GraphDocument | None = None
     if file is not None:

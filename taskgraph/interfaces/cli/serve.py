@@ -15,7 +15,7 @@ from taskgraph.interfaces.cli.output import count
 from taskgraph.interfaces.cli.progress import Board
 from taskgraph.interfaces.cli.signals import Stop, minding_signals
 from taskgraph.interfaces.operations.checks import check_target
-from taskgraph.interfaces.settings import read_keep_days
+from taskgraph.interfaces.settings import StoreSettings, read_keep_days
 from taskgraph.model import limits
 from taskgraph.model.errors import InvalidInput, InvalidSettings
 from taskgraph.model.secrecy import Handed, read_handed, withdraw
@@ -49,9 +49,13 @@ class WorkerOptions:
     python: options.PythonOption = None
     pass_env: options.PassOption = None
     with_store: options.WithStoreOption = False
+    inherit_env: options.InheritOption = False
 
-    def handed(self) -> Handed:
-        return read_handed(os.environ, self.pass_env or (), store=self.with_store)
+    def handed(self, settings: StoreSettings) -> Handed:
+        """Raises InvalidSettings."""
+        return read_handed(
+            os.environ, self.pass_env or (), store=self.with_store, inherit=self.inherit_env, shared=settings.shared
+        )
 
     def executors(
         self, clock: "Clock", handed: Handed, *, board: Board | None = None, grace_seconds: float = limits.GRACE_SECONDS
@@ -133,7 +137,7 @@ def serve(
 
     Any number of these may run over one store. SIGTERM, SIGINT and SIGHUP end it gracefully; a second one at once.
     """
-    handed = given.handed()
+    handed = given.handed(session.settings)
     make_worker = _worker_of(given, handed, lease_seconds, grace_seconds)
     days = keep_days if keep_days is not None else read_keep_days(os.environ)
     from taskgraph.engine.outlets import read_outlets
@@ -172,7 +176,7 @@ def worker(
     Any number of workers may run, anywhere. SIGTERM, SIGINT and SIGHUP hand unfinished tasks back, for
     others to run; a second one ends it at once. Handlers must run too: taskgraph serve.
     """
-    handed = given.handed()
+    handed = given.handed(session.settings)
     make_worker = _worker_of(given, handed, lease_seconds, grace_seconds)
 
     async def work_for_store(app: "App") -> None:

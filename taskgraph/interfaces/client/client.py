@@ -190,7 +190,8 @@ class Client(LookingCalls, OperatingCalls):
         tasks run side by side. targets: whose work is done here; those of the graph's tasks if None. params: see
         `submit`. every: work on all other graphs of the store, too, until this one ends. The same graph under the same
         id goes on where it stopped. Commands get none of this process's secrets but those that TASKGRAPH_PASS_ENV and
-        TASKGRAPH_WITH_STORE name; callables run in this process. Raises what `submit` raises, and TimeoutError;
+        TASKGRAPH_WITH_STORE name, and on a storage account little else of its environment unless TASKGRAPH_INHERIT_ENV
+        is on; callables run in this process. Raises what `submit` raises, and TimeoutError;
         unfinished runs are handed back first.
         """
         app = self.app
@@ -198,7 +199,7 @@ class Client(LookingCalls, OperatingCalls):
         graph_id = await which.new_id(app, document) if graph_id is None else graph_id
         if targets is None:
             targets = sorted({target_of(node.task) for node in document.tasks.values()})
-        handed = read_handed(os.environ)
+        handed = read_handed(os.environ, shared=app.settings.shared)
         if isinstance(graph, Graph) and (own := graph.callables):
             callables = {**own, **(callables or {})}
         executors = built_in(app.clock, callables=callables, handed=handed)

@@ -10,7 +10,6 @@ import errno
 import json
 import math
 import os
-import re
 import signal
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -44,15 +43,13 @@ TIMEOUT_SECONDS_MAX: Final = 30 * 24 * 3600
 CHUNK_BYTES_MAX: Final = 64 * 1024
 TAIL_BYTES_MAX: Final = 1 << 20  # the largest pipe that an unprivileged process may have: all that can be left in it
 _POLL_SECONDS: Final = 0.05
-_BASIC: Final = re.compile(rb"PATH|HOME|USER|LOGNAME|SHELL|LANG|LANGUAGE|LC_[A-Z]+|TZ|TMPDIR")
 
 
 @dataclass(frozen=True, slots=True)
 class Order:
     """A payload that was read.
 
-    secrets: names by variable. env_file: from `cwd` on. inherited: variables of the worker's that it gets beside
-    `_BASIC`; None for all of them.
+    secrets: names by variable. env_file: from `cwd` on. inherited: see `Environment.copy`; None where nothing is said.
     cwd: None for the worker's own; timeout_seconds: None for no bound.
     """
 
@@ -60,7 +57,7 @@ class Order:
     env: Mapping[str, str]
     secrets: Mapping[str, str]
     env_file: str | None
-    inherited: frozenset[bytes] | None
+    inherited: bool | frozenset[bytes] | None
     cwd: str | None
     timeout_seconds: float | None
 
@@ -96,7 +93,7 @@ def read_order(definition: Mapping[str, Any]) -> Order:
         isinstance(timeout, bool) or not isinstance(timeout, int | float) or not 0 < timeout <= TIMEOUT_SECONDS_MAX
     ):
         raise InvalidInput(f"payload.timeout must be a number of seconds above 0, at most {TIMEOUT_SECONDS_MAX:,}")
-    inherited = _read_inherited(payload.get("inheritEnv", True))
+    inherited = _read_inherited(payload.get("inheritEnv"))
     return Order(tuple(argv), env, secrets, env_file, inherited, cwd, None if timeout is None else float(timeout))
 
 
@@ -107,9 +104,9 @@ def _read_path(payload: Mapping[str, Any], name: str) -> str | None:
     return path
 
 
-def _read_inherited(said: Any) -> frozenset[bytes] | None:
-    if isinstance(said, bool):
-        return None if said else frozenset()
+def _read_inherited(said: Any) -> bool | frozenset[bytes] | None:
+    if said is None or isinstance(said, bool):
+        return said
     if not isinstance(said, list | tuple) or not all(isinstance(name, str) for name in said):
         raise InvalidInput("payload.inheritEnv must be true, false, or a list of names of variables")
     return frozenset(name.encode("utf-8", "surrogateescape") for name in said)
@@ -119,7 +116,7 @@ class CommandExecutor:
     """Runs a task's command as a child process.
 
     grace_seconds: between SIGTERM and SIGKILL, when a run is cancelled or times out. drain_seconds: how long processes
-    that outlive the command may hold its output open before they are killed. handed: what of the worker's secrets
+    that outlive the command may hold its output open before they are killed. handed: what of the worker's environment
     commands get.
     """
 
@@ -192,10 +189,7 @@ class CommandExecutor:
     def _environment(
         self, work: Work, order: Order, secrets: Mapping[str, bytes], result_file: str
     ) -> dict[bytes, bytes]:
-        env = self._inherited.copy()
-        wanted = order.inherited
-        if wanted is not None:
-            env = {name: value for name, value in env.items() if name in wanted or _BASIC.fullmatch(name)}
+        env = self._inherited.copy(order.inherited)
         env.update((os.fsencode(name), value) for name, value in secrets.items())
         if order.env:
             env.update((os.fsencode(name), os.fsencode(value)) for name, value in order.env.items())
