@@ -26,7 +26,7 @@ from taskgraph.engine.notifier import enter, register
 from taskgraph.engine.progress import Progress, no_progress
 from taskgraph.engine.telemetry import TRACEPARENT_COLUMN
 from taskgraph.model import limits, priorities
-from taskgraph.model.columns import Columns, Value
+from taskgraph.model.columns import FOLDER, Columns, Value
 from taskgraph.model.errors import Conflict, NoGraph, Refused, StorageUnavailable, Unclear
 from taskgraph.model.ids import GRAPH, WRITERS, fence_key, ids_text, limit_scope, row_key, slugid_from
 from taskgraph.model.json_strict import canonical_json
@@ -92,17 +92,24 @@ async def submit(
     *,
     progress: Progress = no_progress,
     origin: Mapping[str, Value] | None = None,
+    folder: str = "",
 ) -> Submission:
     """Write a validated graph and start it. The same content again gives the same answer.
 
-    origin: further columns of its row and of its entry in the list. Raises Refused if the id stands for other content.
+    origin: further columns of its row and of its entry in the list. folder: where its submitter is, for its row alone.
+    Raises Refused if the id stands for other content.
     """
     with handlers.telemetry.asking("submit", graph_id):
-        return await _submit(handlers, graph_id, document, progress, origin or {})
+        return await _submit(handlers, graph_id, document, progress, origin or {}, folder)
 
 
 async def _submit(
-    handlers: Handlers, graph_id: str, document: GraphDocument, progress: Progress, origin: Mapping[str, Value]
+    handlers: Handlers,
+    graph_id: str,
+    document: GraphDocument,
+    progress: Progress,
+    origin: Mapping[str, Value],
+    folder: str,
 ) -> Submission:
     digests = node_digests(document)
     digest = content_hash(document, digests)
@@ -137,7 +144,8 @@ async def _submit(
         marked = _BY_KEY + digest if layout.cut else digest
         try:
             trace = handlers.telemetry.trace_of_graph(graph_id)
-            first = _graph_row(graph_id, document, layout, marked, now, trace, len(registered), origin)
+            more = {**origin, FOLDER: folder} if folder else origin
+            first = _graph_row(graph_id, document, layout, marked, now, trace, len(registered), more)
             further_fences = range(1, int(str(first.columns.get(WRITERS, 1))))
             fenced: list[Change] = [Insert(fence_key(number), _FENCE_ROW) for number in further_fences]
             etags = await records.tables.commit(graph_id, [first, *fenced])
@@ -362,7 +370,7 @@ def _graph_row(
     now: datetime,
     trace: str,
     channels: int,
-    origin: Mapping[str, Value],
+    more: Mapping[str, Value],
 ) -> Insert:
     requires = ids_text(layout.leaves)
     columns: dict[str, Value] = {
@@ -405,7 +413,7 @@ def _graph_row(
         **{name: canonical_json(value) for name, value in written if value},
     }
     columns.update({name: value for name, value in optional.items() if value})
-    columns.update(origin)
+    columns.update(more)
     return Insert(GRAPH, columns)
 
 

@@ -126,8 +126,12 @@ class App:
         slots: int = 1,
         lease_seconds: float = limits.LEASE_SECONDS,
         with_store: bool = False,
+        folder: str = "",
     ) -> "Worker":
-        """A worker over some targets. offer: what it brings beside its executors. with_store: see `store_url`."""
+        """A worker over some targets. offer: what it brings beside its executors. with_store: see `store_url`.
+
+        folder: see `WorkerContext`.
+        """
         from taskgraph.worker.loop import Worker
 
         return Worker(
@@ -143,6 +147,7 @@ class App:
             lease_seconds=lease_seconds,
             idle_seconds_max=idle_seconds_max(lease_seconds),
             store_url=store_url(self.settings, with_store=with_store),
+            folder=folder,
         )
 
     @property
@@ -207,6 +212,16 @@ def user_name() -> str:
 
 def host_name() -> str:
     return "".join(c if c.isalnum() or c in "-_." else "-" for c in socket.gethostname())[:60]
+
+
+def own_folder() -> str:
+    """The folder of this process, which graphs that it submits keep; "" if it is gone, too long, or no text."""
+    try:
+        folder = os.getcwd()
+        folder.encode()
+    except (OSError, UnicodeEncodeError):
+        return ""
+    return folder if len(folder) <= limits.FOLDER_CHARS_MAX else ""
 
 
 def store_url(settings: StoreSettings, *, with_store: bool) -> str:

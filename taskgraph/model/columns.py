@@ -16,6 +16,8 @@ Columns = Mapping[str, Value]
 
 OUTPUT: Final = "output"  # key of a resolution: the output of the task
 NO_OUTPUT: Final = "noOutput"  # key of a resolution: why a result of the task is no output
+FOLDER: Final = "folder"
+"""Column of a graph: where its submitter was, on the machine that submitted it; absent where that is not known."""
 WAITS_FOR: Final = "waitsFor"
 """Column of a request: what it waits for, "" for nothing."""
 

@@ -62,6 +62,7 @@ task-graph
  0.3 stalled time?; stalledBecause text?; stalledAt number?; priority text?; deletedIn number?
  0.1 blocked time; blockedBy, routing text
  0.2 traceparent text
+ 0.4 folder text
  0.3 stalledAfter, groups number; onStalled, schedule text; firedFor time; terminate, settling boolean
  0.3 deleting, deleted, until, restoring, restored time; archive, was, because text; put, removed number
 task:<id>

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from taskgraph.model import limits
 from taskgraph.model.clock import Clock
-from taskgraph.model.columns import WAITS_FOR, Value, integer, is_cancelled, seen_state, texts, time_of
+from taskgraph.model.columns import FOLDER, WAITS_FOR, Value, integer, is_cancelled, seen_state, texts, time_of
 from taskgraph.model.errors import IntegrityError, InvalidInput, NoGraph, NotFound
 from taskgraph.model.ids import GRAPH, LAST, event_key, is_graph_id, is_task_id, row_key, task_id_of
 from taskgraph.model.json_strict import show
@@ -271,6 +271,7 @@ class GraphQueries:
                 values.LimitStatus(limit.group, limit.most, len(limit.inside))
                 for limit in (await self._limits(graph_id) if columns.get("limits") else ())
             ),
+            folder=str(columns.get(FOLDER, "")),
             revision=integer(columns, "revision"),
             held_tasks=held,
             inactive_tasks=inactive,

@@ -42,7 +42,8 @@ class GraphStatus:
     cancelled. ended: when it finished or was cancelled. reason: why it is cancelled. held: holders, as on its row.
     limits: without labels. stalled, stalled_because: None and "" for a graph that moves or has ended. revision: how
     many extensions and edits it has taken in. held_tasks, inactive_tasks, priorities: counts of the tasks that have
-    neither begun nor ended; None of a large graph.
+    neither begun nor ended; None of a large graph. folder: where its submitter was, "" if that is
+    not known.
     """
 
     graph_id: str
@@ -70,6 +71,7 @@ class GraphStatus:
     stalled: datetime | None = None
     stalled_because: str = ""
     limits: tuple["LimitStatus", ...] = ()
+    folder: str = ""
     revision: int = 0
     held_tasks: int | None = None
     inactive_tasks: int | None = None

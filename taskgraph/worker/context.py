@@ -19,6 +19,9 @@ from taskgraph.worker.executors import Executors
 
 log = logging.getLogger("taskgraph.worker")
 
+SUBMITTER: Final = "submitter"
+"""In place of a folder: the one that each graph was submitted in."""
+
 _DELIVER_SECONDS_MAX: Final = 600.0  # a result is tried for so long; after that the lease decides
 _STOPPING_SECONDS_MAX: Final = 3.0  # and for so long by a worker that is to end
 _STOPPING_PAUSE_SECONDS: Final = 0.5
@@ -61,6 +64,8 @@ class WorkerContext:
     slots: int
     lease_seconds: float
     store_url: str
+    folder: str = ""
+    """What `cwd` of commands begins at: a folder, SUBMITTER, or "" for its own."""
     graph_id: str = ""
     """The only graph that it works on, "" for all."""
     names: QueueNames = field(init=False)

@@ -65,6 +65,7 @@ class Worker:
         lease_seconds: float = limits.LEASE_SECONDS,
         idle_seconds_max: float = 1.0,
         store_url: str = "",
+        folder: str = "",
     ) -> None:
         self._context = context = WorkerContext(
             handlers=handlers,
@@ -78,6 +79,7 @@ class Worker:
             slots=slots,
             lease_seconds=lease_seconds,
             store_url=store_url,
+            folder=folder,
         )
         self.name, self.targets, self.offer, self.slots = name, context.targets, context.offer, slots
         self.lease_seconds, self.executors, self.counters = lease_seconds, executors, context.counters

@@ -53,8 +53,11 @@ class FileOrder:
     env_file: Path | None = None
 
 
-def file_order(definition: Mapping[str, Any]) -> FileOrder | None:
-    """None for a payload without files. Raises InvalidInput with what is wrong with it, in one sentence."""
+def file_order(definition: Mapping[str, Any], folder: str = "") -> FileOrder | None:
+    """None for a payload without files. Raises InvalidInput with what is wrong with it, in one sentence.
+
+    folder: as in `Work`.
+    """
     payload = payload_of(definition)
     cache = payload.get("cache", False)
     if "outputs" not in payload and "inputs" not in payload and cache is False:
@@ -63,7 +66,7 @@ def file_order(definition: Mapping[str, Any]) -> FileOrder | None:
         raise InvalidInput("payload.cache must be true, false, or an object")
     said = cache if isinstance(cache, dict) else {}
     cwd = payload.get("cwd")
-    cwd = cwd if isinstance(cwd, str) else ""
+    cwd = os.path.join(folder, cwd) if isinstance(cwd, str) else folder
     env_file = payload.get("envFile")
     return FileOrder(
         Path(cwd or ".").absolute(),

@@ -6,13 +6,15 @@ With a `cache` it may be that an earlier run stands for it.
 import asyncio
 import dataclasses
 import logging
+import os
 from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
 from typing import Final
 
 from taskgraph.documents.results import as_output, files_taken, put_in, taken_from
-from taskgraph.model.columns import NO_OUTPUT, integer
+from taskgraph.model.columns import FOLDER, NO_OUTPUT, integer
 from taskgraph.model.errors import InvalidInput, StorageError
-from taskgraph.model.ids import row_key
+from taskgraph.model.ids import GRAPH, row_key
 from taskgraph.model.placement import target_of
 from taskgraph.model.timing import MAX_RUN_TIME_EXCEEDED, run_seconds_max
 from taskgraph.protocol.context import Outcome as Decided
@@ -21,14 +23,17 @@ from taskgraph.storage.kept_files import summary
 from taskgraph.storage.logs import Logs
 from taskgraph.storage.tables import Row
 from taskgraph.worker.cache import Cache
-from taskgraph.worker.context import WorkerContext
+from taskgraph.worker.context import SUBMITTER, WorkerContext
 from taskgraph.worker.executors import RESULT_BYTES_MAX, Outcome, Work
-from taskgraph.worker.executors.contract import failed, malformed
+from taskgraph.worker.executors.contract import failed, malformed, payload_of
 from taskgraph.worker.run_files import FileOrder, RunFiles, file_order
 from taskgraph.worker.values import ClaimedRun, as_resolved, deadline_in
 
 log = logging.getLogger("taskgraph.worker")
 
+_WITHOUT_FOLDER: Final = (
+    "and this worker runs commands there (--cwd submitter): give the task an absolute cwd, or the worker another --cwd"
+)
 _COMMAND: Final = "command"  # the executor whose payload says what it reads and leaves
 
 _LOG_CHUNK_BYTES: Final = 256 * 1024
@@ -99,7 +104,10 @@ class Runner:
         rows = await self._rows_of(work) if one.takes else {}
         if rows:
             work = await self._with_results(work, rows)
-        order = file_order(work.definition) if one.executor.name == _COMMAND else None
+        of_command = one.executor.name == _COMMAND
+        if of_command and (folder := self._context.folder):
+            work = dataclasses.replace(work, folder=await self._of_submitter(work) if folder == SUBMITTER else folder)
+        order = file_order(work.definition, work.folder) if of_command else None
         taken = files_taken(work.definition) if one.takes else []
         lists = {}
         runs = {task_id: integer(row.columns, "run") for task_id, row in rows.items() if row is not None}
@@ -128,6 +136,20 @@ class Runner:
         await self._context.keep_trying(read, "whether a task was rerun cannot be read yet")
         row = rows.get(key)
         return row is not None and integer(row.columns, "manualReruns") > 0
+
+    async def _of_submitter(self, work: Work) -> str:
+        """The folder of the submitter, "" where it does not matter. Raises InvalidInput where it cannot be used."""
+        cwd = payload_of(work.definition).get("cwd")
+        if isinstance(cwd, str) and Path(cwd).is_absolute():
+            return ""
+        rows: dict[str, Row | None] = {}
+
+        async def read() -> None:
+            await self._context.handlers.records.load(work.graph_id, [GRAPH], rows)
+
+        await self._context.keep_trying(read, "the folder of a submitter cannot be read yet")
+        row = rows[GRAPH]
+        return _checked(str(row.columns.get(FOLDER, "")) if row is not None else "")
 
     async def _found(self, key: str, order: FileOrder, work: Work) -> Outcome | None:
         try:
@@ -220,6 +242,15 @@ class _Prepared:
     order: FileOrder | None
     key: str
     place: str = ""
+
+
+def _checked(folder: str) -> str:
+    """The folder of a submitter. Raises InvalidInput if it is not known, or not on this machine."""
+    if not folder:
+        raise InvalidInput(f"it is not known in which folder this graph was submitted, {_WITHOUT_FOLDER}")
+    if not os.path.isdir(folder):
+        raise InvalidInput(f"this machine has no folder {folder}, in which this graph was submitted, {_WITHOUT_FOLDER}")
+    return folder
 
 
 async def _at_most(seconds: float, run: Awaitable[Outcome]) -> Outcome:

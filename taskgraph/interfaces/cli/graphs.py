@@ -235,6 +235,7 @@ def _print_status(session: Session, found: "GraphStatus") -> None:
             ("routing", safe(found.routing)),
             ("schedule", safe(found.schedule)),
             ("fired for", moment(found.fired_for)),
+            ("submitted in", safe(found.folder)),
             ("created", moment(found.created)),
             ("ended", moment(found.ended)),
             ("deadline", moment(found.deadline)),

@@ -180,6 +180,15 @@ WithStoreOption = Annotated[
         "may then do anything to the store. Otherwise TASKGRAPH_WITH_STORE.",
     ),
 ]
+CwdOption = Annotated[
+    str | None,
+    typer.Option(
+        "--cwd",
+        metavar="DIR",
+        help="Start commands in this folder, or in that which their graph was submitted in: submitter. cwd of a task "
+        "begins there. The present folder otherwise.",
+    ),
+]
 InheritOption = Annotated[
     bool,
     typer.Option(

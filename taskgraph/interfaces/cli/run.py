@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from taskgraph.engine.outlets import OutletSettings
     from taskgraph.interfaces.app import App
     from taskgraph.worker.executors import Executors
+    from taskgraph.worker.loop import Worker
 
 _DEFAULT_TARGET: Final = "default"
 
@@ -58,6 +59,17 @@ class _Order:
     handed: Handed
     every: bool = False
     shown: Shown = Shown.FAILED
+    folder: str = ""
+
+    def worker(self, app: "App", targets: Sequence[str]) -> "Worker":
+        return app.worker(
+            self.executors,
+            targets=targets,
+            offer=self.serves.offer,
+            slots=self.slots,
+            with_store=self.handed.store,
+            folder=self.folder,
+        )
 
 
 @command(
@@ -107,7 +119,7 @@ def run(
         about.check_no_file()
     if graph_id is not None:
         check_graph_id(graph_id, new=file is not None)
-    served = given.serves()
+    served, folder = given.serves(), given.folder()
     from taskgraph.model.clock import SystemClock
 
     board = Board(SystemClock())
@@ -130,6 +142,7 @@ def run(
         handed,
         every,
         shown,
+        folder,
     )
     return session.open(lambda app: _run(app, session, order), measured=True)
 
@@ -200,9 +213,7 @@ async def _run(app: "App", session: Session, order: _Order) -> int:
         if not order.serves.given:
             found = targets_in(order.document) if order.document and fresh else await targets_of(app, graph_id)
             targets = list(dict.fromkeys([*found, *targets]))
-        worker = app.worker(
-            order.executors, targets=targets, offer=order.serves.offer, slots=order.slots, with_store=order.handed.store
-        )
+        worker = order.worker(app, targets)
         display = display_for(output, app.clock, board=order.board)
         async with following(app, graph_id, display, lambda: order.board.of(graph_id), fresh=fresh) as follower:
 

@@ -50,12 +50,23 @@ class WorkerOptions:
     pass_env: options.PassOption = None
     with_store: options.WithStoreOption = False
     inherit_env: options.InheritOption = False
+    cwd: options.CwdOption = None
 
     def handed(self, settings: StoreSettings) -> Handed:
         """Raises InvalidSettings."""
         return read_handed(
             os.environ, self.pass_env or (), store=self.with_store, inherit=self.inherit_env, shared=settings.shared
         )
+
+    def folder(self) -> str:
+        """See `WorkerContext`. Raises InvalidInput where there is no such folder."""
+        from taskgraph.worker.context import SUBMITTER
+
+        if self.cwd is None or self.cwd == SUBMITTER:
+            return self.cwd or ""
+        if not os.path.isdir(self.cwd):
+            raise InvalidInput(f"--cwd {self.cwd}: there is no such folder; make it, name another, or say {SUBMITTER}")
+        return os.path.abspath(self.cwd)
 
     def executors(
         self, clock: "Clock", handed: Handed, *, board: Board | None = None, grace_seconds: float = limits.GRACE_SECONDS
@@ -195,7 +206,7 @@ def _worker_of(
     given: WorkerOptions, handed: Handed, lease_seconds: float, grace_seconds: float
 ) -> "Callable[[App, int], Worker]":
     """What makes the worker, with so many slots. Raises InvalidInput, InvalidSettings."""
-    served = given.serves()
+    served, folder = given.serves(), given.folder()
     from taskgraph.model.clock import SystemClock
 
     executors = given.executors(SystemClock(), handed, grace_seconds=grace_seconds)
@@ -206,6 +217,7 @@ def _worker_of(
         slots=slots,
         lease_seconds=lease_seconds,
         with_store=handed.store,
+        folder=folder,
     )
 
 

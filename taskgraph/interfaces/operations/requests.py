@@ -8,7 +8,7 @@ from taskgraph.documents.nodes import GraphDocument
 from taskgraph.engine import submission
 from taskgraph.engine.progress import Progress, no_progress
 from taskgraph.engine.submission import Extension, Submission
-from taskgraph.interfaces.app import App
+from taskgraph.interfaces.app import App, own_folder
 from taskgraph.interfaces.operations import which
 from taskgraph.interfaces.operations.waiting import poll
 from taskgraph.model.columns import WAITS_FOR, Value
@@ -36,7 +36,7 @@ async def submit(
     graph_id = await which.new_id(app, document) if graph_id is None else graph_id
     check_graph_id(graph_id, new=True)
     try:
-        return await submission.submit(app.handlers, graph_id, document, progress=progress)
+        return await submission.submit(app.handlers, graph_id, document, progress=progress, folder=own_folder())
     except Refused as error:
         if error.code != "different-content":
             raise

@@ -143,6 +143,8 @@ class CommandExecutor:
     async def run(self, work: Work, write_log: WriteLog) -> Outcome:
         try:
             order = read_order(work.definition)
+            if work.folder:
+                order = replace(order, cwd=os.path.join(work.folder, order.cwd) if order.cwd else work.folder)
             secrets = {name: self._secrets.find(secret) for name, secret in order.secrets.items()}
             if order.env_file is not None:
                 more = env_files.variables(Path(order.cwd or "", order.env_file))

@@ -25,7 +25,8 @@ class Work:
 
     run: from 0. claim: the fencing token, unique for each claim, by which an outside system knows this run from one
     that lost its lease. store_url: may be "", and `settings.WITHHELD` where the store needs a key and the worker hands
-    on none. traceparent: of the run's trace, in W3C form; "" unless telemetry is on.
+    on none. traceparent: of the run's trace, in W3C form; "" unless telemetry is on. folder: where a command starts,
+    and a relative `cwd` begins; "" for the worker's own.
     """
 
     graph_id: str
@@ -36,6 +37,7 @@ class Work:
     definition: Mapping[str, Any]
     store_url: str = ""
     traceparent: str = ""
+    folder: str = ""
 
 
 @dataclass(frozen=True, slots=True)
