@@ -18,7 +18,7 @@ from taskgraph.model.errors import InvalidSettings
 PASS_VARIABLE: Final = "TASKGRAPH_PASS_ENV"  # noqa: S105 no password
 STORE_VARIABLE: Final = "TASKGRAPH_WITH_STORE"
 INHERIT_VARIABLE: Final = "TASKGRAPH_INHERIT_ENV"
-FOLDER_VARIABLE: Final = "TASKGRAPH_SECRETS"
+PLACE_VARIABLE: Final = "TASKGRAPH_SECRETS"
 SECRET: Final = "$secret"  # noqa: S105 no password
 
 _SECRET_BEGINNING: Final = "TASKGRAPH_SECRET_"  # noqa: S105 no password
@@ -49,22 +49,28 @@ _PR_SET_DUMPABLE: Final = 4
 class Handed:
     """What of a worker's environment and secrets its commands get.
 
-    names: of variables that all of them get; store: the store, with what opens it. secrets, folder: where those are
-    that a command asks for by name, values by their variables, and files. clean: a command whose task has no
-    `inheritEnv` gets `_BASIC`, `names` and what opens the store alone.
+    names: of variables that all of them get; store: the store, with what opens it. secrets, place: where those are
+    that a command asks for by name: values by their variables; a folder or the address of a vault, "" for none. clean:
+    a command whose task has no `inheritEnv` gets `_BASIC`, `names` and what opens the store alone.
     """
 
     names: frozenset[str] = frozenset()
     store: bool = False
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
-    folder: str = ""
+    place: str = ""
     clean: bool = False
 
 
 def read_handed(
-    environ: Mapping[str, str], names: Iterable[str] = (), *, store: bool = False, inherit: bool = False, shared: bool
+    environ: Mapping[str, str],
+    names: Iterable[str] = (),
+    *,
+    store: bool = False,
+    inherit: bool = False,
+    place: str = "",
+    shared: bool,
 ) -> Handed:
-    """The settings of this process. names, store, inherit: what its command line says. Raises InvalidSettings.
+    """The settings of this process. names, store, inherit, place: what its command line says. Raises InvalidSettings.
 
     shared: its store is an account, so that documents come from other machines and people.
     """
@@ -74,7 +80,7 @@ def read_handed(
         frozenset({*names, *listed} - {""}),
         store or with_store,
         {name: value for name, value in environ.items() if name.startswith(_SECRET_BEGINNING)},
-        environ.get(FOLDER_VARIABLE, ""),
+        place or environ.get(PLACE_VARIABLE, ""),
         clean=shared and not (inherit or whole),
     )
 

@@ -157,7 +157,7 @@ def test_nothing_that_a_run_leaves_holds_a_secret_of_its_processes(
     tokens["filed"] = "planted99secretQ"
     (folder / "filed").write_text(tokens["filed"] + "\n")
     (folder / "filed").chmod(0o600)
-    more["TASKGRAPH_SECRETS"] = str(folder)
+    more["TASKGRAPH_SECRETS"] = str(tmp_path_factory.mktemp("nothing"))  # the option goes before it
     (tmp_path / "calls.py").write_text(CALLABLES)
     hook = {"webhook": f"{collector.address}/hook", "secret": "ci"}
     tasks: dict[str, Any] = {
@@ -189,9 +189,10 @@ def test_nothing_that_a_run_leaves_holds_a_secret_of_its_processes(
         said.append(done.stdout + done.stderr)
         return str(done.stdout)
 
+    takes = ("--python", "calls", "--slots", "2", "--secrets", str(folder))
     with (
         started("serve", "-v", store=store, cwd=tmp_path, **more, **secrets),
-        started("worker", "-v", "--python", "calls", "--slots", "2", store=store, cwd=tmp_path, **more, **secrets),
+        started("worker", "-v", *takes, store=store, cwd=tmp_path, **more, **secrets),
     ):
         ask("submit", "g.json", "--id", "g")
         until(lambda: "finished" in ask("status", "g", "--json"), seconds=120, what="the end of the graph")

@@ -25,6 +25,7 @@ LIBRARIES: Final = MappingProxyType(
     {
         "azure": (
             "taskgraph.storage.azure",
+            "taskgraph.worker.executors.key_vault",
             "taskgraph.interfaces.telemetry.setup",
         ),  # there, the distribution of Azure Monitor
         "opentelemetry": ("taskgraph.interfaces.telemetry.otel", "taskgraph.interfaces.telemetry.setup"),

@@ -69,10 +69,10 @@ def test_a_missing_secret_ends_the_run_before_it_begins(tmp_path: Path) -> None:
     assert made.exception
     assert made.reason == (
         "this worker has no secret “db-password”: set TASKGRAPH_SECRET_DB_PASSWORD at its start, "
-        "or name a folder in TASKGRAPH_SECRETS"
+        "or name a folder or a vault in TASKGRAPH_SECRETS"
     )
     assert said == ""
-    made, _ = run(Handed(folder=str(tmp_path)), "print(1)", env={"T": {"$secret": "db-password"}})
+    made, _ = run(Handed(place=str(tmp_path)), "print(1)", env={"T": {"$secret": "db-password"}})
     assert made.reason.endswith(f"or write it to {tmp_path}/db-password")
 
 
@@ -80,22 +80,22 @@ def test_a_file_holds_a_secret_that_others_cannot_read(tmp_path: Path) -> None:
     file = tmp_path / "token"
     file.write_text("from a file\n")
     file.chmod(0o600)
-    secrets = Secrets(Handed(folder=str(tmp_path)))
-    assert secrets.find("token") == b"from a file"
+    secrets = Secrets(Handed(place=str(tmp_path)))
+    assert asyncio.run(secrets.find("token")) == b"from a file"
     file.chmod(0o604)
     with pytest.raises(InvalidInput, match=f"open to other users: chmod 600 {file}"):
-        secrets.find("token")
+        asyncio.run(secrets.find("token"))
     (tmp_path / "folder").mkdir()
     with pytest.raises(InvalidInput, match=r"no regular file|Is a directory"):
-        secrets.find("folder")
+        asyncio.run(secrets.find("folder"))
     with pytest.raises(InvalidSettings, match="is no folder"):
-        Secrets(Handed(folder=str(file)))
+        Secrets(Handed(place=str(file)))
 
 
 @pytest.mark.parametrize("value", ["abc", "x" * 8193])
 def test_what_cannot_be_masked_is_not_handed_out(value: str) -> None:
     with pytest.raises(InvalidInput, match="can be masked"):
-        Secrets(Handed(secrets={"TASKGRAPH_SECRET_A": value})).find("a")
+        asyncio.run(Secrets(Handed(secrets={"TASKGRAPH_SECRET_A": value})).find("a"))
 
 
 @pytest.mark.parametrize(

@@ -189,6 +189,15 @@ CwdOption = Annotated[
         "begins there. The present folder otherwise.",
     ),
 ]
+SecretsOption = Annotated[
+    str | None,
+    typer.Option(
+        "--secrets",
+        metavar="PLACE",
+        help="Where secrets are that tasks ask for: a folder with a file for each, or https://NAME.vault.azure.net. "
+        "Otherwise TASKGRAPH_SECRETS.",
+    ),
+]
 InheritOption = Annotated[
     bool,
     typer.Option(

@@ -51,11 +51,17 @@ class WorkerOptions:
     with_store: options.WithStoreOption = False
     inherit_env: options.InheritOption = False
     cwd: options.CwdOption = None
+    secrets: options.SecretsOption = None
 
     def handed(self, settings: StoreSettings) -> Handed:
         """Raises InvalidSettings."""
         return read_handed(
-            os.environ, self.pass_env or (), store=self.with_store, inherit=self.inherit_env, shared=settings.shared
+            os.environ,
+            self.pass_env or (),
+            store=self.with_store,
+            inherit=self.inherit_env,
+            place=self.secrets or "",
+            shared=settings.shared,
         )
 
     def folder(self) -> str:

@@ -26,6 +26,7 @@ from taskgraph.worker.executors.children import Child
 from taskgraph.worker.executors.contract import (
     AT_ONCE,
     Outcome,
+    TemporaryFailure,
     Work,
     WriteLog,
     failed,
@@ -145,13 +146,15 @@ class CommandExecutor:
             order = read_order(work.definition)
             if work.folder:
                 order = replace(order, cwd=os.path.join(work.folder, order.cwd) if order.cwd else work.folder)
-            secrets = {name: self._secrets.find(secret) for name, secret in order.secrets.items()}
+            secrets = {name: await self._secrets.find(secret) for name, secret in order.secrets.items()}
             if order.env_file is not None:
                 more = env_files.variables(Path(order.cwd or "", order.env_file))
                 more = {name: value for name, value in more.items() if name not in secrets}
                 order = replace(order, env={**more, **order.env})
         except InvalidInput as error:
             return malformed(str(error))
+        except TemporaryFailure as error:
+            return failed_for_now(str(error), retry_after=error.retry_after)
         if not secrets:
             return await self._run(work, order, secrets, write_log)
         masked = Masked(write_log, secrets.values())

@@ -3,6 +3,7 @@
 A value is masked where it stands as it is, or as JSON writes it; what a command encodes otherwise is not recognized.
 """
 
+import asyncio
 import json
 import os
 import re
@@ -12,9 +13,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from taskgraph.model.errors import InvalidInput, InvalidSettings
-from taskgraph.model.secrecy import FOLDER_VARIABLE, Handed, variable_of_secret
+from taskgraph.model.secrecy import PLACE_VARIABLE, Handed, variable_of_secret
 from taskgraph.worker.executors.contract import WriteLog, checked_result
+from taskgraph.worker.executors.key_vault import KeyVault
 
+_ADDRESS: Final = "https://"
 MASK: Final = "***"
 SECRET_BYTES_MIN: Final = 4  # a shorter value would be masked in every other word, or not at all
 SECRET_BYTES_MAX: Final = 8 * 1024
@@ -22,21 +25,37 @@ _OPEN_BITS: Final = stat.S_IWGRP | stat.S_IRWXO
 
 
 class Secrets:
-    """The secrets of one worker by name. Raises InvalidSettings if the folder that it is to look in is none."""
+    """The secrets of one worker by name. Raises InvalidSettings if the place that it is to look in is none.
 
-    def __init__(self, handed: Handed) -> None:
+    vault: in place of the one at that place.
+    """
+
+    def __init__(self, handed: Handed, vault: KeyVault | None = None) -> None:
         self._values = handed.secrets
-        self._folder = handed.folder
-        if self._folder and not os.path.isdir(self._folder):
-            raise InvalidSettings(f"{FOLDER_VARIABLE}: “{self._folder}” is no folder; make it, or name another")
+        self._vault = vault
+        self._folder = ""
+        if handed.place.startswith(_ADDRESS):
+            self._vault = vault or KeyVault(handed.place)
+        elif handed.place and not os.path.isdir(handed.place):
+            raise InvalidSettings(
+                f"{PLACE_VARIABLE}: “{handed.place}” is no folder; make it, or name another, or a vault"
+            )
+        else:
+            self._folder = handed.place
 
-    def find(self, name: str) -> bytes:
-        """The variable of this name, or else the file. Raises InvalidInput with what is missing or wrong with it."""
+    async def find(self, name: str) -> bytes:
+        """The variable of this name, or else what the folder or the vault has.
+
+        Raises InvalidInput with what is missing or wrong with it, and TemporaryFailure if the vault gives none now.
+        """
         variable = variable_of_secret(name)
-        value = os.fsencode(self._values.get(variable, "")) or self._read(name)
+        value = os.fsencode(self._values.get(variable, ""))
         if not value:
-            place = f"write it to {self._folder}/{name}" if self._folder else f"name a folder in {FOLDER_VARIABLE}"
-            raise InvalidInput(f"this worker has no secret “{name}”: set {variable} at its start, or {place}")
+            value = self._read(name) if self._vault is None else await asyncio.to_thread(self._vault.read, name)
+        if not value:
+            raise InvalidInput(
+                f"this worker has no secret “{name}”: set {variable} at its start, or {self._remedy(name)}"
+            )
         if not SECRET_BYTES_MIN <= len(value) <= SECRET_BYTES_MAX:
             raise InvalidInput(
                 f"the secret “{name}” has {len(value):,} bytes; "
@@ -45,6 +64,14 @@ class Secrets:
         if b"\0" in value:
             raise InvalidInput(f"the secret “{name}” holds the character NUL, which no variable can")
         return value
+
+    def _remedy(self, name: str) -> str:
+        if self._vault is not None:
+            command = f"az keyvault secret set --vault-name {self._vault.name} --name {name}"
+            return f"put it into {self._vault.address}: {command}"
+        if self._folder:
+            return f"write it to {self._folder}/{name}"
+        return f"name a folder or a vault in {PLACE_VARIABLE}"
 
     def _read(self, name: str) -> bytes:
         """What the file says, without the end of its last line; b"" if there is none."""
