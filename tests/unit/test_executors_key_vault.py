@@ -222,7 +222,14 @@ async def test_a_run_without_its_secret_ends_before_the_command_begins(vault: Ke
 
 @pytest.mark.parametrize(
     "address",
-    ["https://example.com", "https://vault.azure.net", "https://a.b.vault.azure.net", f"{ADDRESS}/secrets", "https://"],
+    [
+        "https://example.com",
+        "https://vault.azure.net",
+        "https://team-1.vault.example.com",
+        "https://a.b.vault.azure.net",
+        f"{ADDRESS}/secrets",
+        "https://",
+    ],
 )
 def test_what_is_no_vault_is_refused_at_the_start(address: str) -> None:
     with pytest.raises(InvalidSettings, match=r"is no vault: write https://NAME\.vault"):

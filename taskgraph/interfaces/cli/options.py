@@ -194,8 +194,8 @@ SecretsOption = Annotated[
     typer.Option(
         "--secrets",
         metavar="PLACE",
-        help="Where secrets are that tasks ask for: a folder with a file for each, or https://NAME.vault.azure.net. "
-        "Otherwise TASKGRAPH_SECRETS.",
+        help="Where secrets are that tasks ask for: a folder with a file for each, or the address of an Azure Key "
+        "Vault. Otherwise TASKGRAPH_SECRETS.",
     ),
 ]
 InheritOption = Annotated[

@@ -7,9 +7,10 @@ import re
 from typing import Any, Final
 
 from taskgraph.model.errors import InvalidInput, InvalidSettings
+from taskgraph.model.secrecy import PLACE_VARIABLE
 from taskgraph.worker.executors.contract import TemporaryFailure
 
-_ADDRESS: Final = re.compile(r"https://([A-Za-z0-9-]{3,24})\.vault\.[a-z0-9-]+(\.[a-z0-9-]+)+/?")
+_ADDRESS: Final = re.compile(r"https://([A-Za-z0-9-]{3,24})\.vault\.(azure\.net|azure\.cn|usgovcloudapi\.net)/?")
 _ANSWER_SECONDS: Final = 10
 _FORBIDDEN: Final = 403
 _FOR_NOW: Final = frozenset({408, 429})
@@ -25,7 +26,9 @@ class KeyVault:
     def __init__(self, address: str, *, credential: Any = None, transport: Any = None) -> None:
         match = _ADDRESS.fullmatch(address)
         if match is None:
-            raise InvalidSettings(f"“{address}” is no vault: write https://NAME.vault.azure.net")
+            raise InvalidSettings(
+                f"--secrets ({PLACE_VARIABLE}): “{address}” is no vault: write https://NAME.vault.azure.net"
+            )
         try:
             from azure.identity import DefaultAzureCredential
             from azure.keyvault.secrets import SecretClient

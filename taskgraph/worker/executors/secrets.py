@@ -38,7 +38,7 @@ class Secrets:
             self._vault = vault or KeyVault(handed.place)
         elif handed.place and not os.path.isdir(handed.place):
             raise InvalidSettings(
-                f"{PLACE_VARIABLE}: “{handed.place}” is no folder; make it, or name another, or a vault"
+                f"--secrets ({PLACE_VARIABLE}): “{handed.place}” is no folder; make it, or name another, or a vault"
             )
         else:
             self._folder = handed.place
