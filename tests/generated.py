@@ -21,14 +21,17 @@ ROOT: Final = Path(__file__).resolve().parents[1]
 
 
 def commands() -> str:
-    """A table of every command by panel of the help, with the first sentence of its help."""
-    lines = ["| command | what it does |", "|---|---|"]
-    for words, command in _commands(typer.main.get_command(app)):
+    """For each panel of the help a table of its commands, with the first sentence of the help of each."""
+    whole: Any = typer.main.get_command(app)
+    panels: dict[str, list[str]] = {}
+    for words, command in _commands(whole):
         names = " ".join(each.metavar or each.name.upper() for each in command.params if _is_argument(each))
         usage = " ".join(filter(None, ("taskgraph", *words, names)))
         sentence = re.split(r"(?<=\.)\s", str(command.help))[0].rstrip(".")
+        lines = panels.setdefault(whole.commands[words[0]].rich_help_panel, [])
         lines.append(f"| `{usage}` | {sentence[0].lower()}{sentence[1:]} |")
-    return _table(lines)
+    head = ["| command | what it does |", "|---|---|"]
+    return "".join(f"\n## {panel}\n{_table([*head, *lines])}" for panel, lines in panels.items())
 
 
 def _is_argument(parameter: Any) -> bool:

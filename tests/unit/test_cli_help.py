@@ -22,3 +22,8 @@ def test_a_flag_has_no_type_and_an_address_is_whole(words: tuple[str, ...]) -> N
     assert "<bool>" not in shown
     assert "--help" in shown
     assert not [line for line in shown.splitlines() if "://" in line and "…" in line]
+
+
+def test_the_help_lists_commands_in_four_groups() -> None:
+    every = typer.main.get_command(app).commands.values()  # type: ignore[attr-defined]
+    assert list(dict.fromkeys(each.rich_help_panel for each in every)) == ["Run", "Look", "Operate", "Administer"]

@@ -91,30 +91,38 @@ def _add_group(name: str, panel: str, text: str, commands: Sequence[Command]) ->
     app.add_typer(group, name=name, rich_help_panel=panel)
 
 
-_RUN, _LOOK, _KEEP, _FILES, _SERVE = "Run", "Look", "Keep", "Files", "Serve"
+_RUN, _LOOK, _OPERATE, _ADMINISTER = "Run", "Look", "Operate", "Administer"
 
-_add(app, (run.run, submit.submit, document.resubmit, submit.extend, edit.edit, requests.rerun, requests.cancel), _RUN)
-_add(app, (requests.pause, requests.resume, requests.prioritize, requests.deactivate, requests.activate), _RUN)
 _add(
     app,
-    (graphs.list_, graphs.status, graphs.watch, graphs.show, tasks.task, tasks.why, tasks.results, timeline.timeline),
-    _LOOK,
-)
-_add(
-    app,
-    (top.top, logs.logs, files.files, events.events, notices.notices, events.rows, doctor.doctor, grant.grant),
-    _LOOK,
-)
-_add(app, (archive.archive, archive.restore, archive.keygen, delete.delete), _KEEP)
-_add(app, (init.init, documents.validate, documents.plan, document.document, documents.import_), _FILES)
-_add(app, (serve.serve, serve.worker), _SERVE)
-
-_add_group(
-    "limit",
+    (init.init, documents.import_, documents.validate, documents.plan, run.run, submit.submit, document.resubmit),
     _RUN,
-    "How many tasks may be in flight: of a graph, a group, a target.",
-    (limit.set_, limit.clear, limit.list_),
 )
+_add(
+    app,
+    (
+        *(graphs.list_, graphs.status, graphs.watch, graphs.show, tasks.task, tasks.why, logs.logs, tasks.results),
+        *(files.files, timeline.timeline, events.events, notices.notices, document.document, top.top),
+    ),
+    _LOOK,
+)
+_add(
+    app,
+    (
+        *(requests.rerun, requests.cancel, requests.pause, requests.resume, requests.deactivate, requests.activate),
+        *(requests.prioritize, edit.edit, submit.extend),
+    ),
+    _OPERATE,
+)
+_add(
+    app,
+    (
+        *(serve.serve, serve.worker, doctor.doctor, archive.archive, archive.restore, archive.keygen, delete.delete),
+        *(grant.grant, events.rows),
+    ),
+    _ADMINISTER,
+)
+
 _add_group(
     "schedule",
     _RUN,
@@ -130,22 +138,31 @@ _add_group(
         schedules.delete,
     ),
 )
+_add_group(
+    "limit",
+    _OPERATE,
+    "How many tasks may be in flight: of a graph, a group, a target.",
+    (limit.set_, limit.clear, limit.list_),
+)
 
 _workers = typer.Typer(
     cls=OwnGroup, invoke_without_command=True, help=workers.workers.help, epilog=workers.workers.epilog
 )
 _workers.callback()(workers.workers.call)
 _add(_workers, (workers.drain, workers.undrain))
-app.add_typer(_workers, name="workers", rich_help_panel=_SERVE)
+app.add_typer(_workers, name="workers", rich_help_panel=_ADMINISTER)
 
 _add_group(
     "functions",
-    _SERVE,
+    _ADMINISTER,
     "The handlers as Azure Functions: run them here, look at them.",
     (functions.start, functions.list_),
 )
 _add_group(
-    "poison", _SERVE, "Messages that could not be handled: look at them, put them back.", (poison.list_, poison.replay)
+    "poison",
+    _ADMINISTER,
+    "Messages that could not be handled: look at them, put them back.",
+    (poison.list_, poison.replay),
 )
 
 
