@@ -54,6 +54,8 @@ WORDS: Final[dict[str, tuple[str, ...]]] = {
     "show": ("g",),
     "task": ("g", "b"),
     "why": ("g", "far"),
+    "task --several": ("g", "a", "b"),
+    "why --several": ("g", "far", "c"),
     "why --graph": ("g",),
     "results": ("ran",),
     "logs": ("ran", "one"),
@@ -213,7 +215,8 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> Answers:
         typed = [*name.partition(" --")[0].split(), *(made.get(word, word) for word in words), "--json"]
         typed += [] if name in ("init", "validate", "plan", "keygen") else ["--store", store]
         done = run(commands, typed)
-        lines = done.stdout.splitlines() if name.startswith(("watch", "logs --failed")) else [done.stdout]
+        by_line = name.startswith(("watch", "logs --failed")) or name.endswith("--several")
+        lines = done.stdout.splitlines() if by_line else [done.stdout]
         try:
             found[name] = [json.loads(line, parse_constant=pytest.fail) for line in lines]
         except ValueError:

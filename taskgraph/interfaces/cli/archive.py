@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Annotated, BinaryIO, cast
 import typer
 
 from taskgraph.interfaces import views
+from taskgraph.interfaces.cli import completion
 from taskgraph.interfaces.cli.common import STDIN, Session, command
-from taskgraph.interfaces.cli.options import GraphArgument
 from taskgraph.interfaces.cli.output import count, moment
 from taskgraph.interfaces.cli.progress import counting
 from taskgraph.model.errors import InvalidInput
@@ -29,11 +29,17 @@ if TYPE_CHECKING:
 @command(
     "taskgraph archive nightly-2026-08-01",
     "taskgraph archive nightly-2026-08-01 --logs -o nightly.json.gz",
+    "taskgraph archive nightly-2026-08-01 nightly-2026-08-02",
     "taskgraph archive nightly-2026-08-01 -o - | gunzip | head",
 )
 def archive(
     session: Session,
-    graph_id: GraphArgument,
+    graph_ids: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="ID...", autocompletion=completion.graph_ids, help="Ids of graphs, beginnings of them, or @last."
+        ),
+    ],
     output_file: Annotated[
         str | None,
         typer.Option("--output", "-o", metavar="FILE", help="Where to; - for stdout. Otherwise ID.json.gz here."),
@@ -41,30 +47,44 @@ def archive(
     with_logs: Annotated[bool, typer.Option("--logs", help="With the output of every run, and its results.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Overwrite a file that exists.")] = False,
 ) -> None:
-    """Write a graph into a file, with all its rows and its journal, from which it can be put back.
+    """Write graphs into a file each, with all rows and the journal, from which they can be put back.
 
     The file is lines of JSON, compressed by gzip; the same graph gives the same bytes. Of a graph that moves meanwhile
     the file says so: it can be looked at, and not put back. It is signed if TASKGRAPH_ARCHIVE_KEY names a key.
+    Several are written one after the other, up to the first that cannot be.
     """
+    several = len(graph_ids) > 1
+    if several and output_file is not None:
+        raise InvalidInput("--output takes one graph; several are written as ID.json.gz here")
     if output_file == STDIN:
         if session.output.json:
             raise InvalidInput("--json describes a file; the archive itself goes to stdout here")
         if sys.stdout.isatty():
             raise InvalidInput("an archive is nothing for a terminal: write it into a file (-o FILE), or a pipe")
-        session.open_graph(graph_id, lambda app, graph_id: _to_stdout(app, session, graph_id, with_logs=with_logs))
+        session.open_graph(graph_ids[0], lambda app, graph_id: _to_stdout(app, session, graph_id, with_logs=with_logs))
         return
 
-    async def write(app: "App", graph_id: str) -> "tuple[Archived, Path]":
-        path = Path(output_file or f"{graph_id}.json.gz")
-        return await _write(app, session, graph_id, path, with_logs=with_logs, overwrite=force), path
+    session.output.lines = several
 
-    graph_id, (done, path) = session.open_graph(graph_id, write)
+    async def write(app: "App", graph_id: str) -> None:
+        path = Path(output_file or f"{graph_id}.json.gz")
+        done = await _write(app, session, graph_id, path, with_logs=with_logs, overwrite=force)
+        _print_written(session, done, path, with_logs=with_logs)
+
+    async def write_all(app: "App") -> None:
+        for each in graph_ids:
+            await session.in_graph(app, each, lambda graph_id: write(app, graph_id))
+
+    session.open(write_all)
+
+
+def _print_written(session: Session, done: "Archived", path: Path, *, with_logs: bool) -> None:
     size = path.stat().st_size
     if not session.answered(views.archived, done, str(path), size):
         files = f", {count(done.logs, 'log file')}" if with_logs else ""
         signed = ", signed" if done.signature is not None else ""
         rows = count(done.rows, "row")
-        session.output.data(f"{path}: graph {graph_id}, {done.state}, {rows}{files}, {size:,} bytes{signed}")
+        session.output.data(f"{path}: graph {done.graph_id}, {done.state}, {rows}{files}, {size:,} bytes{signed}")
     _warn(session, done)
 
 

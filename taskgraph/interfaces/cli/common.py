@@ -124,9 +124,10 @@ class Session:
         return await named(app, given, ask, chosen=lambda graph_id: self.say(f"graph {graph_id}"))
 
     def answered(self, view: Callable[P, Any], *args: P.args, **kwargs: P.kwargs) -> bool:
-        """Print an answer as JSON, made by `view`, if JSON is wanted. Whether it is."""
+        """Print an answer as JSON (a line, of several), made by `view`, if JSON is wanted. Whether it is."""
         if self.output.json:
-            self.output.document(view(*args, **kwargs))
+            write = self.output.json_line if self.output.lines else self.output.document
+            write(view(*args, **kwargs))
         return self.output.json
 
     def say(self, text: str) -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from taskgraph.interfaces.cli.common import Session, command
-from taskgraph.interfaces.cli.options import GraphArgument
+from taskgraph.interfaces.cli.options import GraphArgument, OptionalLabelsArgument
 from taskgraph.interfaces.cli.output import Column, count
 
 if TYPE_CHECKING:
@@ -18,10 +18,7 @@ if TYPE_CHECKING:
 def files(
     session: Session,
     graph_id: GraphArgument,
-    labels: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="[LABEL]...", help="Only of these tasks, by label or taskId; otherwise of all."),
-    ] = None,
+    labels: OptionalLabelsArgument = None,
     to: Annotated[
         Path | None, typer.Option("--to", metavar="FOLDER", help="Write them below this folder, by their paths.")
     ] = None,

@@ -11,7 +11,7 @@ import typer
 
 from taskgraph.interfaces import views
 from taskgraph.interfaces.cli.common import Session, command
-from taskgraph.interfaces.cli.options import GraphArgument, PartOption
+from taskgraph.interfaces.cli.options import GraphArgument, OptionalLabelsArgument, PartOption
 from taskgraph.interfaces.cli.output import LogText, json_text
 from taskgraph.interfaces.cli.prefixed import Prefixes, clean_lines
 from taskgraph.interfaces.cli.signals import minding_signals, unless_stopped
@@ -37,10 +37,7 @@ _LOOK_SECONDS_MAX: Final = 1.0
 def logs(
     session: Session,
     graph_id: GraphArgument,
-    labels: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="[LABEL]...", help="Only these tasks, by label or taskId; otherwise all of the graph."),
-    ] = None,
+    labels: OptionalLabelsArgument = None,
     group: PartOption = "",
     failed: Annotated[
         bool, typer.Option("--failed", help="Only tasks that failed for good: the log of the last run of each.")

@@ -78,13 +78,14 @@ OptionalGraphArgument = Annotated[
 GraphFileArgument = Annotated[
     str, typer.Argument(metavar="FILE", help="The graph: YAML, JSON or TOML; - for standard input.")
 ]
-LabelArgument = Annotated[
-    str,
-    typer.Argument(metavar="LABEL", autocompletion=completion.labels, help="The label of the task, or its taskId."),
+LabelsArgument = Annotated[
+    list[str], typer.Argument(metavar="LABEL...", autocompletion=completion.labels, help="Tasks, by label or taskId.")
 ]
-OptionalLabelArgument = Annotated[
-    str | None,
-    typer.Argument(metavar="LABEL", autocompletion=completion.labels, help="The label of the task, or its taskId."),
+OptionalLabelsArgument = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[LABEL]...", autocompletion=completion.labels, help="Only these tasks, by label or taskId."
+    ),
 ]
 GroupOption = Annotated[str | None, typer.Option("--group", metavar="NAME", help="Only the tasks of this group.")]
 PartOption = Annotated[str, typer.Option("--group", metavar="NAME", help="Only the tasks of this group.")]

@@ -28,13 +28,6 @@ TargetOption = Annotated[
         "--target", metavar="NAME", autocompletion=completion.targets, help="All work of this target, of all graphs."
     ),
 ]
-LabelsArgument = Annotated[
-    list[str], typer.Argument(metavar="LABEL...", autocompletion=completion.labels, help="Tasks, by label or taskId.")
-]
-OptionalLabelsArgument = Annotated[
-    list[str] | None,
-    typer.Argument(metavar="[LABEL]...", autocompletion=completion.labels, help="Tasks, by label or taskId."),
-]
 
 
 @command(
@@ -46,7 +39,7 @@ OptionalLabelsArgument = Annotated[
 def rerun(
     session: Session,
     graph_id: options.GraphArgument,
-    labels: OptionalLabelsArgument = None,
+    labels: options.OptionalLabelsArgument = None,
     group: Annotated[
         str | None, typer.Option("--group", metavar="NAME", help="All tasks of this group that failed for good.")
     ] = None,
@@ -110,22 +103,13 @@ def rerun(
 def cancel(
     session: Session,
     graph_id: options.GraphArgument,
-    labels: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="[LABEL]...",
-            autocompletion=completion.labels,
-            help="Only these tasks, by label or taskId; otherwise the graph.",
-        ),
-    ] = None,
+    labels: options.OptionalLabelsArgument = None,
     group: options.PartOption = "",
-    reason: Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why; kept with each task.")] = "",
     terminate: Annotated[
         bool,
         typer.Option("--terminate", help="Do not wait for running tasks to be stopped: they count as ended at once."),
     ] = False,
-    wait: Annotated[bool, typer.Option("--wait", help="Wait until it is over.")] = False,
-    timeout: options.TimeoutOption = None,
+    asking: RequestOptions = RequestOptions(),
 ) -> None:
     """Cancel a graph, or some of its tasks.
 
@@ -137,12 +121,13 @@ def cancel(
     async def ask(app: "App", graph_id: str) -> None:
         from taskgraph.interfaces.operations import cancel
 
-        asked = await cancel.ask(app, graph_id, labels or (), group=group, reason=reason, terminate=terminate)
+        asked = await cancel.ask(app, graph_id, labels or (), group=group, reason=asking.reason, terminate=terminate)
         state = asked.state
-        over = wait and not asked.nothing
+        over = asking.wait and not asked.nothing
         if over:
             try:
-                await until_settled(app, session, cancel.settled, asked, timeout, "what was asked for is not over")
+                late = "what was asked for is not over"
+                await until_settled(app, session, cancel.settled, asked, asking.timeout, late)
             except failures.Interrupted:
                 raise failures.Interrupted(f"stopped waiting; graph {graph_id} is being cancelled") from None
             state = await app.queries.state(graph_id)
@@ -174,21 +159,23 @@ async def _print_cancelled(
 @command(
     'taskgraph pause nightly-2026-08-01 --reason "the disk is full"',
     "taskgraph pause nightly-2026-08-01 --group tests --wait",
+    "taskgraph pause nightly-2026-08-01 publish announce",
     'taskgraph pause --target gpu --reason "new drivers"',
 )
 def pause(
     session: Session,
     graph_id: options.OptionalGraphArgument = None,
+    labels: options.OptionalLabelsArgument = None,
     group: options.PartOption = "",
     target: TargetOption = None,
     asking: RequestOptions = RequestOptions(),
 ) -> None:
-    """Hold a graph back, or a group of it, or with --target all work of a target: no further run begins.
+    """Hold a graph back, or some of its tasks, or with --target all work of a target: no further run begins.
 
     What runs already runs to its end. A paused graph takes no extension. Handlers must run for that: taskgraph serve.
     Workers notice within some 5 s that their target is paused.
     """
-    _hold_graph_or_target(session, graph_id, group, target, asking, on=True)
+    _hold_graph_or_target(session, graph_id, labels or (), group, target, asking, on=True)
 
 
 @command(
@@ -199,32 +186,46 @@ def pause(
 def resume(
     session: Session,
     graph_id: options.OptionalGraphArgument = None,
+    labels: options.OptionalLabelsArgument = None,
     group: options.PartOption = "",
     target: TargetOption = None,
     asking: RequestOptions = RequestOptions(),
 ) -> None:
-    """Let a graph that was paused go on, or a group of it, or a target; also a group that was not active before."""
-    _hold_graph_or_target(session, graph_id, group, target, asking, on=False)
+    """Let a graph that was paused go on, or some of its tasks, or a target; also a group that was not active before."""
+    _hold_graph_or_target(session, graph_id, labels or (), group, target, asking, on=False)
 
 
 @command('taskgraph deactivate nightly-2026-08-01 publish --reason "not before noon"')
 def deactivate(
-    session: Session, graph_id: options.GraphArgument, labels: LabelsArgument, asking: RequestOptions = RequestOptions()
+    session: Session,
+    graph_id: options.GraphArgument,
+    labels: options.LabelsArgument,
+    asking: RequestOptions = RequestOptions(),
 ) -> None:
-    """Hold single tasks back, however ready they are, until they are activated; what depends on them waits."""
+    """Hold single tasks back, however ready they are, until they are activated; as `pause ID LABEL...` does."""
     _hold(session, graph_id, labels, "", asking, on=True)
 
 
 @command("taskgraph activate nightly-2026-08-01 publish --wait")
 def activate(
-    session: Session, graph_id: options.GraphArgument, labels: LabelsArgument, asking: RequestOptions = RequestOptions()
+    session: Session,
+    graph_id: options.GraphArgument,
+    labels: options.LabelsArgument,
+    asking: RequestOptions = RequestOptions(),
 ) -> None:
-    """Let tasks run that were deactivated, or were not active from the start."""
+    """Let tasks run that were deactivated, or were not active from the start; as `resume ID LABEL...` does."""
     _hold(session, graph_id, labels, "", asking, on=False)
 
 
 def _hold_graph_or_target(
-    session: Session, graph_id: str | None, group: str, target: str | None, asking: RequestOptions, *, on: bool
+    session: Session,
+    graph_id: str | None,
+    labels: Sequence[str],
+    group: str,
+    target: str | None,
+    asking: RequestOptions,
+    *,
+    on: bool,
 ) -> None:
     if target is not None:
         if graph_id is not None or group:
@@ -233,7 +234,7 @@ def _hold_graph_or_target(
     elif graph_id is None:
         raise InvalidInput("name the graph, or a target: --target NAME")
     else:
-        _hold(session, graph_id, (), group, asking, on=on)
+        _hold(session, graph_id, labels, group, asking, on=on)
 
 
 def _hold(
@@ -246,10 +247,11 @@ def _hold(
         if await asking.answered(app, session, pause.settled, asked, "what was asked for is not so"):
             return
         what = count(len(asked.tasks), "task") if asked.tasks else f"group “{group}”" if group else "all of it"
+        be, goes = ("are", "go") if len(asked.tasks) > 1 else ("is", "goes")
         if asking.wait:
-            session.output.data(f"graph {graph_id}: {what} {'is held back' if on else 'goes on'}")
+            session.output.data(f"graph {graph_id}: {what} {f'{be} held back' if on else f'{goes} on'}")
         else:
-            session.output.data(f"graph {graph_id}: {what} is asked {'to be held back' if on else 'to go on'}")
+            session.output.data(f"graph {graph_id}: {what} {be} asked {'to be held back' if on else 'to go on'}")
             await hint_at_handlers(app, session, graph_id)
 
     session.open_graph(graph_id, ask, measured=True)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from taskgraph.interfaces.cli import failures
 from taskgraph.interfaces.cli.common import Session, T, hint_at_handlers, with_hint
 from taskgraph.interfaces.cli.options import ReasonOption, TimeoutOption, WaitOption
+from taskgraph.model.errors import InvalidInput
 
 if TYPE_CHECKING:
     import asyncio
@@ -158,6 +159,10 @@ class RequestOptions:
     reason: ReasonOption = ""
     wait: WaitOption = False
     timeout: TimeoutOption = None
+
+    def __post_init__(self) -> None:
+        if self.timeout is not None and not self.wait:
+            raise InvalidInput("--timeout goes with --wait")
 
     async def answered(
         self, app: "App", session: Session, settled: Callable[..., Coroutine[Any, Any, bool]], asked: Any, late: str

@@ -12,7 +12,7 @@ from taskgraph.interfaces import views
 from taskgraph.interfaces.cli import completion
 from taskgraph.interfaces.cli.common import Session, command
 from taskgraph.interfaces.cli.doctor import examined, print_causes
-from taskgraph.interfaces.cli.options import GraphArgument, LabelArgument, OptionalLabelArgument
+from taskgraph.interfaces.cli.options import GraphArgument, LabelsArgument, OptionalLabelsArgument
 from taskgraph.interfaces.cli.output import Column, count, moment, safe, seconds
 from taskgraph.model.columns import NO_OUTPUT, OUTPUT, cached_words
 from taskgraph.model.ids import holders_in_words
@@ -20,6 +20,7 @@ from taskgraph.model.priorities import NORMAL
 from taskgraph.model.states import TaskState, When, condition_words
 
 if TYPE_CHECKING:
+    from taskgraph.interfaces.app import App
     from taskgraph.queries.values import Explanation, TaskDetail, TaskStatus
 
 _WAITING_SHOWN_MAX: Final = 20
@@ -70,23 +71,31 @@ def run_seconds(task: "TaskStatus") -> float | None:
     return max(0.0, (task.ended - task.started).total_seconds())
 
 
-@command('taskgraph task nightly-2026-08-01 "test/unit"')
+@command('taskgraph task nightly-2026-08-01 "test/unit"', "taskgraph task nightly-2026-08-01 build publish")
 def task(
     session: Session,
     graph_id: GraphArgument,
-    label: LabelArgument,
+    labels: LabelsArgument,
     everything: Annotated[
         bool, typer.Option("--all", help="Name every requirement and dependent, and not only the first ones.")
     ] = False,
 ) -> None:
-    """Show everything about one task: state, runs, what it requires and who waits for it, and its definition.
+    """Show everything about a task: state, runs, what it requires and who waits for it, and its definition.
 
-    --json has every requirement and dependent.
+    --json has every requirement and dependent; of several tasks, an object on each line.
     """
     edges = None if session.output.json or everything else _WAITING_SHOWN_MAX
-    graph_id, found = session.open_graph(graph_id, lambda app, graph_id: app.queries.task(graph_id, label, edges=edges))
-    if not session.answered(views.task, graph_id, found):
-        _print_task(session, graph_id, found)
+
+    async def look(app: "App", graph_id: str) -> "list[TaskDetail]":
+        return [await app.queries.task(graph_id, label, edges=edges) for label in labels]
+
+    graph_id, found = session.open_graph(graph_id, look)
+    session.output.lines = len(found) > 1
+    for each in found:
+        if not session.answered(views.task, graph_id, each):
+            if each is not found[0]:
+                session.output.out.line()
+            _print_task(session, graph_id, each)
 
 
 def _print_task(session: Session, graph_id: str, found: "TaskDetail") -> None:
@@ -191,20 +200,33 @@ def _handed_on(resolution: Mapping[str, Any]) -> str:
     return f"nothing: {resolution[NO_OUTPUT]}" if NO_OUTPUT in resolution else ""
 
 
-@command('taskgraph why nightly-2026-08-01 "publish"', "taskgraph why nightly-2026-08-01")
-def why(session: Session, graph_id: GraphArgument, label: OptionalLabelArgument = None) -> None:
+@command(
+    "taskgraph why nightly-2026-08-01 publish",
+    "taskgraph why nightly-2026-08-01 publish announce",
+    "taskgraph why nightly-2026-08-01",
+)
+def why(session: Session, graph_id: GraphArgument, labels: OptionalLabelsArgument = None) -> None:
     """Say why a task does not run, down to the first causes, and what to do about each.
 
-    Without a LABEL: why the graph does not move, as taskgraph doctor finds it.
+    Without a LABEL: why the graph does not move, as taskgraph doctor finds it. --json has an object on each line for
+    several tasks.
     """
-    if label is None:
+    if not labels:
         _, whole = session.open_graph(graph_id, lambda app, found: examined(app, session, found))
         if not session.answered(views.standstill, whole):
             print_causes(session.output, whole)
         return
-    graph_id, found = session.open_graph(graph_id, lambda app, graph_id: app.queries.explain(graph_id, label))
-    if not session.answered(views.explanation, graph_id, label, found):
-        _print_reasons(session, found)
+
+    async def look(app: "App", graph_id: str) -> "list[tuple[str, Explanation]]":
+        return [(label, await app.queries.explain(graph_id, label)) for label in labels]
+
+    graph_id, explained = session.open_graph(graph_id, look)
+    session.output.lines = len(explained) > 1
+    for each in explained:
+        if not session.answered(views.explanation, graph_id, *each):
+            if each is not explained[0]:
+                session.output.out.line()
+            _print_reasons(session, each[1])
 
 
 def _print_reasons(session: Session, found: "Explanation") -> None:

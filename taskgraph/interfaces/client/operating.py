@@ -67,20 +67,23 @@ class OperatingCalls(OpenStore):
             self._cancel[graph_id] = asked
         return sorted(asked.tasks.values())
 
-    async def pause(self, graph_id: str, *, group: str = "", reason: str = "", wait: bool = False) -> None:
-        """Ask for a graph, or a group of it, to be held back: no further run begins until it is resumed.
+    async def pause(self, graph_id: str, *labels: str, group: str = "", reason: str = "", wait: bool = False) -> None:
+        """Ask for a graph, some tasks or a group of it to be held back: no further run begins until it is resumed.
 
         What runs already runs to its end. wait: until that is so. Raises Refused for a graph that is over, and while it
         waits if a later request asks for the opposite (code `superseded`). The same holds for the next three.
         """
-        await _pause(self.app, graph_id, (), on=True, group=group, reason=reason, wait=wait)
+        await _pause(self.app, graph_id, labels, on=True, group=group, reason=reason, wait=wait)
 
-    async def resume(self, graph_id: str, *, group: str = "", reason: str = "", wait: bool = False) -> None:
-        """Ask for a graph that was paused to go on, or a group; also a group that was not active from the start."""
-        await _pause(self.app, graph_id, (), on=False, group=group, reason=reason, wait=wait)
+    async def resume(self, graph_id: str, *labels: str, group: str = "", reason: str = "", wait: bool = False) -> None:
+        """Ask for what was paused to go on; also for tasks and groups that were not active from the start."""
+        await _pause(self.app, graph_id, labels, on=False, group=group, reason=reason, wait=wait)
 
     async def deactivate(self, graph_id: str, *labels: str, reason: str = "", wait: bool = False) -> None:
-        """Ask for single tasks to be held back, however ready they are. Raises Refused for one that is over."""
+        """Ask for single tasks to be held back, however ready they are, as `pause` does with their labels.
+
+        Raises Refused for one that is over.
+        """
         await _pause(self.app, graph_id, labels, on=True, reason=reason, wait=wait)
 
     async def activate(self, graph_id: str, *labels: str, reason: str = "", wait: bool = False) -> None:
