@@ -37,8 +37,16 @@ def test_what_is_in_the_store_is_offered(store: str, tmp_path: Path) -> None:
     assert offered("taskgraph status n", store, tmp_path) == ["nightly-1"]
     assert offered("taskgraph run --id ", store, tmp_path) == ["nightly-1", "other"]
     assert offered("taskgraph why nightly-1 t", store, tmp_path) == ["test/unit"], "and nothing that must be quoted"
+    assert offered("taskgraph why nigh t", store, tmp_path) == ["test/unit"], "of the one graph that begins so"
+    assert offered("taskgraph logs @last x t", store, tmp_path) == ["test/unit"], "behind another label, too"
     assert offered("taskgraph pause --target ", store, tmp_path) == ["default", "gpu"]
     assert offered("taskgraph schedule show ", store, tmp_path) == ["nightly"]
+
+
+def test_states_are_offered_without_a_store(tmp_path: Path) -> None:
+    assert offered("taskgraph list --state pa", "nonsense", tmp_path) == ["paused"]
+    assert offered("taskgraph delete --older-than 3 --state c", "nonsense", tmp_path) == ["cancelled"]
+    assert offered("taskgraph show g --state un", "nonsense", tmp_path) == ["unscheduled"]
 
 
 def test_a_store_that_is_not_there_or_is_none_offers_nothing(tmp_path: Path) -> None:

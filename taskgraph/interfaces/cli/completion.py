@@ -1,4 +1,4 @@
-"""What a shell is offered after TAB, out of the store: ids of graphs, labels of tasks, targets, schedules.
+"""What a shell is offered after TAB: ids of graphs, labels of tasks, targets and schedules out of the store; states.
 
 A shell waits for it, so it takes two seconds at most, and says nothing where the store cannot be read.
 """
@@ -35,7 +35,12 @@ def labels(ctx: typer.Context, incomplete: str) -> list[str]:
         return []
 
     async def of_graph(app: "App") -> list[str]:
-        return [each.label for each in await app.queries.tasks(graph_id, match=incomplete, limit=_LABELS_MAX)]
+        from taskgraph.interfaces.operations.which import named
+
+        _, found = await named(
+            app, graph_id, lambda meant: app.queries.tasks(meant, match=incomplete, limit=_LABELS_MAX)
+        )
+        return [each.label for each in found]
 
     return _offered(ctx, incomplete, of_graph)
 
@@ -56,6 +61,15 @@ def schedules(ctx: typer.Context, incomplete: str) -> list[str]:
         return [each.name for each in await app.schedules().listed()]
 
     return _offered(ctx, incomplete, names)
+
+
+def one_of(words: Iterable[str]) -> Callable[[str], list[str]]:
+    """Offers of these words, which no store is asked for."""
+
+    def offered(incomplete: str) -> list[str]:
+        return [each for each in words if each.startswith(incomplete)]
+
+    return offered
 
 
 def _offered(ctx: typer.Context, incomplete: str, ask: "Callable[[App], Awaitable[Iterable[str]]]") -> list[str]:

@@ -63,6 +63,7 @@ def delete(
         typer.Option(
             "--state",
             metavar="STATE",
+            autocompletion=completion.one_of(_STATES),
             help="With --older-than: only those that are finished, cancelled or blocked; otherwise the first two.",
         ),
     ] = None,

@@ -71,7 +71,13 @@ def _time(option: str, text: str, now: datetime) -> datetime | None:
 def list_(
     session: Session,
     state: Annotated[
-        str, typer.Option("--state", metavar="STATE", help=f"Only those in this state: {', '.join(_STATES)}.")
+        str,
+        typer.Option(
+            "--state",
+            metavar="STATE",
+            autocompletion=completion.one_of(_STATES),
+            help=f"Only those in this state: {', '.join(_STATES)}.",
+        ),
     ] = "",
     schedule: Annotated[
         str,
