@@ -110,14 +110,8 @@ def valid_file(document: "GraphDocument", warnings: InvalidGraph, expanded: Json
     return made if expanded is None else {**made, "document": expanded}
 
 
-def document(found: "GraphDocument") -> Json:
-    from taskgraph.documents.canonical import written_object
-
-    return written_object(found)
-
-
 def stored_document(found: "Stored") -> Json:
-    return {**attributes(found, "graph_id", "same"), "document": document(found.document)}
+    return {**attributes(found, "graph_id", "same"), "document": found.to_dict()}
 
 
 def validated(files: Sequence[Json]) -> Json:

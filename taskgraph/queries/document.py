@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from taskgraph.documents.canonical import content_hash, document_object, node_digest
+from taskgraph.documents.canonical import content_hash, document_object, node_digest, written_object
 from taskgraph.documents.nodes import GraphDocument, GroupNode, TaskNode
 from taskgraph.documents.references import labelled
 from taskgraph.model.columns import integer, texts, time_of
@@ -42,6 +42,10 @@ class Stored:
     document: GraphDocument
     same: bool
     digests: Mapping[str, str]
+
+    def to_dict(self) -> dict[str, Any]:
+        """The document as JSON values, which `submit` takes."""
+        return written_object(self.document)
 
 
 async def stored_document(queries: GraphQueries, graph_id: str) -> Stored:

@@ -34,7 +34,7 @@ def document(session: Session, graph_id: options.GraphArgument) -> None:
     graph_id, (found, difference) = session.open_graph(graph_id, read)
     if session.answered(views.stored_document, found):
         return
-    session.output.document(views.document(found.document))
+    session.output.document(found.to_dict())
     if not found.same:
         session.output.say(f"graph {graph_id}: {difference}")
 

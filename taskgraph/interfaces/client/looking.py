@@ -4,17 +4,21 @@ import contextlib
 import json
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from datetime import datetime
+from pathlib import Path
 from typing import Any, Final, overload
 
 from taskgraph.interfaces.app import App
 from taskgraph.interfaces.client.graph import patterns
 from taskgraph.interfaces.client.naming import by_graph
 from taskgraph.interfaces.client.opening import OpenStore
-from taskgraph.interfaces.operations import limit
+from taskgraph.interfaces.operations import document, files, limit
+from taskgraph.interfaces.operations.files import TaskFile
 from taskgraph.model.columns import Value
 from taskgraph.model.errors import NotFound
 from taskgraph.queries import values
+from taskgraph.queries.document import Stored
 from taskgraph.queries.targets import TargetLimit
+from taskgraph.queries.timeline import Timeline
 
 _LOG_PIECE_BYTES: Final = 1 << 20
 
@@ -106,6 +110,27 @@ class LookingCalls(OpenStore):
         async with contextlib.aclosing(self.app.queries.follow(graph_id, since=since, where=patterns(where))) as events:
             async for each in events:
                 yield each
+
+    async def files(self, graph_id: str, *labels: str, to: str | Path | None = None) -> list[TaskFile]:
+        """The files that these tasks, or all of the graph, have left. to: a folder to copy them into, by their paths.
+
+        Raises NotFound for a task without any, Conflict for two of one path and different content.
+        """
+        found = await files.find(self.app, graph_id, labels)
+        if to is not None:
+            await files.copy(self.app, graph_id, found, Path(to))
+        return found
+
+    async def timeline(self, graph_id: str) -> Timeline:
+        """When the tasks of a graph ran, and its critical path: the tasks that decided when it ended."""
+        return await self.app.queries.timeline(graph_id)
+
+    async def document(self, graph_id: str) -> Stored:
+        """The document of a stored graph, and whether it is the `same` as was submitted; `to_dict()` gives its JSON.
+
+        Tasks that were added or edited since are in it. Raises Refused while the rows of the graph come or go.
+        """
+        return await document.stored(self.app, graph_id)
 
     async def limits_of(self, graph_id: str) -> list[values.LimitStatus]:
         """The limits on tasks in flight of a graph, and what is in flight."""

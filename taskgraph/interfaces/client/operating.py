@@ -1,13 +1,15 @@
 """The calls of a client that ask for a change of what is there, and the wait for what they bring."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
+from taskgraph.engine.submission import Submission
 from taskgraph.interfaces import loops
 from taskgraph.interfaces.app import App
 from taskgraph.interfaces.client.naming import by_graph
 from taskgraph.interfaces.client.opening import OpenStore
 from taskgraph.interfaces.loops import Watcher
-from taskgraph.interfaces.operations import cancel, limit, pause, prioritize, rerun
+from taskgraph.interfaces.operations import cancel, document, limit, pause, prioritize, requests, rerun
 from taskgraph.interfaces.operations.waiting import ends
 from taskgraph.interfaces.settings import StoreSettings
 from taskgraph.model.clock import Clock
@@ -21,6 +23,23 @@ class OperatingCalls(OpenStore):
         super().__init__(store, clock=clock)
         self._rerun: dict[str, dict[str, int]] = {}  # graph id -> taskId -> the run that is to be replaced
         self._cancel: dict[str, cancel.Cancellation] = {}  # graph id -> what was asked for last
+
+    async def resubmit(
+        self,
+        graph_id: str,
+        new_id: str | None = None,
+        *,
+        params: Mapping[str, Any] | None = None,
+        priority: str | None = None,
+    ) -> Submission:
+        """Submit a stored graph again, as a new graph; every task of it runs.
+
+        It is what `document` gives. new_id: as for `submit`. params, priority: instead of those that it had. Raises
+        what `submit` raises, and InvalidInput where no row says where parameters stand, or a deadline has passed.
+        """
+        stored = await document.stored(self.app, graph_id)
+        again = document.again(self.app, stored, params=params or {}, priority=priority)
+        return await requests.submit(self.app, new_id, again)
 
     async def rerun(
         self,

@@ -191,6 +191,10 @@ class SyncClient(_Face[Client]):
     logs = _sync(Client.logs)
     result = _sync(Client.result)
     results = _sync(Client.results)
+    files = _sync(Client.files)
+    timeline = _sync(Client.timeline)
+    document = _sync(Client.document)
+    resubmit = _sync(Client.resubmit)
     run = _sync(Client.run)
 
 

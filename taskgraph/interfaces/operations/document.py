@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from taskgraph.documents.canonical import written_object
 from taskgraph.documents.nodes import GraphDocument
 from taskgraph.documents.read import NOTHING_GIVEN, Given, document_from_object
 from taskgraph.interfaces.app import App
@@ -39,7 +38,7 @@ def again(app: App, found: Stored, *, params: Mapping[str, Any], priority: str |
             "tasks names one, there is too much of it, or a version before 0.4 submitted it"
         )
     given = Given(params) if params else NOTHING_GIVEN
-    document = document_from_object(written_object(found.document), source=f"graph {found.graph_id}", given=given)
+    document = document_from_object(found.to_dict(), source=f"graph {found.graph_id}", given=given)
     deadlines = {f"task {show(label)}": node.task.get("deadline") for label, node in document.tasks.items()}
     deadlines["the graph"] = document.deadline
     now = app.clock.now()
