@@ -1,11 +1,13 @@
 """`taskgraph schedule …` as it is typed: words, JSON and exit codes, over the embedded store."""
 
+import asyncio
 import json
 from pathlib import Path
 from typing import Any
 
 from typer.testing import CliRunner
 
+from taskgraph import Client
 from taskgraph.interfaces.cli import app as commands
 
 
@@ -61,3 +63,22 @@ def test_words_and_exit_codes(tmp_path: Path) -> None:
     assert run("activate", "nightly").exit_code == 0
     assert run("delete", "nightly").exit_code == 0
     assert run("delete", "nightly").exit_code == 3
+
+
+def test_who_looks_at_the_clock_is_said_where_no_handler_is_seen(tmp_path: Path) -> None:
+    store = f"sqlite:///{tmp_path}/store.db"
+    (tmp_path / "graph.json").write_text(json.dumps({"tasks": {"a": {"task": {}}}}))
+
+    def created(name: str) -> str:
+        words = ["schedule", "create", name, str(tmp_path / "graph.json"), "--every", "1h", "--store", store]
+        return CliRunner().invoke(commands, words).stderr
+
+    async def register() -> None:
+        async with Client(store) as client:
+            await client.app.handler_registration("h").beat()
+
+    assert "a process must look at the clock: taskgraph serve" in created("before")
+    asyncio.run(register())
+    after = created("after")
+    assert "it fires next at" in after
+    assert "clock" not in after

@@ -151,14 +151,14 @@ def create(
     times.over()  # what cannot be is said before anything is read
     document = read_checked(session, file, param, strict=strict)
 
-    async def created(app: "App") -> "tuple[Schedule, str]":
+    async def create(app: "App") -> None:
         from taskgraph.interfaces.operations.schedules import checked_rules
 
         rules = checked_rules(given.catch_up, given.overlap, given.keep)
-        return await app.schedules().create(name, document, times.over(), active=not inactive, **rules)
+        schedule, outcome = await app.schedules().create(name, document, times.over(), active=not inactive, **rules)
+        await _print_changed(app, session, schedule, str(outcome))
 
-    schedule, outcome = session.open(created, measured=True)
-    _print_changed(session, schedule, str(outcome))
+    session.open(create, measured=True)
 
 
 @command(
@@ -185,13 +185,14 @@ def update(
         raise InvalidInput("--param goes with a FILE: the graph that a schedule has was given its values with it")
     document = None if file is None else read_checked(session, file, param, strict=strict)
 
-    async def updated(app: "App") -> "Schedule":
+    async def update(app: "App") -> None:
         from taskgraph.interfaces.operations.schedules import checked_rules
 
         rules = checked_rules(given.catch_up, given.overlap, given.keep)
-        return await app.schedules().update(name, document=document, times=times, **rules)
+        schedule = await app.schedules().update(name, document=document, times=times, **rules)
+        await _print_changed(app, session, schedule, "updated")
 
-    _print_changed(session, session.open(updated, measured=True), "updated")
+    session.open(update, measured=True)
 
 
 @command("taskgraph schedule activate nightly", "taskgraph schedule activate --all")
@@ -220,15 +221,22 @@ def _switch(session: Session, name: str | None, every_one: bool, *, active: bool
     if name is None:
         changed = session.open(lambda app: app.schedules().set_all(active=active), measured=True)
         _print_all_changed(session, changed, outcome)
-    else:
-        schedule = session.open(lambda app: app.schedules().set_active(name, active=active), measured=True)
-        _print_changed(session, schedule, outcome)
+        return
+
+    async def switch(app: "App") -> None:
+        await _print_changed(app, session, await app.schedules().set_active(name, active=active), outcome)
+
+    session.open(switch, measured=True)
 
 
 @command("taskgraph schedule delete nightly")
 def delete(session: Session, name: NameArgument) -> None:
     """Delete a schedule. Graphs that it has fired stay, and go on."""
-    _print_changed(session, session.open(lambda app: app.schedules().delete(name), measured=True), "deleted")
+
+    async def delete(app: "App") -> None:
+        await _print_changed(app, session, await app.schedules().delete(name), "deleted")
+
+    session.open(delete, measured=True)
 
 
 @command("taskgraph schedule run-now nightly")
@@ -275,7 +283,9 @@ def show(session: Session, name: NameArgument) -> None:
         _print_detail(session, found)
 
 
-def _print_changed(session: Session, schedule: "Schedule", outcome: str) -> None:
+async def _print_changed(app: "App", session: Session, schedule: "Schedule", outcome: str) -> None:
+    from taskgraph.interfaces.operations import handlers
+
     output = session.output
     if session.answered(views.schedule_changed, schedule, outcome):
         return
@@ -287,7 +297,8 @@ def _print_changed(session: Session, schedule: "Schedule", outcome: str) -> None
         output.hint(f"it is inactive: taskgraph schedule activate {schedule.name}{session.store_words}")
     elif schedule.next is not None:
         output.say(f"it fires next at {moment(schedule.next)}")
-        output.hint(f"a process must look at the clock: taskgraph serve{session.store_words}, or the function app")
+        if not await handlers.seen(app):
+            output.hint(f"a process must look at the clock: taskgraph serve{session.store_words}, or the function app")
 
 
 def _print_all_changed(session: Session, changed: "Sequence[Schedule]", outcome: str) -> None:
