@@ -44,7 +44,8 @@ class GraphDocument:
     """A validated submission, or extension (then `tasks` and `groups` count). Their order is that of the document.
 
     params: declarations, the default being the value that was used. max_in_flight: 0 for any number. written: label ->
-    definition with its `$param` objects, of the tasks that values were put into.
+    definition with its `$param` objects, of the tasks that values were put into. sources: label -> file, of tasks in a
+    part that the document includes.
     """
 
     tasks: Mapping[str, TaskNode]
@@ -61,6 +62,7 @@ class GraphDocument:
     max_in_flight: int = 0
     priority: str = ""
     written: Mapping[str, Mapping[str, Any]] = field(default_factory=dict, compare=False)
+    sources: Mapping[str, str] = field(default_factory=dict, compare=False)
 
     @property
     def values(self) -> dict[str, Any]:

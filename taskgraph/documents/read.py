@@ -176,6 +176,7 @@ def _document(
         max_in_flight=int(obj.get("maxInFlight", 0)),
         priority=priorities.column(obj.get("priority", "")),
         written=written,
+        sources={str(label): part.source for (key, label), part in report.parts.items() if key == "tasks"},
     )
 
 

@@ -118,7 +118,7 @@ def warnings(document: GraphDocument) -> list[Problem]:
                 if key not in command_keys and (close := near(key, command_keys)) and close not in payload:
                     note("near-key", f"{key}\0{close}", (*path, "payload", key), label)
     return [
-        Problem(pointer(path), code, *_warning(code, subject, label, count))
+        Problem(pointer(path), code, *_warning(code, subject, label, count), source=document.sources.get(label))
         for (code, subject), (path, label, count) in itertools.islice(found.items(), PROBLEMS_MAX)
     ]
 

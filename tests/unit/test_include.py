@@ -12,6 +12,7 @@ from taskgraph import Graph
 from taskgraph.documents import include
 from taskgraph.documents.canonical import content_hash
 from taskgraph.documents.read import document_from_object, read_document
+from taskgraph.documents.warnings import warnings
 from taskgraph.interfaces.cli import app as commands
 from taskgraph.interfaces.cli.common import read_graph
 from taskgraph.model import schemas
@@ -272,3 +273,12 @@ def test_the_schema_takes_documents_as_they_are_written() -> None:
         assert check.is_valid(good)
     for bad in ({}, {"include": 1}, {"include": [1]}, {"include": ""}):
         assert not check.is_valid(bad)
+
+
+def test_what_is_warned_of_names_its_file(tmp_path: Path) -> None:
+    path = divided(tmp_path, parts__deep__lint_json='{"tasks": {"lint": {"task": {"executor": "own"}}}}')
+    assert [(each.code, each.source) for each in warnings(read_graph(path)[0])] == [
+        ("own-executor", f"{tmp_path}/parts/deep/lint.json")
+    ]
+    shown = CliRunner().invoke(commands, ["validate", path])
+    assert f"warning: {tmp_path}/parts/deep/lint.json: /tasks/lint/task/executor: " in shown.stderr
