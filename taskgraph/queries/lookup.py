@@ -11,6 +11,7 @@ import re
 from collections import Counter
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import aclosing
+from dataclasses import replace
 from typing import Any, Final
 
 from taskgraph.model import limits
@@ -34,6 +35,7 @@ from taskgraph.storage.tables import Page, Range, Row, Tables, prefix, query_all
 _FOLLOW_SECONDS: Final = 0.25
 _FOLLOW_SECONDS_MAX: Final = 2.0
 _RELAYS: Final = ("join", "fork")
+_MOVING: Final = (GraphState.RUNNING, GraphState.BLOCKED, GraphState.CANCELLING)
 _GRAPHS_AT_ONCE: Final = 16
 _ENDS_KEPT_MAX: Final = 1_000
 
@@ -183,9 +185,18 @@ class GraphQueries:
         return found
 
     async def graphs(
-        self, *, limit: int = 50, schedule: str = "", wanted: values.GraphsWanted = _ANY_GRAPH
+        self,
+        *,
+        limit: int = 50,
+        schedule: str = "",
+        wanted: values.GraphsWanted = _ANY_GRAPH,
+        counted: bool = False,
     ) -> list[values.GraphListed]:
-        """The newest graphs first, with the state that each has now; of one schedule, where that is given."""
+        """The newest graphs first, with the state that each has now; of one schedule, where that is given.
+
+        counted: say how far live ones are, by the end of the journal of each: one read more where that has up to
+        limits.PAGE_ROWS_MAX rows.
+        """
         found: list[values.GraphListed] = []
         continuation: str | None = None
         rows = Range(where={"schedule": (schedule,)}) if schedule else Range()
@@ -195,7 +206,8 @@ class GraphQueries:
             near = [row for row, created in dated if wanted.may_be(str(row.columns.get("name", "")), created)]
             for start in range(0, len(near), _GRAPHS_AT_ONCE):
                 listed = await asyncio.gather(*(self._listed(row) for row in near[start : start + _GRAPHS_AT_ONCE]))
-                found += filter(wanted.has, listed)
+                some = filter(wanted.has, listed)
+                found += await asyncio.gather(*map(self._counted, some)) if counted else some
                 if len(found) >= limit:
                     return found[:limit]
             if wanted.since and any(created is not None and created < wanted.since for _, created in dated):
@@ -222,7 +234,15 @@ class GraphQueries:
             ended=ended,
             seconds=(ended - created).total_seconds() if created and ended else None,
             tags=object_of(columns, "tags"),
+            unresolved=0 if columns.get("state") == GraphState.FINISHED else None,
         )
+
+    async def _counted(self, graph: values.GraphListed) -> values.GraphListed:
+        if graph.state not in _MOVING:
+            return graph
+        completed, skipped = await self._totals(graph.graph_id)
+        left = graph.tasks - graph.failed_tasks - completed - skipped
+        return replace(graph, unresolved=max(0, left)) if completed >= 0 else graph
 
     async def status(self, graph_id: str, graph: Row | None = None) -> values.GraphStatus:
         """A graph with its tasks counted by state, as far as that is known without reading all of a large one."""

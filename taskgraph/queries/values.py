@@ -92,7 +92,8 @@ class LimitStatus:
 class GraphListed:
     """A graph in the list. failed_tasks: for good, or cancelled. held: what of it is paused, as its row says.
 
-    ended: when it finished or was cancelled. seconds: from its creation to its end, None before it.
+    ended: when it finished or was cancelled. seconds: from its creation to its end, None before it. unresolved: tasks
+    that have neither completed, nor been skipped, nor failed for good; None where that was not counted.
     """
 
     graph_id: str
@@ -107,6 +108,12 @@ class GraphListed:
     ended: datetime | None = None
     seconds: float | None = None
     tags: Mapping[str, Any] = field(default_factory=dict)
+    unresolved: int | None = None
+
+    @property
+    def done(self) -> int | None:
+        """Tasks that have completed or been skipped."""
+        return None if self.unresolved is None else self.tasks - self.failed_tasks - self.unresolved
 
 
 @dataclass(frozen=True, slots=True)

@@ -205,6 +205,8 @@ async def test_status_and_list_of_many_tasks_take_few_reads(wide: Stage) -> None
     assert tables.reads <= 4 + limits.COUNTED_PAGES_MAX
     await asked.graphs()
     assert tables.reads == 2
+    assert [each.done for each in await asked.graphs(counted=True)] == [1]
+    assert tables.reads == 3, "the end of the journal of a live graph, too"
     await wide.work()
     told = await asked.status("graph")
     assert told.counts == {"completed": MANY + 2}
@@ -212,6 +214,8 @@ async def test_status_and_list_of_many_tasks_take_few_reads(wide: Stage) -> None
     assert tables.reads <= 4
     await asked.status("graph")
     assert tables.reads == 2  # the graph row, and the end of the journal from where it was
+    assert [each.done for each in await asked.graphs(counted=True)] == [MANY + 2]
+    assert tables.reads == 2, "nothing more of one that has finished"
 
 
 async def test_the_graphs_are_listed_in_order_whatever_answers_first(memory: Stage) -> None:

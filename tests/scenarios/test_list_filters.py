@@ -86,6 +86,10 @@ def test_a_list_says_how_long_a_graph_took_to_its_end(shell: Shell) -> None:
     assert found["two"]["seconds"] > 0
     assert found["one"]["tags"] == {"team": "data", "kind": "test"}
     assert "AGE  TOOK" in shell.run("list").stdout
+    assert [found[each]["unresolved"] for each in ("one", "two")] == [1, None], "of live graphs and finished ones"
+    shown = {line.split()[0]: line.split() for line in shell.run("list").stdout.splitlines()}
+    assert "0/1" in shown["one"]
+    assert "?/1" in shown["two"]
 
 
 def test_the_client_filters_as_the_command_does(shell: Shell) -> None:

@@ -98,7 +98,10 @@ def list_(
     until: Annotated[str, typer.Option("--until", metavar="TIME", help="Only those created until then.")] = "",
     limit: Annotated[int, typer.Option("--limit", min=1, metavar="N", help="The newest so many.")] = 50,
 ) -> None:
-    """List graphs, the newest first, with their age and how long they took to their end."""
+    """List graphs, the newest first, with how far they are, their age and how long they took to their end.
+
+    DONE is the number of tasks that have completed or been skipped, of all; ? where that is not counted.
+    """
     from taskgraph.model.clock import SystemClock
     from taskgraph.queries.values import GraphsWanted
 
@@ -106,7 +109,7 @@ def list_(
         raise InvalidInput(f"--state “{state}” is none: write one of {', '.join(_STATES)}")
     now = SystemClock().now()
     wanted = GraphsWanted(state, name, _tags(tag or ()), _time("--since", since, now), _time("--until", until, now))
-    found = session.open(lambda app: app.queries.graphs(limit=limit, schedule=schedule, wanted=wanted))
+    found = session.open(lambda app: app.queries.graphs(limit=limit, schedule=schedule, wanted=wanted, counted=True))
     output = session.output
     if session.output.json:
         output.document(views.graphs(found))
@@ -119,7 +122,7 @@ def list_(
                 lambda each: graph_words(each.state, failures=each.failed_tasks > 0, held=each.held),
                 state=True,
             ),
-            Column("TASKS", lambda each: f"{each.tasks:,}", number=True),
+            Column("DONE", lambda each: _progress(each.done, each.tasks), number=True),
             Column("CREATED", lambda each: moment(each.created)),
             Column(
                 "AGE", lambda each: short((now - each.created).total_seconds() if each.created else None), number=True
@@ -137,6 +140,10 @@ def list_(
         output.say(f"there are no graphs{which} in {session.settings.display}")
         if above := session.store_above:
             output.hint(above)
+
+
+def _progress(done: int | None, tasks: int) -> str:
+    return f"{'?' if done is None else format(done, ',')}/{tasks:,}"
 
 
 @command("taskgraph status nightly-2026-08-01", "taskgraph status nightly-2026-08-01 --group tests")

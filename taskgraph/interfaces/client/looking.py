@@ -44,9 +44,10 @@ class LookingCalls(OpenStore):
 
         name: a part of the name in any case, or a pattern of it with `*` and `?`. tags: their values, None for any.
         since, until: when they were created, with a time zone.
+        The answers say how far live graphs are (`done`), which takes a read more for each.
         """
         wanted = values.GraphsWanted(state, name, tags or {}, since, until)
-        return await self.app.queries.graphs(limit=limit, schedule=schedule, wanted=wanted)
+        return await self.app.queries.graphs(limit=limit, schedule=schedule, wanted=wanted, counted=True)
 
     @overload
     async def status(self, graph_id: str) -> values.GraphStatus: ...
