@@ -179,7 +179,7 @@ def _critical_path(
 
 def to_json(plan: Plan) -> dict[str, Any]:
     return {
-        "tasks": plan.tasks,
+        "taskCount": plan.tasks,
         "edges": plan.edges,
         "keptEdges": plan.kept,
         "groups": {name: list(labels) for name, labels in plan.groups.items()},

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from taskgraph.model.errors import InvalidGraph, NotFound, StorageUnavailable, TaskgraphError
-from taskgraph.model.states import TaskState
+from taskgraph.model.states import TASK_UNRESOLVED, TaskState
 
 if TYPE_CHECKING:
     from taskgraph.documents.nodes import GraphDocument
@@ -79,6 +79,11 @@ def _all_of(found: Iterable[object]) -> list[Json]:
     return [fields_of(each) for each in found]
 
 
+def _sized(value: object, *without: str) -> Json:
+    """The fields of something with a number of tasks, which is `taskCount`: `tasks` is a list everywhere."""
+    return {"taskCount" if key == "tasks" else key: each for key, each in fields_of(value, *without).items()}
+
+
 # --- documents, and what is wrong ------------------------------------------------------------------------------
 
 
@@ -99,13 +104,13 @@ def error(found: TaskgraphError, code: str, exit_code: int) -> Json:
 
 
 def invalid_file(found: InvalidGraph) -> Json:
-    problems = _all_of(found.problems)
-    return {"source": found.source, "valid": False, "tasks": None, "edges": None, "problems": problems, "warnings": []}
+    sizes = {"taskCount": None, "edges": None}
+    return {"source": found.source, "valid": False, **sizes, "problems": _all_of(found.problems), "warnings": []}
 
 
 def valid_file(document: "GraphDocument", warnings: InvalidGraph, expanded: Json | None) -> Json:
     """warnings: what is legal in the file and looks like a mistake. expanded: the document written out."""
-    sizes = {"tasks": len(document.tasks), "edges": document.edges}
+    sizes = {"taskCount": len(document.tasks), "edges": document.edges}
     made = {"source": warnings.source, "valid": True, **sizes, "problems": [], "warnings": _all_of(warnings.problems)}
     return made if expanded is None else {**made, "document": expanded}
 
@@ -131,7 +136,7 @@ def functions(found: Iterable[Json]) -> Json:
 
 
 def graphs(found: Iterable["values.GraphListed"]) -> Json:
-    return {"graphs": _all_of(found)}
+    return {"graphs": list(map(_sized, found))}
 
 
 def _is_known(found: "values.GraphStatus", state: TaskState) -> bool:
@@ -145,7 +150,7 @@ def graph_status(found: "values.GraphStatus") -> Json:
     """A graph at a glance. A count that is not known for certain is null."""
     counts = {str(each): found.counts.get(each, 0 if _is_known(found, each) else None) for each in TaskState}
     return {
-        **fields_of(found, "counts", "limits"),
+        **_sized(found, "counts", "limits"),
         "counts": counts,
         "limits": [
             {"group": each.group or None, "max": each.most, "inFlightCount": each.in_flight} for each in found.limits
@@ -156,7 +161,7 @@ def graph_status(found: "values.GraphStatus") -> Json:
 def group_status(found: "values.GroupStatus") -> Json:
     counts = {str(each): found.counts.get(each, 0) for each in TaskState}
     tasks = [task_status(each) for each in found.listed]
-    return {**fields_of(found, "counts", "listed"), "counts": counts, "listed": tasks}
+    return {**_sized(found, "counts", "listed"), "counts": counts, "tasks": tasks}
 
 
 def task_status(task: "values.TaskStatus") -> Json:
@@ -218,7 +223,8 @@ def row(graph_id: str, one: "Row") -> Json:
 
 
 def channels(graph_id: str, found: Iterable["values.ChannelStatus"]) -> Json:
-    return {"graphId": graph_id, "channels": _all_of(found)}
+    listed = [{**fields_of(each, "tasks"), "ofTasks": each.tasks} for each in found]
+    return {"graphId": graph_id, "channels": listed}
 
 
 def limits(graph_id: str, found: Iterable["values.LimitStatus"]) -> Json:
@@ -230,9 +236,22 @@ def limits(graph_id: str, found: Iterable["values.LimitStatus"]) -> Json:
 # --- while a graph runs, line by line, and at its end ----------------------------------------------------------
 
 
+def _counted(tasks: int, counts: Mapping[str, int]) -> Json:
+    """By what a journal knows: of a task that has not ended, not whether it runs, is ready or waits: null."""
+    left = counts["waiting"]
+    by_state = {str(each): None if left and each in TASK_UNRESOLVED else counts.get(each, 0) for each in TaskState}
+    by_state["cancelled"] = counts.get("cancelled", 0)
+    return {"taskCount": tasks, "unresolved": left, "counts": by_state}
+
+
 def progress(graph_id: str, state: str, tasks: int, counts: Mapping[str, int], held: Iterable[str]) -> Json:
-    counted = {"tasks": tasks, "counts": dict(counts)}
-    return {"type": "progress", "graphId": graph_id, "state": state, **counted, "held": list(held)}
+    return {
+        "type": "progress",
+        "graphId": graph_id,
+        "state": state,
+        **_counted(tasks, counts),
+        "held": list(held),
+    }
 
 
 def line(kind: str, said: Mapping[str, Any]) -> Json:
@@ -269,8 +288,7 @@ def ended(
     return {
         "graphId": graph_id,
         "state": state,
-        "tasks": tasks,
-        "counts": dict(counts),
+        **_counted(tasks, counts),
         "reruns": reruns,
         "retries": retries,
         "handBacks": hand_backs,
@@ -286,7 +304,7 @@ def snapshot(found: "Snapshot") -> Json:
     return {
         "time": iso(found.time),
         "live": found.live,
-        "graphs": _all_of(found.graphs),
+        "graphs": list(map(_sized, found.graphs)),
         **workers(found.crew),
         "queues": _all_of(found.queues),
         "requests": found.requests,
@@ -371,13 +389,13 @@ def _findings(found: "Examined | ExaminedStore") -> Json:
 
 
 def submitted(found: "Submission") -> Json:
-    return fields_of(found)
+    return _sized(found)
 
 
 def extended(graph_id: str, request: str, state: str, number: int, waits_for: str) -> Json:
     """An extension by so many tasks. waits_for: "resume" for one of a paused graph, "" for nothing."""
     asked = {"graphId": graph_id, "request": request, "state": state}
-    return {**asked, "tasks": number, "waitsFor": waits_for or None}
+    return {**asked, "taskCount": number, "waitsFor": waits_for or None}
 
 
 def edited(graph_id: str, request: str, state: str, revision: object, *, unchanged: bool) -> Json:
@@ -460,7 +478,9 @@ def restore_plan(plan: "Plan") -> Json:
         "trusted": plan.trusted or None,
         **attributes(standing, "name", "created", "ended"),
         "schedule": standing.schedule or None,
-        **attributes(standing, "tasks", "groups"),
+        "taskCount": sum(standing.tasks.values()),
+        "counts": {str(each): standing.tasks.get(each, 0) for each in TaskState},
+        "groups": standing.groups,
         "logBytes": contents.log_bytes,
         **attributes(standing, "notices", "commands", "let_go", "refusals"),
     }
@@ -488,7 +508,8 @@ def schedule(one: "Schedule") -> Json:
         **attributes(recurrence, "anchor", "at"),
         **attributes(one, "catch_up", "overlap", "keep", "next", "waiting", "firing", "last_fired", "fired", "skipped"),
         "error": one.error or None,
-        **attributes(one, "errors", "try_after", "tasks", "created", "updated"),
+        "taskCount": one.tasks,
+        **attributes(one, "errors", "try_after", "created", "updated"),
     }
 
 

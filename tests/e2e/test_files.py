@@ -207,7 +207,7 @@ def test_a_disk_that_is_full_is_exit_code_5_and_says_so(tmp_path: Path) -> None:
     again = taskgraph(*words, store=store, cwd=tmp_path)
     assert again.returncode == 0, again.stderr
     status = json.loads(taskgraph("status", "big", "--json", store=store, cwd=tmp_path).stdout)
-    assert status["tasks"] == 1_000
+    assert status["taskCount"] == 1_000
 
 
 def test_an_archive_that_finds_the_disk_full_is_exit_code_5_and_leaves_no_half_file(tmp_path: Path) -> None:

@@ -55,7 +55,7 @@ def test_a_group_from_its_document_to_its_rerun(call: Call, tmp_path: Path) -> N
     call("run", "--id", "g")
     told = json.loads(call("status", "g", "--group", "checks", "--json"))
     assert (told["state"], told["counts"]["completed"], told["unresolved"]) == ("finished", 3, 0)
-    assert [(each["label"], each["run"]) for each in told["listed"]] == [("browser", 1), ("load", 0), ("unit", 0)]
+    assert [(each["label"], each["run"]) for each in told["tasks"]] == [("browser", 1), ("load", 0), ("unit", 0)]
 
 
 async def test_groups_in_python(tmp_path: Path) -> None:

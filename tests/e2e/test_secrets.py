@@ -31,7 +31,7 @@ def test_a_task_extends_its_graph_on_azure_where_its_worker_hands_the_store_on(a
         assert taskgraph("rerun", "g", "first", store=azurite, cwd=tmp_path, **more).returncode == 0
         ended = taskgraph("watch", "g", store=azurite, cwd=tmp_path, **more)
     assert ended.returncode == 0, ended.stderr
-    assert json.loads(taskgraph("status", "g", "--json", store=azurite, cwd=tmp_path, **more).stdout)["tasks"] == 2
+    assert json.loads(taskgraph("status", "g", "--json", store=azurite, cwd=tmp_path, **more).stdout)["taskCount"] == 2
 
 
 def planted() -> dict[str, str]:

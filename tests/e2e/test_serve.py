@@ -64,7 +64,7 @@ def test_a_running_graph_is_extended_once(place: tuple[str, dict[str, str]], tmp
         assert refused.returncode == 4, refused.stderr
         assert "finished" in refused.stderr
     shown = json.loads(taskgraph("status", "g", "--json", store=store, cwd=tmp_path, **more).stdout)
-    assert shown["tasks"] == 2
+    assert shown["taskCount"] == 2
     assert shown["state"] == "finished"
 
 
@@ -86,12 +86,11 @@ def test_a_graph_that_goes_on_after_failures_cleans_up_and_says_so(
     ):
         done = taskgraph("submit", str(file), "--id", "g", "--wait", "--json", store=store, cwd=tmp_path, **more)
         assert done.returncode == 1, done.stderr
-        assert json.loads(done.stdout)["counts"] == {
+        counts = json.loads(done.stdout)["counts"]
+        assert {state: number for state, number in counts.items() if number} == {
             "completed": 1,
             "failed": 1,
-            "exception": 0,
             "skipped": 1,
-            "waiting": 0,
         }
         watched = taskgraph("watch", "g", store=store, cwd=tmp_path, **more)
     assert watched.returncode == 1

@@ -87,7 +87,7 @@ def test_rings_alone_bring_a_graph_to_its_end(place: Place, tmp_path: Path) -> N
         patient("worker", "--target", "other", place=place, cwd=tmp_path),
     ):
         for graph_id in ("one", "two"):
-            assert finish(place, tmp_path, CHAIN, graph_id)["tasks"] == 4
+            assert finish(place, tmp_path, CHAIN, graph_id)["taskCount"] == 4
     assert not place[2].exists()  # whoever leaves takes its sockets along
 
 

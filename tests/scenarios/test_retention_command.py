@@ -134,7 +134,12 @@ def test_a_graph_goes_into_a_file_and_comes_back(desk: Desk) -> None:
     told = json.loads(desk("restore", "-", "--json", data=piped).stdout)
     plan = told.pop("plan")
     assert told == {"graphId": "one", "state": "finished", "rows": 6, "logs": 1, "already": False}
-    assert (plan["tasks"], plan["signature"], plan["trusted"], plan["refusals"]) == ({"completed": 2}, None, None, [])
+    assert (
+        {state: number for state, number in plan["counts"].items() if number},
+        plan["signature"],
+        plan["trusted"],
+        plan["refusals"],
+    ) == ({"completed": 2}, None, None, [])
 
 
 def kept(desk: Desk, name: str) -> list[str]:
@@ -214,7 +219,12 @@ def test_it_says_what_it_will_put_back(desk: Desk) -> None:
         assert line in plan
     assert desk.json("list")["graphs"] == [], "nothing is written"
     told = desk.json("restore", "one.json.gz", "--plan")
-    assert (told["commands"], told["tasks"]) == ({"default": 2}, {"failed": 1, "unscheduled": 1})
+    assert (told["commands"], told["taskCount"], told["counts"]["failed"], told["counts"]["unscheduled"]) == (
+        {"default": 2},
+        2,
+        1,
+        1,
+    )
     assert "  a rerun   would run up to 2 tasks" in desk("restore", "one.json.gz").stderr
     assert not (desk.folder / "TOLD").exists()
 

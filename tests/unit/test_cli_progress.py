@@ -199,7 +199,9 @@ def test_json_lines() -> None:
     display.close()
     lines = [json.loads(line) for line in out.getvalue().splitlines()]
     assert [line["type"] for line in lines] == ["progress", "task-failed"]
-    assert lines[0]["counts"] == {"completed": 1, "failed": 1, "exception": 1, "waiting": 2}
+    ends = {"completed": 1, "failed": 1, "exception": 1, "skipped": 0, "cancelled": 0}
+    assert lines[0]["counts"] == {"unscheduled": None, "pending": None, "running": None, **ends}
+    assert (lines[0]["taskCount"], lines[0]["unresolved"]) == (5, 2)
     assert lines[1]["label"] == "b"
     assert err.getvalue() == ""
 
