@@ -47,6 +47,15 @@ def test_several_tasks_are_looked_at_in_one_go(shell: Shell, command: str) -> No
     assert (missing.stdout, "no task “x”" in missing.stderr) == ("", True)
 
 
+def test_several_results_are_an_object_and_one_is_itself(shell: Shell) -> None:
+    hands_on = {label: {"script": f'echo {label} > "$TASKGRAPH_RESULT_FILE"'} for label in "123"}
+    Path("numbers.json").write_text(json.dumps({"tasks": hands_on}))
+    shell("run", "numbers.json", "--id", "numbers")
+    assert json.loads(shell("results", "numbers", "1", "3").stdout) == {"1": 1, "3": 3}
+    assert json.loads(shell("results", "numbers", "2").stdout) == 2
+    assert shell("results", "numbers", "1", "4", exit_code=3).stdout == ""
+
+
 def test_several_tasks_are_held_back_and_go_on(shell: Shell) -> None:
     assert shell("pause", "g", "a", "b").stdout == "graph g: 2 tasks are asked to be held back\n"
     assert shell("resume", "g", "a").stdout == "graph g: 1 task is asked to go on\n"

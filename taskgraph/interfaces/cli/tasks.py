@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from taskgraph.interfaces import views
-from taskgraph.interfaces.cli import completion
 from taskgraph.interfaces.cli.common import Session, command
 from taskgraph.interfaces.cli.doctor import examined, print_causes
 from taskgraph.interfaces.cli.options import GraphArgument, LabelsArgument, OptionalLabelsArgument
@@ -266,21 +265,21 @@ def _print_reasons(session: Session, found: "Explanation") -> None:
         output.hint(f"… of these, {causes:,} are shown; --json lists more")
 
 
-@command("taskgraph results nightly-2026-08-01", 'taskgraph results nightly-2026-08-01 "count" | jq .total')
-def results(
-    session: Session,
-    graph_id: GraphArgument,
-    label: Annotated[
-        str | None,
-        typer.Argument(metavar="LABEL", autocompletion=completion.labels, help="Only the result of this task."),
-    ] = None,
-) -> None:
-    """Print what the tasks of a graph have handed on, by label, as JSON; or what one of them has.
+@command(
+    "taskgraph results nightly-2026-08-01",
+    'taskgraph results nightly-2026-08-01 "count" | jq .total',
+    "taskgraph results nightly-2026-08-01 count size",
+)
+def results(session: Session, graph_id: GraphArgument, labels: OptionalLabelsArgument = None) -> None:
+    """Print what the tasks of a graph have handed on, by label, as JSON; or of some of them; of one, the value alone.
 
     These are results of up to 4,000 characters; what is longer is found by `taskgraph logs ID LABEL --result`.
     """
-    if label is None:
-        found = session.open_graph(graph_id, lambda app, graph_id: app.queries.results(graph_id))[1]
-    else:
-        found = session.open_graph(graph_id, lambda app, graph_id: app.queries.output(graph_id, label))[1]
-    session.output.document(found)
+
+    async def look(app: "App", graph_id: str) -> Any:
+        if not labels:
+            return await app.queries.results(graph_id)
+        found = {label: await app.queries.output(graph_id, label) for label in labels}
+        return found if len(labels) > 1 else found[labels[0]]
+
+    session.output.document(session.open_graph(graph_id, look)[1])
