@@ -240,7 +240,6 @@ def _counted(tasks: int, counts: Mapping[str, int]) -> Json:
     """By what a journal knows: of a task that has not ended, not whether it runs, is ready or waits: null."""
     left = counts["waiting"]
     by_state = {str(each): None if left and each in TASK_UNRESOLVED else counts.get(each, 0) for each in TaskState}
-    by_state["cancelled"] = counts.get("cancelled", 0)
     return {"taskCount": tasks, "unresolved": left, "counts": by_state}
 
 
