@@ -40,7 +40,9 @@ async def cancel_graph(transactor: Transactor, message: Cancel, *, keep_alive: K
     """
     graph_id = message.graph
     graph = await _graph(transactor, graph_id)
-    items: list[Item] = [CancelGraph(message.reason or BY_HAND, at_once=message.terminate, reopened=message.reopened)]
+    items: list[Item] = [
+        CancelGraph(message.reason or BY_HAND, at_once=message.terminate, reopened=message.reopened, by=message.by)
+    ]
     if graph.columns.get("state") in (GraphState.RUNNING, GraphState.BLOCKED):
         room = transactor.records.changes_max - _FENCE_ROWS
         for state in (TaskState.PENDING, TaskState.RUNNING):

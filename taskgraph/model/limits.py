@@ -101,6 +101,7 @@ STALLED_SECONDS: Final = 3600.0  # a graph of which nothing has moved for so lon
 STALLED_SECONDS_MIN: Final = 60.0  # what is ready is said again after so long; a mark before that would be idle talk
 STALLED_SECONDS_MAX: Final = 365 * 24 * 3600.0
 REASON_CHARS_MAX: Final = 1_000
+BY_CHARS_MAX: Final = 100  # of who asks for something
 FOLDER_CHARS_MAX: Final = 1_024  # of a submitter; a longer path is not kept
 IN_FLIGHT_MAX: Final = 1_000  # tasks in flight under one limit: all of them are listed in one column
 LIMITS_OF_TASK_MAX: Final = 4  # limits that a task is under: their rows go into the commits of its runs

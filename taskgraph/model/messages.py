@@ -73,12 +73,14 @@ class Rerun:
     """Run tasks again that have ended. tasks: each with the run that is replaced; one that has moved on ignores it.
 
     reopens: the graph was cancelled when this was asked for, and is to go on; one that has been since is left alone.
+    by: who asks, for the journal.
     """
 
     graph: str
     tasks: tuple[tuple[str, int], ...]
     reason: str = ""
     reopens: bool = False
+    by: str = ""
 
 
 @value
@@ -87,7 +89,7 @@ class Cancel:
 
     tasks: each with its number of reruns by hand; a task with more of them is left alone. terminate: do not wait for
     workers to stop what they run. reopened: how often the graph had gone on after its end, by reruns; one that has
-    since is left alone.
+    since is left alone. by: who asks, for the journal.
     """
 
     graph: str
@@ -95,6 +97,7 @@ class Cancel:
     reason: str = ""
     terminate: bool = False
     reopened: int = 0
+    by: str = ""
 
 
 @value
@@ -611,6 +614,7 @@ _REOPENED: Final = Key(
     lambda obj, key: _whole_number(obj, key, "the message", 0, RUN_MAX) if key in obj else 0,
     optional=True,
 )
+_BY: Final = _said("by", limits.BY_CHARS_MAX)
 _REOPENS: Final = Key("reopens", lambda obj, key: _flag(obj, key, False), optional=True)
 _AGAIN: Final = Key("tasks", _rerun, lambda said, _: [{"task": one, "run": run} for one, run in said])
 _HELD: Final = Key("tasks", _held, lambda said, _: list(said), optional=True)
@@ -623,12 +627,12 @@ _WORK: Final = (_TARGET, Key("tasks", _runs, _run_objects), Key("level", _level,
 
 MESSAGE_TYPES: Final = {
     "add-tasks": MessageType(AddTasks, (_REQUEST,), "extend"),
-    "cancel": MessageType(Cancel, (_CANCELLED, _REASON, _TERMINATE, _REOPENED), "cancel"),
+    "cancel": MessageType(Cancel, (_CANCELLED, _REASON, _TERMINATE, _REOPENED, _BY), "cancel"),
     "edit": MessageType(Edit, (_REQUEST,), "edit"),
     "hold-back": MessageType(HoldBack, (Key("on", _flag), _ASKED, _GROUP, _HELD, _REASON), "hold-back"),
     "prioritize": MessageType(Prioritize, (_TO_LEVEL, _ASKED, _NAMED, _REASON), "prioritize"),
     "set-limit": MessageType(SetLimit, (_MAX, _ASKED, _GROUP, _REASON), "set-limit"),
-    "rerun": MessageType(Rerun, (_AGAIN, _REASON, _REOPENS), "rerun"),
+    "rerun": MessageType(Rerun, (_AGAIN, _REASON, _REOPENS, _BY), "rerun"),
     "send-ready": MessageType(SendReady, (_AFTER,)),
     "task-completed": MessageType(TaskCompleted, (_results(failed=False), _said("worker", WORKER_CHARS_MAX))),
     "task-failed": MessageType(TaskFailed, (_results(failed=True),)),

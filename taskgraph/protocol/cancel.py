@@ -40,12 +40,14 @@ class CancelGraph(Item):
     """Fence the graph off. code: for the resolutions of its tasks. at_once: do not wait for runs.
 
     reopened: how often the graph had gone on after its end when this was asked for; one that has since is left alone.
+    by: who asks.
     """
 
     reason: str
     code: str = CANCELLED
     at_once: bool = False
     reopened: int = 0
+    by: str = ""
 
 
 @value
@@ -64,6 +66,7 @@ class CancelTask(Item):
     at_once: bool = False
     whole: bool = False
     reopened: int = 0
+    by: str = ""
 
 
 @value
@@ -89,7 +92,7 @@ def cancel_graph(item: CancelGraph, context: Context) -> Verdict:
             _publish(graph, context, item.reason)
             return Outcome.APPLIED, ""
         case GraphState.RUNNING | GraphState.BLOCKED | GraphState.CANCELLING:
-            written = fence(graph, context, item.reason, item.code, at_once=item.at_once)
+            written = fence(graph, context, item.reason, item.code, at_once=item.at_once, by=item.by)
             return (Outcome.APPLIED, "") if written else (Outcome.REPEATED, "it is being cancelled already")
         case GraphState.CANCELLED:
             context.effects.append(GraphEnded(GraphState.CANCELLED))
@@ -134,18 +137,18 @@ def cancel_task(item: CancelTask, context: Context) -> Verdict:
         if graph.text("state") == GraphState.SUBMITTING:
             return Outcome.REFUSED, "the graph is still being submitted"
         if state == TaskState.UNSCHEDULED and goes_on(graph):
-            return _mark(task, context, reason, code, _WAITS, whole=False)
+            return _mark(task, context, reason, code, _WAITS, whole=False, by=item.by)
     if state in (TaskState.UNSCHEDULED, TaskState.PENDING):
-        _resolve(task, context, reason, code, whole=item.whole)
+        _resolve(task, context, reason, code, whole=item.whole, by=item.by)
         return Outcome.APPLIED, ""
     if state != TaskState.RUNNING:
         return (Outcome.REPEATED if is_cancelled(task.text) else Outcome.STALE), f"the task is {state}"
     run, claim = task.integer("run"), task.text("claim")
     context.effects.append(Stop(item.task_id, run, claim, reason, item.at_once))
     if item.at_once:
-        _resolve(task, context, reason, code, more={"terminated": True}, whole=item.whole)
+        _resolve(task, context, reason, code, more={"terminated": True}, whole=item.whole, by=item.by)
         return Outcome.APPLIED, ""
-    return _mark(task, context, reason, code, _STOPPED, whole=item.whole)
+    return _mark(task, context, reason, code, _STOPPED, whole=item.whole, by=item.by)
 
 
 def _is_of(item: CancelTask, graph: Draft) -> bool:
@@ -153,14 +156,14 @@ def _is_of(item: CancelTask, graph: Draft) -> bool:
     return graph.text("state") == GraphState.CANCELLING and graph.integer("reopened") == item.reopened
 
 
-def _mark(task: Draft, context: Context, reason: str, code: str, answer: str, *, whole: bool) -> Verdict:
+def _mark(task: Draft, context: Context, reason: str, code: str, answer: str, *, whole: bool, by: str) -> Verdict:
     """Mark a task as to be cancelled; the end of its run, or of what it requires, resolves it."""
     if task.text("cancel"):
         return Outcome.REPEATED, answer
     task.set("cancel", reason)
     if code != CANCELLED:
         task.set("cancelCode", code)
-    _state_fact(task, context, reason, code, event="task-cancelling", whole=whole)
+    _state_fact(task, context, reason, code, event="task-cancelling", whole=whole, by=by)
     return Outcome.APPLIED, answer
 
 
@@ -212,7 +215,14 @@ def _go_on(context: Context) -> None:
 
 
 def _resolve(
-    task: Draft, context: Context, reason: str, code: str, *, more: Mapping[str, Any] | None = None, whole: bool
+    task: Draft,
+    context: Context,
+    reason: str,
+    code: str,
+    *,
+    more: Mapping[str, Any] | None = None,
+    whole: bool,
+    by: str = "",
 ) -> None:
     resolution = {"failed": True, "cancelled": True, "code": code, "reason": reason, **(more or {})}
     leave(task, context)
@@ -221,19 +231,24 @@ def _resolve(
     task.set("state", str(TaskState.EXCEPTION))
     task.set("resolved", context.now)
     task.set("resolution", resolution_text(resolution))
-    _state_fact(task, context, reason, code, event="task-cancelled", whole=whole)
+    _state_fact(task, context, reason, code, event="task-cancelled", whole=whole, by=by)
     block(task, context, reason)
 
 
-def _state_fact(task: Draft, context: Context, reason: str, code: str, *, event: str, whole: bool) -> None:
+def _state_fact(task: Draft, context: Context, reason: str, code: str, *, event: str, whole: bool, by: str) -> None:
     """Record what becomes of a task; the reason only where the journal does not give it for the whole graph."""
-    why: dict[str, Any] = {} if whole else {"reason": reason, "code": code if code != CANCELLED else None}
+    why: dict[str, Any] = (
+        {} if whole else {"reason": reason, "code": code if code != CANCELLED else None, "by": by or None}
+    )
     context.event(event, task, run=task.integer("run"), **why)
 
 
 def items_of(message: Cancel) -> list[CancelTask]:
     reason = message.reason or BY_HAND
-    return [CancelTask(task, reason, reruns=reruns, at_once=message.terminate) for task, reruns in message.tasks]
+    return [
+        CancelTask(task, reason, reruns=reruns, at_once=message.terminate, by=message.by)
+        for task, reruns in message.tasks
+    ]
 
 
 RULES: Final[Rules] = {CancelGraph: cancel_graph, CancelTask: cancel_task, PublishCancelled: publish_cancelled}

@@ -262,12 +262,14 @@ def block(task: Draft, context: Context, reason: str) -> None:
         context.event("graph-blocked", task, reason=reason)
 
 
-def fence(graph: Draft, context: Context, reason: str, code: str = CANCELLED, *, at_once: bool = False) -> bool:
+def fence(
+    graph: Draft, context: Context, reason: str, code: str = CANCELLED, *, at_once: bool = False, by: str = ""
+) -> bool:
     """Fence off a graph that runs or is blocked (P14): from this commit on it takes no extension and no rerun.
 
     The tasks that are left are cancelled after that (the effect, and the sweep), with this reason and code. An
     extension under way is refused here, so that no later step of it adds a row. at_once: do not wait for runs; this can
-    still be asked of a graph that is fenced off already. Gives whether anything was written.
+    still be asked of a graph that is fenced off already. by: who asks. Gives whether anything was written.
     """
     state = graph.text("state")
     if state == GraphState.CANCELLING:
@@ -275,7 +277,7 @@ def fence(graph: Draft, context: Context, reason: str, code: str = CANCELLED, *,
         if not at_once or graph.value("terminate"):
             return False
         graph.set("terminate", True)
-        context.event("graph-cancelling", reason=graph.text("reason"), terminate=True)
+        context.event("graph-cancelling", reason=graph.text("reason"), terminate=True, by=by or None)
         return True
     if state not in GOING:
         return False
@@ -294,7 +296,7 @@ def fence(graph: Draft, context: Context, reason: str, code: str = CANCELLED, *,
     if at_once:
         graph.set("terminate", True)
     named = code if code != CANCELLED else None
-    context.event("graph-cancelling", reason=reason, code=named, terminate=True if at_once else None)
+    context.event("graph-cancelling", reason=reason, code=named, terminate=True if at_once else None, by=by or None)
     context.effects.append(Cancelling(fenced=True))
     return True
 

@@ -46,12 +46,13 @@ _OF_THE_END: Final = ("finished", "cancelled", "reason", "code", "terminate", "s
 
 @value
 class ManualRerun(Item):
-    """Another run of a task that has ended, by hand. run: the one it replaces. reopens: see `messages.Rerun`."""
+    """Another run of a task that has ended, by hand. run: the one it replaces. reopens, by: see `messages.Rerun`."""
 
     task_id: str
     run: int
     reason: str = ""
     reopens: bool = False
+    by: str = ""
 
 
 @value
@@ -83,9 +84,9 @@ def _manual_rerun(item: ManualRerun, context: Context) -> Verdict:
     if graph.text("state") == GraphState.CANCELLED and not item.reopens:
         return Outcome.REFUSED, "the graph was cancelled after that was asked for"
     if graph.text("state") in GRAPH_ENDED:
-        _reopen(graph, context, item.reason)
+        _reopen(graph, context, item.reason, item.by)
     counted = goes_on(graph) or state not in rerun.FAILED_FOR_GOOD
-    _reset_task(task, graph, context, item.reason or "asked for by hand", recall=counted)
+    _reset_task(task, graph, context, item.reason or "asked for by hand", recall=counted, by=item.by)
     return Outcome.APPLIED, ""
 
 
@@ -100,7 +101,7 @@ def _go_on(task: Draft, context: Context) -> None:
         dispatch(task, context)
 
 
-def _reopen(graph: Draft, context: Context, reason: str) -> None:
+def _reopen(graph: Draft, context: Context, reason: str, by: str) -> None:
     """A graph that has ended goes on: blocked, where tasks that failed for good are left."""
     was = graph.text("state")
     context.view.clear(GRAPH, _OF_THE_END)
@@ -111,11 +112,11 @@ def _reopen(graph: Draft, context: Context, reason: str) -> None:
     graph.set("reopened", graph.integer("reopened") + 1)
     blocked = graph.integer("failedTasks") > 0 and not goes_on(graph)
     graph.set("state", str(GraphState.BLOCKED if blocked else GraphState.RUNNING))
-    context.event("graph-running", was=was, reason=reason or None)
+    context.event("graph-running", was=was, reason=reason or None, by=by or None)
     context.effects.append(GraphRevived())
 
 
-def _reset_task(task: Draft, graph: Draft, context: Context, reason: str, *, recall: bool) -> None:
+def _reset_task(task: Draft, graph: Draft, context: Context, reason: str, *, recall: bool, by: str = "") -> None:
     """Stand before the next run. recall: dependents have counted the end of the present one, or may have."""
     state, run = task.text("state"), task.integer("run")
     if state == TaskState.RUNNING:
@@ -142,7 +143,7 @@ def _reset_task(task: Draft, graph: Draft, context: Context, reason: str, *, rec
         _await_recall(task, graph, context)
     elif task.text("due"):
         task.set("due", "")
-    next_run(task, context, outcome, text, reason, resolution, because=ASKED, was=was, waits=recall)
+    next_run(task, context, outcome, text, reason, resolution, because=ASKED, was=was, by=by or None, waits=recall)
     if deadline is not None and task.text("state") == TaskState.UNSCHEDULED:
         heed_deadline(graph, deadline)
     if state in rerun.FAILED_FOR_GOOD:
@@ -258,7 +259,7 @@ def _begin(task: Draft, graph: Draft, context: Context) -> None:
 
 
 def reruns_of(message: Rerun) -> list[ManualRerun]:
-    return [ManualRerun(task, run, message.reason, message.reopens) for task, run in message.tasks]
+    return [ManualRerun(task, run, message.reason, message.reopens, message.by) for task, run in message.tasks]
 
 
 RULES: Final[Rules] = {ManualRerun: _manual_rerun, Recall: _recall, Ready: _ready}

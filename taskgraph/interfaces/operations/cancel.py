@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from taskgraph.interfaces.app import App
-from taskgraph.interfaces.operations.checks import check_reason, labels_of, task_rows
+from taskgraph.interfaces.operations.checks import asked_by, check_reason, labels_of, task_rows
 from taskgraph.interfaces.operations.waiting import poll
 from taskgraph.model.columns import integer, is_cancelled
 from taskgraph.model.errors import Refused
@@ -57,7 +57,7 @@ async def ask(
             return Cancellation(graph_id, state, nothing=f"graph {graph_id} is cancelled already")
         reopened = integer((await app.queries.graph_row(graph_id)).columns, "reopened")
         with app.handlers.telemetry.asking("cancel", graph_id):
-            await app.handlers.dispatcher.send_events([Cancel(graph_id, (), reason, terminate, reopened)])
+            await app.handlers.dispatcher.send_events([Cancel(graph_id, (), reason, terminate, reopened, asked_by())])
         return Cancellation(graph_id, state)
     if state == GraphState.SUBMITTING:
         raise Refused(f"graph {graph_id} is still being submitted; only all of it can be cancelled", "submitting")
@@ -81,9 +81,10 @@ async def ask(
     if state not in _CANCELLABLE:
         raise Refused(f"graph {graph_id} is {state}: nothing of it runs any more", str(state))
     reruns = {reference_of(row.key): _reruns(row) for row in open_rows}
+    by = asked_by()
     with app.handlers.telemetry.asking("cancel", graph_id):
         await app.handlers.dispatcher.send_events(
-            bundles(lambda part: Cancel(graph_id, part, reason, terminate), list(reruns.items()))
+            bundles(lambda part: Cancel(graph_id, part, reason, terminate, by=by), list(reruns.items()))
         )
     return Cancellation(graph_id, state, labels_of(open_rows), reruns)
 

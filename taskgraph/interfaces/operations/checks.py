@@ -1,5 +1,7 @@
 """What several operations share: checks that are made before anything is asked for, and looks at rows of tasks."""
 
+import contextlib
+import os
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -14,10 +16,23 @@ if TYPE_CHECKING:
     from taskgraph.documents.nodes import GraphDocument
     from taskgraph.storage.tables import Row, Tables
 
+BY_VARIABLE: Final = "TASKGRAPH_BY"
 _PROBLEMS_MAX: Final = 100
 
 GOING: Final = (GraphState.RUNNING, GraphState.BLOCKED)
 """States of graphs that can be paused, resumed and limited."""
+
+
+def asked_by() -> str:
+    """Who asks for a change, for the journal: TASKGRAPH_BY, or user and machine; "" where the user has no name."""
+    import getpass  # here: most operations change nothing
+    import socket
+
+    name = os.environ.get(BY_VARIABLE, "")
+    if not name:
+        with contextlib.suppress(OSError, KeyError):  # no entry for this user
+            name = f"{getpass.getuser()}@{socket.gethostname()}"
+    return "".join(each for each in name if each.isprintable())[: limits.BY_CHARS_MAX]
 
 
 def check_reason(reason: str) -> None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from taskgraph.interfaces.app import App
-from taskgraph.interfaces.operations.checks import check_reason, task_rows
+from taskgraph.interfaces.operations.checks import asked_by, check_reason, task_rows
 from taskgraph.interfaces.operations.waiting import poll
 from taskgraph.model import limits
 from taskgraph.model.errors import InvalidInput, Refused
@@ -91,11 +91,12 @@ async def ask(
     _check(app, graph_id, graph, asked_for)
     if asked_for:
         runs = [(each.task_id, each.run) for each in asked_for]
+        by = asked_by()
         reopens = graph.columns.get("state") == GraphState.CANCELLED
         known = failed and not found.reset and not reopens  # by handlers of before 0.4, too, if one by one
         with app.handlers.telemetry.asking("rerun", graph_id):
             await app.handlers.dispatcher.send_events(
-                bundles(lambda part: Rerun(graph_id, part, reason, reopens), runs, 1 if known else len(runs))
+                bundles(lambda part: Rerun(graph_id, part, reason, reopens, by), runs, 1 if known else len(runs))
             )
     return RerunRequest(graph_id, asked_for, sorted(str(row.columns.get("label")) for row in found.reset.values()))
 
