@@ -203,7 +203,9 @@ class Context:
 
     def more_of(self, kind: str, state: str) -> int:
         """By how many tasks there are more in a state after this decision: facts of this kind, without those reset."""
-        return sum((each["event"] == kind) - (each.get("was") == state) for each in self.events)
+        kinds = [each["event"] for each in self.events]
+        taken_back = sum(each.get("was") == state for each in self.events) if "task-rerun" in kinds else 0
+        return kinds.count(kind) - taken_back
 
     def write_events(self) -> None:
         """Write down the facts that the item just decided has stated, now that all its changes are known."""
