@@ -279,9 +279,12 @@ def _print_status(session: Session, found: "GraphStatus") -> None:
     if found.reason:
         output.say(f"{found.state}: {safe(found.reason)}")
     if found.state == GraphState.BLOCKED:
-        output.say(f"blocked by “{found.blocked_by}”" + _others(found))
-        output.hint(f"{command_words('why', found.graph_id, found.blocked_by)}{session.store_words}")
-        if found.failed_tasks > 1:
+        if found.blocked_by:
+            output.say(f"blocked by “{found.blocked_by}”" + _others(found))
+            output.hint(f"{command_words('why', found.graph_id, found.blocked_by)}{session.store_words}")
+        else:  # it goes on after its end, without all that failed or was cancelled
+            output.say(f"blocked by {count(found.failed_tasks, 'task')} that failed for good or were cancelled")
+        if found.failed_tasks > 1 or not found.blocked_by:
             output.hint(f"when all is mended: {rerun_failed(found.graph_id)}{session.store_words}")
 
 
