@@ -72,9 +72,9 @@ def until(condition: Callable[[], Any], *, seconds: float = 30.0, what: str = ""
         time.sleep(0.05)
 
 
-def write_graph(path: Path, tasks: Mapping[str, Any]) -> Path:
-    """A document with these tasks."""
-    path.write_text(json.dumps({"tasks": tasks}))
+def write_graph(path: Path, tasks: Mapping[str, Any], **more: Any) -> Path:
+    """A document with these tasks. more: keys of it."""
+    path.write_text(json.dumps({**more, "tasks": tasks}))
     return path
 
 

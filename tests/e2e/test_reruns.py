@@ -70,3 +70,59 @@ def test_who_has_handlers_is_not_sent_to_start_some(tg: Run, store: str, tmp_pat
         assert ([each["label"] for each in told["tasks"]], told["settled"]) == (["a", "b"], True)
         assert tg("watch", "g", "--timeout", "30").returncode == 0
         assert tg("submit", blocking, "--id", "h", "--wait").stderr.count("serve") == 0
+
+
+def test_what_has_ended_runs_again_with_all_that_has_worked_with_it(tg: Run, tmp_path: Path) -> None:
+    def lines(label: str, *requires: str) -> dict[str, Any]:
+        return command("sh", "-c", f"echo {label} >> ran", requires=requires)
+
+    tasks = {"fetch": lines("fetch"), "build": lines("build", "fetch"), "test": lines("test", "build"), "x": lines("x")}
+    file = write_graph(tmp_path / "graph.json", tasks)
+    assert tg("run", str(file), "--id", "g").returncode == 0
+    refused = tg("rerun", "g", "fetch")
+    assert (refused.returncode, refused.stdout) == (4, "")
+    assert "“build” and 1 more ran after “fetch”, and would have to run again; say --downstream" in refused.stderr
+    asked = json.loads(tg("rerun", "g", "fetch", "--downstream", "--reason", "it was old", "--json").stdout)
+    assert ([each["label"] for each in asked["tasks"]], asked["following"]) == (["fetch"], ["build", "test"])
+    again = tg("run", "--id", "g")
+    assert again.returncode == 0
+    assert "✓ finished  g  4/4 completed  3 reruns" in again.stdout
+    assert (tmp_path / "ran").read_text().split()[4:] == ["fetch", "build", "test"]
+    (*_, reopened) = json.loads(tg("events", "g", "--json", "--filter", "event=graph-running").stdout)["events"]
+    assert (reopened["was"], reopened["reason"]) == ("finished", "it was old")
+    assert reopened["by"]
+    assert tg("rerun", "g", "--all").stdout == (
+        "run 2 of “fetch” is asked for\nrun 1 of “x” is asked for\n2 tasks will run again after that: “build”, “test”\n"
+    )
+    assert tg("run", "--id", "g").returncode == 0
+    assert sorted((tmp_path / "ran").read_text().split()[7:]) == ["build", "fetch", "test", "x"]
+    assert tg("doctor", "g").returncode == 0
+
+
+def test_what_failed_fast_is_brought_back_with_what_was_cancelled_for_it(tg: Run, tmp_path: Path) -> None:
+    tasks = {"a": command("test", "-e", "mended"), "b": command("true", requires=("a",)), "c": command("sleep", "5")}
+    file = write_graph(tmp_path / "graph.json", tasks, failurePolicy="fail-fast")
+    ended = tg("run", str(file), "--id", "g")
+    assert ended.returncode == 1
+    assert (
+        "when the cause is mended: taskgraph rerun g --failed --downstream, then taskgraph run --id g" in ended.stderr
+    )
+    (tmp_path / "mended").touch()
+    assert tg("rerun", "g", "a").returncode == 0
+    part = tg("run", "--id", "g")
+    assert part.returncode == 1
+    assert "blocked by 2 tasks that failed for good or were cancelled" in tg("status", "g").stderr
+    assert tg("rerun", "g", "--failed", "--downstream").returncode == 0
+    assert tg("run", "--id", "g").returncode == 0
+
+
+def test_a_cached_task_runs_when_it_is_rerun_by_hand(tg: Run, tmp_path: Path) -> None:
+    one = command("sh", "-c", "echo x >> ran; echo made > out")
+    one["task"]["payload"] |= {"outputs": ["out"], "cache": True}
+    file = write_graph(tmp_path / "graph.json", {"a": one})
+    for graph_id in ("first", "second"):
+        assert tg("run", str(file), "--id", graph_id).returncode == 0
+    assert (tmp_path / "ran").read_text() == "x\n"
+    assert tg("rerun", "second", "a").returncode == 0
+    assert tg("run", "--id", "second").returncode == 0
+    assert (tmp_path / "ran").read_text() == "x\nx\n"

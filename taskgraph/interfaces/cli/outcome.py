@@ -90,11 +90,9 @@ async def finish(
         if tally.failures and tally.state != GraphState.CANCELLING:
             where = session.store_words
             first, *others = tally.failures.values()
-            rerun = (
-                rerun_failed(tally.graph_id)
-                if others or tally.state == GraphState.CANCELLED
-                else command_words("rerun", tally.graph_id, _typed(first))
-            )
+            rerun = command_words("rerun", tally.graph_id, _typed(first))
+            if others or tally.state == GraphState.CANCELLED:
+                rerun = rerun_failed(tally.graph_id)
             if tally.state in GRAPH_ENDED:
                 rerun = f"{rerun} --downstream"
             resume = "" if handled else f", then taskgraph run --id {tally.graph_id}{where}"
