@@ -179,9 +179,9 @@ def test_a_run_that_is_blocked_says_why_and_goes_on_after_a_rerun(tg: Run, tmp_p
         ("first", 1, True),
     ]
 
-    refused = tg("rerun", "g", "other")
+    refused = tg("rerun", "g", "last one")
     assert refused.returncode == 4
-    assert "“other” cannot be rerun: the task is completed" in refused.stderr
+    assert "“last one” cannot be rerun: the task is unscheduled" in refused.stderr
     assert tg("rerun", "g", "frist").returncode == 3
 
     (tmp_path / "mended").touch()
@@ -399,6 +399,7 @@ def test_looking_at_a_graph(tg: Run, tmp_path: Path) -> None:
         "failed": 1,
         "exception": 0,
         "skipped": 0,
+        "cancelled": 0,
     }
     assert "blocked by “first”" in tg("status", "g").stderr
     shown = tg("show", "g").stdout.splitlines()
@@ -451,6 +452,7 @@ def test_looking_at_a_large_graph(tg: Run, tmp_path: Path) -> None:
         "failed": 0,
         "exception": 0,
         "skipped": 0,
+        "cancelled": 0,
     }
     assert (status["exact"], status["unresolved"], status["taskCount"]) == (False, 17_002, 17_002)
     seen = status["atLeast"]["pending"]

@@ -48,7 +48,7 @@ def test_a_group_from_its_document_to_its_rerun(call: Call, tmp_path: Path) -> N
     assert "taskgraph rerun --group=checks g" in status
     assert "publish waits for 1 of 3 tasks of group “checks”" in call("why", "g", "publish")
     assert "checks, tests" in call("show", "g", "--group", "tests", "--state", "failed")
-    assert "one of the three" in call("rerun", "g", "unit", "--group", "tests", code=2)
+    assert "one of the four" in call("rerun", "g", "unit", "--group", "tests", code=2)
     (tmp_path / "mended").touch()
     asked = json.loads(call("rerun", "g", "--group", "checks", "--json"))
     assert [(each["label"], each["run"]) for each in asked["tasks"]] == [("browser", 1)]
@@ -75,7 +75,7 @@ async def test_groups_in_python(tmp_path: Path) -> None:
         found = await client.status("g", group="bulk")
         assert (found.state, [each.label for each in found.listed if each.state == "failed"]) == ("blocked", ["b"])
         assert (await client.status("g")).edges == 5
-        with pytest.raises(InvalidInput, match="one of the three"):
+        with pytest.raises(InvalidInput, match="one of the four"):
             await client.rerun("g", "b", group="bulk")
         with pytest.raises(NotFound):
             await client.rerun("g", group="bulb")

@@ -434,6 +434,8 @@ class Installation:
                         due = True
                     case "pending", "running":
                         due = work and ("run-tasks", task_id, run) in allowed
+                    case _, "unscheduled" if any(kind == "rerun" for kind, *_ in allowed):
+                        due = True  # it has worked with what is run again
                     case "running", "completed":
                         mine = work and row.columns.get("worker") == "w" and claim not in claims
                         due = ("task-completed", task_id, claim, run) in allowed or mine
@@ -471,7 +473,7 @@ def _allowed(good: Sequence[Mapping[str, Any]]) -> Iterator[tuple[Any, ...]]:
             case "add-tasks" | "edit":  # whatever names a request: its row says what it is
                 yield ("add-tasks", f"request:{message['request']}")
             case "rerun":
-                yield ("rerun", message["task"], message["run"])
+                yield from (("rerun", each["task"], each["run"]) for each in message.get("tasks", [message]))
             case "cancel":
                 yield from (("cancel", each["task"]) for each in message.get("tasks", [{"task": ""}]))
             case "hold-back" | "send-ready" | "set-limit":

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -84,7 +85,7 @@ def test_words_and_exit_codes(tmp_path: Path) -> None:
     assert run("run", "--id", "g").exit_code == 0
     status = json.loads(run("status", "g", "--json").stdout)
     assert status["revision"] == 4
-    assert "revision    4" in run("status", "g").stdout
+    assert re.search(r"^revision +4$", run("status", "g").stdout, re.MULTILINE)
     refused = run("edit", "g", "--task", "a", "--reruns", "1")
     assert refused.exit_code == 4
     assert "it is finished" in refused.stderr or "is finished; only" in refused.stderr

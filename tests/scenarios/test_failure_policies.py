@@ -244,7 +244,7 @@ async def test_fail_fast_cancels_the_rest_with_a_reason_that_names_the_task(stag
     assert (await stage.rerun("a")).outcome is Outcome.REFUSED  # a message from before
     (handled,) = await stage.deliver(Rerun(stage.graph_id, ((stage.task_id("a"), 0),), reopens=True))
     assert [answer.outcome for answer in handled.answers] == [Outcome.APPLIED]
-    assert await stage.states() == {"a": "pending", "b": "exception", "c": "exception", "d": "exception"}
+    assert await stage.states() == {"a": "pending", "b": "cancelled", "c": "cancelled", "d": "cancelled"}
     assert await stage.state() == "blocked"
 
 

@@ -927,6 +927,7 @@ class Play:
         state = self.invariants.graph_state
         hold(state == self.life.end, f"the graph is {state}")
         settled(self.rows, GRAPH_ID, self.known_tasks, goes_on=self.goes_on)
+        self.invariants.consistent(self.rows)
         facts: Counter[tuple[str, str]] = Counter()
         for key, row in self.rows.items():
             if key.startswith("event:"):

@@ -426,7 +426,7 @@ _BEGUN: Final = (
     ("tables", ()),
     ("queues", ("_clock",)),
     ("clock", ("_draw",)),
-    ("invariants", ("graph_id", "goes_on", "tasks", "requires", "members", "under", "has_waited")),
+    ("invariants", ("graph_id", "goes_on", "tasks", "requires", "members", "under", "has_waited", "cancels_alone")),
     ("watch", ("_world", "_outside")),
 )
 """Part of a world -> what of it does not come from its submission."""
