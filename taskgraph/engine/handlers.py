@@ -182,8 +182,12 @@ class Handlers(Transactor):
                     for ended in self.listeners.ended:
                         ended(graph_id)
                     await leave_live(self.records, graph_id)
-                case GraphRevived():
+                case GraphRevived(ended):
                     await enter_live(self.records, graph_id)
+                    if ended:
+                        from taskgraph.engine import notifier  # here: few graphs go on after their end
+
+                        await notifier.reopen(self.records.tables, graph_id, self.clock.now())
         if local_worker is not None and started:
             local_worker.started(graph_id, started, rows or {})
         for target, level in sorted(ready, key=lambda each: rank(each[1])):

@@ -104,6 +104,18 @@ async def register(tables: Tables, graph_id: str, registered: Mapping[str, Regis
     raise Conflict(f"graph {graph_id}: its channels could not be written; try again")
 
 
+async def reopen(tables: Tables, graph_id: str, now: datetime) -> None:
+    """Have the channels of a graph go on that goes on after its end. Repeatable."""
+    rows = await query_all(tables, graph_id, notices.all_rows())
+    for row in rows:
+        if row.columns.get("state") != notices.GIVEN_UP:
+            # Written in any case: a notifier that has seen the end may be about to close it.
+            with contextlib.suppress(Conflict, Unclear):  # another notifier delivers, and looks again  # reach: notices
+                await tables.commit(graph_id, [Merge(row.key, row.etag, {"state": notices.OPEN})])
+    if rows:
+        await enter(tables, graph_id, now)
+
+
 async def retry(tables: Tables, graph_id: str, now: datetime) -> int:
     """Have channels tried at once that were given up, or that wait for their next try. Returns how many."""
     count = 0

@@ -131,7 +131,9 @@ class GraphEnded:
 
 @value
 class GraphRevived:
-    """Effect: the graph needs sweeping (again)."""
+    """Effect: the graph needs sweeping (again). ended: it had ended, so its channels have been closed."""
+
+    ended: bool = False
 
 
 class NoRoom(Exception):

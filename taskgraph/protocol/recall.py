@@ -73,7 +73,7 @@ def _manual_rerun(item: ManualRerun, context: Context) -> Verdict:
     task, graph = context.view.get(row_key(item.task_id)), context.view.get(GRAPH)
     state, run = task.text("state"), task.integer("run")
     if graph.integer("reopened") and graph.text("state") in GOING:
-        context.effects.append(GraphRevived())  # the handling that reopened it may have died before this
+        context.effects.append(GraphRevived(ended=True))  # the handling that reopened it may have died before this
     if run == item.run + 1 and state in (TaskState.PENDING, TaskState.UNSCHEDULED):
         _go_on(task, context)
         return Outcome.REPEATED, ""
@@ -113,7 +113,7 @@ def _reopen(graph: Draft, context: Context, reason: str, by: str) -> None:
     blocked = graph.integer("failedTasks") > 0 and not goes_on(graph)
     graph.set("state", str(GraphState.BLOCKED if blocked else GraphState.RUNNING))
     context.event("graph-running", was=was, reason=reason or None, by=by or None)
-    context.effects.append(GraphRevived())
+    context.effects.append(GraphRevived(ended=True))
 
 
 def _reset_task(task: Draft, graph: Draft, context: Context, reason: str, *, recall: bool, by: str = "") -> None:

@@ -126,3 +126,14 @@ def test_a_cached_task_runs_when_it_is_rerun_by_hand(tg: Run, tmp_path: Path) ->
     assert tg("rerun", "second", "a").returncode == 0
     assert tg("run", "--id", "second").returncode == 0
     assert (tmp_path / "ran").read_text() == "x\nx\n"
+
+
+def test_a_graph_that_ends_twice_says_so_twice(tg: Run, store: str, tmp_path: Path) -> None:
+    told = {"command": ["sh", "-c", f"cat >> {tmp_path}/told; echo >> {tmp_path}/told"]}
+    file = write_graph(tmp_path / "graph.json", {"a": command("true")}, notify={"onFinished": told})
+    assert tg("run", str(file), "--id", "g").returncode == 0
+    with started("serve", "--worker", "1", store=store, cwd=tmp_path):
+        until(lambda: (tmp_path / "told").exists(), what="the first notice")
+        until(lambda: json.loads(tg("notices", "g", "--json").stdout)["channels"][0]["state"] == "done", what="its end")
+        assert tg("rerun", "g", "a").returncode == 0
+        until(lambda: len((tmp_path / "told").read_text().split()) == 2, what="the second notice")

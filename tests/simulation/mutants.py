@@ -1487,7 +1487,7 @@ MUTANTS: Final = (
     Mutant(
         "P29: a graph that goes on is swept again",
         "it is named in the index in its first try alone",
-        _reworded(recall, "_manual_rerun", ("context.effects.append(GraphRevived())", "pass")),
+        _reworded(recall, "_manual_rerun", ("context.effects.append(GraphRevived(ended=True))", "pass")),
         run_again,
     ),
     Mutant(

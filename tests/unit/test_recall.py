@@ -47,7 +47,7 @@ def test_what_has_gone_on_waits_again_and_a_graph_that_has_ended_goes_on() -> No
     graph_row = columns(rows, GRAPH)
     assert (graph_row["state"], graph_row["reopened"], graph_row["recalls"]) == ("running", 1, 0)
     assert "finished" not in graph_row
-    assert GraphRevived() in decision.effects
+    assert GraphRevived(ended=True) in decision.effects
     assert Recalled() not in decision.effects  # all of it is in this commit
     told = [(each["event"], each.get("label"), each.get("was")) for each in events(decision)]
     assert told == [
