@@ -106,12 +106,18 @@ async def register(tables: Tables, graph_id: str, registered: Mapping[str, Regis
 
 async def reopen(tables: Tables, graph_id: str, now: datetime) -> None:
     """Have the channels of a graph go on that goes on after its end. Repeatable."""
-    rows = await query_all(tables, graph_id, notices.all_rows())
-    for row in rows:
-        if row.columns.get("state") != notices.GIVEN_UP:
+    for _ in range(limits.COMMIT_ATTEMPTS_MAX):
+        rows = await query_all(tables, graph_id, notices.all_rows())
+        met = False
+        for row in rows:
             # Written in any case: a notifier that has seen the end may be about to close it.
-            with contextlib.suppress(Conflict, Unclear):  # another notifier delivers, and looks again  # reach: notices
-                await tables.commit(graph_id, [Merge(row.key, row.etag, {"state": notices.OPEN})])
+            try:
+                if row.columns.get("state") != notices.GIVEN_UP:
+                    await tables.commit(graph_id, [Merge(row.key, row.etag, {"state": notices.OPEN})])
+            except (Conflict, Unclear):  # it may have done so just now  # reach: notices
+                met = True
+        if not met:
+            break
     if rows:
         await enter(tables, graph_id, now)
 

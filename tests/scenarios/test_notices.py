@@ -17,7 +17,7 @@ import pytest
 from taskgraph.documents.read import document_from_object
 from taskgraph.engine.doctor import examine_graph, repair_graph
 from taskgraph.engine.live_index import ORPHAN_SECONDS, drop_orphan
-from taskgraph.engine.notifier import INDEX, Deliveries, NotDelivered, Notifier, enter, register, retry
+from taskgraph.engine.notifier import INDEX, Deliveries, NotDelivered, Notifier, enter, register, reopen, retry
 from taskgraph.engine.outlets import OutletSettings
 from taskgraph.engine.poison import Poison
 from taskgraph.interfaces import loops
@@ -382,6 +382,26 @@ async def test_an_extension_whose_channels_meet_a_fault_anywhere_has_each_of_the
         assert shelf.types(late) == ["graph-finished"], (at, trap.calls)
         if len(trap.calls) < at:
             assert at > 3
+            return
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_the_channels_of_a_graph_that_goes_on_are_open_again_though_that_met_a_fault_anywhere(kind: str) -> None:
+    for at in itertools.count(1):
+        stage = memory_stage()
+        await stage.submit(a_graph())
+        await stage.work()
+        await to_the_end(stage, notifier(stage, Shelf()))
+        assert {each.state for each in await stage.queries.channels("graph")} == {"done"}
+        trap = Trap(at, kind)
+        try:
+            await reopen(TrappedTables(stage.tables, trap), "graph", stage.clock.now())
+        except (CrashError, StorageUnavailable):  # the message comes again
+            await reopen(stage.tables, "graph", stage.clock.now())
+        assert await index(stage) == ["graph"], (at, trap.calls)
+        assert {each.state for each in await stage.queries.channels("graph")} == {"open"}, (at, trap.calls)
+        if len(trap.calls) < at:
+            assert at > 2
             return
 
 
