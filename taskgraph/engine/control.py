@@ -1,7 +1,7 @@
 """Cancel a graph, pause it or a group of it, let it go on, limit it.
 
-Cancelling and pausing begin with a fence on the graph row; then come its tasks, in as many commits as they take and by
-any number of callers. The rules are in `protocol.cancel` and `protocol.pause`.
+Each begins with a fence on the graph row; then come its tasks, in as many commits as they take and by any number of
+callers. The rules are in `protocol.cancel`, `protocol.pause` and `protocol.set_limit`.
 """
 
 import json
@@ -16,14 +16,15 @@ from taskgraph.model.ids import GRAPH, limit_key, limit_scope, reference_of
 from taskgraph.model.messages import AddTasks, Cancel, HoldBack, SetLimit
 from taskgraph.model.states import PAUSED, TASK_UNRESOLVED, GraphState, TaskState, by_group, held_group
 from taskgraph.protocol.cancel import BY_HAND, CancelGraph, CancelTask, PublishCancelled
+from taskgraph.protocol.concurrency import missing_scopes, scopes_of
 from taskgraph.protocol.context import CANCELLED, Outcome
 from taskgraph.protocol.decide import Answer, Item
 from taskgraph.protocol.extension import is_deferring
 from taskgraph.protocol.pause import Hold, PublishHolds, Settle
-from taskgraph.protocol.propagation import DEFERRED, READY, RECALL
+from taskgraph.protocol.propagation import DEFERRED, GOING, READY, RECALL
 from taskgraph.protocol.recall import Ready, Recall
 from taskgraph.protocol.rows import Draft
-from taskgraph.protocol.set_limit import NOT_LIMITED, ChangeLimit
+from taskgraph.protocol.set_limit import ChangeLimit, ComeUnder, PublishLimits
 from taskgraph.queries.groups import group_members, has_group
 from taskgraph.storage.tables import Range, Row, query_all
 
@@ -201,16 +202,48 @@ async def settle_holds(transactor: Transactor, graph_id: str, *, keep_alive: Kee
 
 
 async def set_limit(transactor: Transactor, message: SetLimit, *, keep_alive: KeepAlive = no_keep_alive) -> Answer:
-    """Change a limit of a graph, or of a group of it. Raises NotFound for an unknown graph or group."""
+    """Limit a graph, or a group of it. Raises NotFound for an unknown graph or group."""
     tables, graph_id = transactor.records.tables, message.graph
     scope = limit_scope(graph_id, message.group)
     graph, row = await tables.get(graph_id, [GRAPH, limit_key(scope)])
     if graph is None:
         raise NoGraph(graph_id)
-    item = ChangeLimit(scope, message.most, message.asked, message.reason)
+    item = ChangeLimit(scope, message.most, message.asked, message.reason, message.group)
     if row is None and message.group and not await has_group(tables, graph, graph_id, message.group):
         return Answer(item, Outcome.STALE)
-    if row is None:
-        return Answer(item, Outcome.REFUSED, NOT_LIMITED)
     (answer,) = await transactor.transition(graph_id, [item], keep_alive=keep_alive)
+    if answer.error is None:
+        await go_on_limiting(transactor, graph_id, keep_alive=keep_alive)
     return answer
+
+
+async def go_on_limiting(transactor: Transactor, graph_id: str, *, keep_alive: KeepAlive = no_keep_alive) -> int:
+    """Have the tasks of a graph name the limits that it was given, and the graph row that all of them do.
+
+    Any number of callers may do so at any time; returns how many tasks this one has changed.
+    """
+    tables = transactor.records.tables
+    done = 0
+    for _ in range(limits.COMMIT_ATTEMPTS_MAX):
+        (graph,) = await tables.get(graph_id, [GRAPH])
+        if graph is None or graph.columns.get("limiting") is not True or graph.columns.get("state") not in GOING:
+            return done
+        tasks = Range("task:", "task;", select=("limits", "groups"))
+        items: list[Item] = [
+            ComeUnder(reference_of(row.key), more)
+            for row in await query_all(tables, graph_id, tasks)
+            if (more := missing_scopes(row.columns, graph.columns, graph_id))
+        ]
+        if not items:
+            await transactor.transition(graph_id, [PublishLimits(scopes_of(graph.columns))], keep_alive=keep_alive)
+            if graph.columns.get("extending"):
+                return done  # its rows are still coming in: the sweep looks again
+            continue
+        answers = await transactor.transition(graph_id, items, keep_alive=keep_alive)
+        if broken := [answer.error for answer in answers if answer.error is not None]:
+            log.error("graph %s: %d tasks cannot be limited: %s", graph_id, len(broken), broken[0])
+            return done
+        if any(answer.outcome is Outcome.REFUSED for answer in answers):
+            return done  # more tasks run than can be counted: the sweep looks again
+        done += len(answers)
+    return done

@@ -371,6 +371,8 @@ async def _go_on(look: _Look) -> None:
     """Go on with operations of many commits that were left half way."""
     if look.graph.columns.get("settling") is True:
         await control.settle_holds(look.handlers, look.graph_id)
+    if look.graph.columns.get("limiting") is True:
+        await control.go_on_limiting(look.handlers, look.graph_id)
     if look.state == GraphState.CANCELLING:
         look.swept.cancelled += await control.go_on_cancelling(look.handlers, look.graph_id)
 

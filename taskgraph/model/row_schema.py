@@ -64,6 +64,7 @@ task-graph
  0.2 traceparent text
  0.4 folder text
  0.3 stalledAfter, groups number; onStalled, schedule text; firedFor time; terminate, settling boolean
+ 0.4 limiting boolean
  0.3 deleting, deleted, until, restoring, restored time; archive, was, because text; put, removed number
 task:<id>
  0.1 *+label text!; *+~state task-state!; *+~target text!; *+~run count!

@@ -69,6 +69,8 @@ def _graph_moving(columns: Columns) -> str:
         return f"it is {columns.get('state')}"
     if columns.get("settling") is True or listed(columns, "pausing"):
         return "it is about to be paused or resumed"
+    if columns.get("limiting") is True and columns.get("state") == GraphState.BLOCKED:
+        return "its tasks are about to come under a limit"
     if columns.get("extending"):
         return f"the request {columns['extending']} is under way"
     if columns.get("stalledBecause") and columns.get("state") == GraphState.BLOCKED:

@@ -3,18 +3,20 @@
 A limit is a row (`limit:graph`, `limit:group-<groupId>`) with the most (`max`) and the list of the runs that have been
 claimed under it (`inFlight`: `<taskId>:<run>`). A task names its limits in its column `limits`; others pay nothing.
 
-A limit is never exceeded and never leaks. A run enters the list in the very commit that claims it, and leaves it in the
-one that ends it, however it ends. Both write the limit's row under its etag: of two claims one meets a conflict. Each
-member names a row, which says whether the run is over; a member that is over, as after an edit by hand, is removed by
-`protocol.set_limit.Recount`.
+No run begins beyond a limit, and no place leaks. A run enters the list in the very commit that claims it, and leaves it
+in the one that ends it, however it ends. Both write the limit's row under its etag: of two claims one meets a conflict.
+Each member names a row, which says whether the run is over; a member that is over, as after an edit by hand, is removed
+by `protocol.set_limit.Recount`. A task that comes under a limit while it runs enters the list in that very commit, even
+beyond the limit: then nothing further begins before there is room.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from taskgraph.model import limits
 from taskgraph.model.columns import Columns, integer, texts, time_of
-from taskgraph.model.ids import limit_key
+from taskgraph.model.ids import WHOLE_GRAPH, limit_key, limit_scope
 from taskgraph.model.states import TASK_UNRESOLVED
 from taskgraph.protocol.rows import Draft, View
 from taskgraph.storage.tables import Row
@@ -66,6 +68,21 @@ def enter(task: Draft, view: View, now: datetime) -> None:
         if own not in inside:
             row.set_ids("inFlight", [*inside, own])
             row.set("moved", now)
+
+
+def concerns(scope: str, task: Columns, graph_id: str) -> bool:
+    """Whether a limit of the graph is one of this task, by the groups that its row names."""
+    return scope == WHOLE_GRAPH or scope in [limit_scope(graph_id, name) for name in texts(task, "groups")]
+
+
+def missing_scopes(task: Columns, graph: Columns, graph_id: str) -> tuple[str, ...]:
+    """Limits of its graph that concern a task and that it does not name yet, as far as it may be under more."""
+    scopes = scopes_of(graph)
+    if not scopes:
+        return ()
+    own = scopes_of(task)
+    missing = [each for each in scopes if each not in own and concerns(each, task, graph_id)]
+    return tuple(missing[: max(0, limits.LIMITS_OF_TASK_MAX - len(own))])
 
 
 def leave(task: Draft, view: View, now: datetime) -> None:

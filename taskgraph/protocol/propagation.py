@@ -232,10 +232,12 @@ def finish(graph: Draft, context: Context) -> None:
 
 
 def _forget_holds(graph: Draft) -> None:
-    """A graph that ends starts no more tasks: there is no pause left to settle or to announce."""
+    """A graph that ends starts no more tasks: no pause is left to settle or to announce, and no limit to take over."""
     if graph.value("settling"):
         graph.set("settling", False)
         graph.set_ids("pausing", [])
+    if graph.value("limiting"):
+        graph.set("limiting", False)
 
 
 def block(task: Draft, context: Context, reason: str) -> None:

@@ -1,25 +1,59 @@
-"""Change a limit on tasks in flight, and correct one that names runs which are over.
+"""Limit tasks in flight, change a limit, and correct one that names runs which are over.
 
-Only a limit that was submitted can be changed, as tasks name theirs from the start. A lower one stops no run.
+A lower limit stops no run. Where there was none, it is set in three steps, as a pause is (`protocol.pause`). *Fence*:
+the graph row names the limit, whose row is there from then on. *Come under*: each task that it concerns names it too,
+as it may be rerun if it has ended; one that runs is counted in that very commit. *Publish*: no task is left that does
+not name it.
+
+Why a scan that is no snapshot is enough to publish. A task that names a limit keeps it. New rows come with an extension only: one that is accepted after the fence was planned for its
+revision, so its tasks name the limit, and one under way is waited for.
 """
 
 from typing import Final
 
 from taskgraph.model import limits
+from taskgraph.model.columns import Value
 from taskgraph.model.ids import GRAPH, limit_key, row_key, value
-from taskgraph.protocol.concurrency import is_over, named_in
+from taskgraph.model.states import TaskState
+from taskgraph.protocol.concurrency import enter, is_over, named_in
 from taskgraph.protocol.context import Context, Item, Outcome, Refill, Rules, Verdict
-from taskgraph.protocol.propagation import GOING
+from taskgraph.protocol.definitions import SCHEMA, SCHEMA_OF_CONDITIONS
+from taskgraph.protocol.propagation import GOING, dispatch, is_held
+from taskgraph.protocol.rows import Draft
+from taskgraph.storage.tables import Insert
+
+NOT_LIMITED: Final = "it has no limit"
+COMES: Final = "the extension that brings its limit is under way"
+TOO_MANY: Final = f"its graph has {limits.LIMITED_GROUPS_MAX} limits, and can have no more"
 
 
 @value
 class ChangeLimit(Item):
-    """Let so many tasks of a scope be in flight. most: 0 for the highest possible. asked: see `pause.Hold`."""
+    """Let so many tasks of a scope be in flight. most: 0 for the highest possible. asked: see `pause.Hold`.
+
+    group: its name, "" for the whole graph.
+    """
 
     scope: str
     most: int
     asked: str = ""
     reason: str = ""
+    group: str = ""
+
+
+@value
+class ComeUnder(Item):
+    """A task comes under limits that its graph was given. scopes: those that it did not name."""
+
+    task_id: str
+    scopes: tuple[str, ...]
+
+
+@value
+class PublishLimits(Item):
+    """No task was left that does not name a limit which concerns it. scopes: of the graph, when that was looked up."""
+
+    scopes: tuple[str, ...]
 
 
 @value
@@ -30,19 +64,16 @@ class Recount(Item):
     members: tuple[str, ...]
 
 
-NOT_LIMITED: Final = "it was submitted without a limit, and only a limit that was submitted can be changed"
-
-
 def change_limit(item: ChangeLimit, context: Context) -> Verdict:
     view = context.view
     view.require((GRAPH, limit_key(item.scope)))
     state = view.get(GRAPH).text("state")
     if state not in GOING:
         return Outcome.REFUSED, f"the graph is {state}"
+    asked = item.asked or context.now.isoformat()
     row = view.find(limit_key(item.scope))
     if row is None:
-        return Outcome.REFUSED, NOT_LIMITED
-    asked = item.asked or context.now.isoformat()
+        return _set_first(item, asked, view.get(GRAPH), context)
     if asked < row.text("asked"):
         return Outcome.STALE, "something else has been requested since"
     most, before = item.most or limits.IN_FLIGHT_MAX, row.integer("max")
@@ -58,6 +89,60 @@ def change_limit(item: ChangeLimit, context: Context) -> Verdict:
     row.set("moved", context.now)
     group, reason = row.text("label") or None, item.reason or None
     context.event("graph-limited", about=row.key, group=group, max=most, was=before, reason=reason)
+    return Outcome.APPLIED, ""
+
+
+def _set_first(item: ChangeLimit, asked: str, graph: Draft, context: Context) -> Verdict:
+    """The fence of a limit where there was none."""
+    scopes = graph.ids("limits")
+    if not item.most:
+        return Outcome.REFUSED, NOT_LIMITED
+    if item.scope in scopes:
+        return Outcome.REFUSED, COMES
+    if len(scopes) >= limits.LIMITED_GROUPS_MAX:
+        return Outcome.REFUSED, TOO_MANY
+    columns: dict[str, Value] = {"schema": SCHEMA, "max": item.most, "inFlight": "[]", "moved": context.now}
+    if item.group:
+        columns["label"] = item.group
+    row = context.view.insert(Insert(limit_key(item.scope), {**columns, "asked": asked}))
+    graph.set_ids("limits", [*scopes, item.scope])
+    graph.set("limiting", True)
+    graph.set("revision", graph.integer("revision") + 1)  # what was planned before does not know of it
+    context.event("graph-limited", about=row.key, group=item.group or None, max=item.most, reason=item.reason or None)
+    context.effects.append(Refill())
+    return Outcome.APPLIED, ""
+
+
+def come_under(item: ComeUnder, context: Context) -> Verdict:
+    graph, task = context.view.get(GRAPH), context.view.get(row_key(item.task_id))
+    state = task.text("state")
+    more = [each for each in item.scopes if each not in task.ids("limits")]
+    if not more:
+        return Outcome.REPEATED, ""
+    if graph.text("state") not in GOING:
+        return Outcome.STALE, ""
+    runs, keys = state == TaskState.RUNNING, [limit_key(scope) for scope in more]
+    if runs:
+        context.view.require(keys)
+        if any(len(context.view.get(key).ids("inFlight")) >= limits.IN_FLIGHT_MAX for key in keys):
+            return Outcome.REFUSED, f"it runs, and no more than {limits.IN_FLIGHT_MAX:,} runs can be counted"
+    task.set_ids("limits", [*task.ids("limits"), *more])
+    task.set("limited", "yes")
+    task.set("schema", SCHEMA_OF_CONDITIONS)  # older versions would claim it beyond its limit
+    if runs:
+        enter(task, context.view, context.now)
+    elif state == TaskState.PENDING and not is_held(task):
+        dispatch(task, context)  # it waits for room from now on
+    return Outcome.APPLIED, ""
+
+
+def publish_limits(item: PublishLimits, context: Context) -> Verdict:
+    graph = context.view.get(GRAPH)
+    if graph.text("state") not in GOING or graph.text("extending") or tuple(graph.ids("limits")) != item.scopes:
+        return Outcome.STALE, ""
+    if graph.value("limiting") is not True:
+        return Outcome.REPEATED, ""
+    graph.set("limiting", False)
     return Outcome.APPLIED, ""
 
 
@@ -83,4 +168,9 @@ def recount(item: Recount, context: Context) -> Verdict:
     return Outcome.APPLIED, ""
 
 
-RULES: Final[Rules] = {ChangeLimit: change_limit, Recount: recount}
+RULES: Final[Rules] = {
+    ChangeLimit: change_limit,
+    ComeUnder: come_under,
+    PublishLimits: publish_limits,
+    Recount: recount,
+}

@@ -740,6 +740,13 @@ def test_limits_are_listed_set_and_cleared(tg: Run, tmp_path: Path) -> None:
     assert tg("limit", "set", "g", "0").returncode == 2
     assert tg("limit", "set", "g", "many").returncode == 2
     assert tg("limit", "set", "none", "3").returncode == 3
+    file.write_text(json.dumps({"tasks": tasks, "groups": {"uploads": {"tasks": ["a", "b"]}}}))
+    assert tg("submit", str(file), "--id", "h").returncode == 0
+    assert "graph h has no limits" in tg("limit", "list", "h").stderr
+    cleared = tg("limit", "clear", "h")
+    assert (cleared.returncode, "graph h: it has no limit" in cleared.stderr) == (4, True)
+    asked = tg("limit", "set", "h", "1", "--group", "uploads")
+    assert (asked.returncode, asked.stdout) == (0, "group “uploads” of graph h: the limit is asked to be 1\n")
     assert (
         tg("limit", "set", "--target", "gpu", "4", "--reason", "four of them").stdout == "target gpu: the limit is 4\n"
     )

@@ -50,7 +50,7 @@ from taskgraph.protocol.pause import Hold, HoldTask, PublishHolds, Settle
 from taskgraph.protocol.recall import ManualRerun, Ready, Recall
 from taskgraph.protocol.relays import Fire, Remind, Skip
 from taskgraph.protocol.runs import CannotRun, Claim, Completed, Failed, HandBack, LeaseLost, Overdue, Renew
-from taskgraph.protocol.set_limit import ChangeLimit, Recount
+from taskgraph.protocol.set_limit import ChangeLimit, ComeUnder, PublishLimits, Recount
 from taskgraph.protocol.wiring import Link
 from taskgraph.storage.tables import Delete, Insert, Merge, Replace, Row
 
@@ -86,6 +86,8 @@ HELD: Final[Mapping[str, Value]] = {
 FREE: Final[Mapping[str, Value]] = {}
 TAKEN: Final[Mapping[str, Value]] = {"inFlight": f'["{TASK}:1"]'}
 FULL: Final[Mapping[str, Value]] = {"inFlight": f'["{BEFORE}:0"]'}
+UNNAMED: Final[Mapping[str, Value]] = {"limits": "[]", "limited": ""}
+LIMITING: Final[Mapping[str, Value]] = {"limits": '["graph"]', "limiting": True}
 OK: Final = {"failed": False}
 BROKEN: Final = {"failed": True, "reason": "x"}
 
@@ -166,12 +168,12 @@ class Scene:
             heard = "skippedBy" if self.task == "skipped" else "failedBy"
             told_so: Columns = {"state": "pending"} if good else {"due": "skip", heard: FAULT}
             rows[row_key(DEPENDENT)] |= {"requiresLeft": "[]", **told_so}
-        rows[row_key(TASK)] |= self.columns
-        rows[row_key(DEPENDENT)] |= self.dependent
         if self.limit is not None:
             for task in (TASK, DEPENDENT):
                 rows[row_key(task)] |= {"limits": '["graph"]', "limited": "yes"}
             rows[LIMIT] = {"schema": 1, "max": 1, "inFlight": "[]", "moved": PAST, **self.limit}
+        rows[row_key(TASK)] |= self.columns
+        rows[row_key(DEPENDENT)] |= self.dependent
         if self.relay:
             rows[row_key(TASK)]["dependents"] = ids_text([RELAY])
             rows[RELAY] = {
@@ -588,7 +590,17 @@ CASES: Final[Mapping[str, Sequence[Case]]] = {
             ("graph",),
             Scene(limit={"asked": NOW.isoformat()}),
         ),
-        Case("there is none", ChangeLimit("graph", 2, LATER.isoformat()), ("graph",), NO_LIMIT),
+        Case("there is none", ChangeLimit("graph", 2, LATER.isoformat(), "y"), ("graph",), NO_LIMIT),
+        Case("there is none, and it is taken off", ChangeLimit("graph", 0, LATER.isoformat()), ("graph",), NO_LIMIT),
+    ),
+    "ComeUnder": (
+        Case("its graph was given a limit", ComeUnder(TASK, ("graph",)), scene=Scene(limit=FREE, columns=UNNAMED)),
+        Case("… and that is full", ComeUnder(TASK, ("graph",)), ("task",), Scene(limit=FULL, columns=UNNAMED)),
+        Case("it names the limit", ComeUnder(TASK, ("graph",)), ("task",), Scene(limit=FREE)),
+    ),
+    "PublishLimits": (
+        Case("every task names the limit", PublishLimits(("graph",)), ("graph",), Scene(graph_columns=LIMITING)),
+        Case("there is another since", PublishLimits(()), ("graph",), Scene(graph_columns=LIMITING)),
     ),
     "Recount": (
         Case("the run is thought to be over", Recount("graph", (f"{TASK}:1",)), ("task", "graph"), Scene(limit=TAKEN)),
@@ -757,7 +769,7 @@ def _changes(rows: Mapping[str, Row | None], decision: Decision) -> str:
             continue
         name = NAMES.get(change.key, change.key)
         if isinstance(change, Insert):
-            shown.append(f"{name}: inserted, {change.columns.get('state', '')}")
+            shown.append(f"{name}: inserted" + (f", {state}" if (state := change.columns.get("state")) else ""))
         elif isinstance(change, Delete):
             shown.append(f"{name}: taken away")
         elif isinstance(change, Merge | Replace):

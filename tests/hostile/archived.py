@@ -202,7 +202,7 @@ def added(chance: random.Random, lines: Lines) -> None:
             ("due", "skip"), ("cancel", "x"), ("deadline", past), ("nextDeadline", past), ("settling", True),
             ("extending", "r"), ("pausing", '["paused"]'), ("stalledBecause", "x"), ("held", '["paused"]'),
             ("inFlight", '["x:0"]'), ("leaseUntil", past), ("claim", "c"), ("notBefore", past), ("pendingTimeout", 1),
-            ("schema", 99), ("limits", '["graph"]'), ("limited", "yes"), ("nextTry", past),
+            ("schema", 99), ("limits", '["graph"]'), ("limited", "yes"), ("limiting", True), ("nextTry", past),
             ("failurePolicy", "continue"), ("failurePolicy", "fail-fast"), ("when", "always"), ("optional", "[]"),
             ("schedule", "nightly"),
             ("heldAsked", '{"paused":[1,"x"]}'), ("PartitionKey", "x"), ("odata.etag", "x"), ("restoring", past),

@@ -174,6 +174,7 @@ TIME = {"time": "2024-01-01T00:00:00Z"}
         (on_task(schema=99), "a newer schema"),
         (on_graph(settling=True), "about to be paused or resumed"),
         (on_graph(pausing='["paused"]'), "about to be paused or resumed"),
+        (on_graph(limiting=True), "its tasks are about to come under a limit"),
         (on_graph(extending="r"), "the request r is under way"),
         (on_graph(stalledBecause="x"), "it is marked as stalled"),
         (on_graph(failedTasks=0), "the graph"),

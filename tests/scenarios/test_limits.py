@@ -16,11 +16,13 @@ from taskgraph.engine.sweep import sweep
 from taskgraph.model import limits
 from taskgraph.model.errors import Conflict, InvalidGraph, NotFound, StorageUnavailable
 from taskgraph.model.ids import limit_key, limit_scope
-from taskgraph.model.messages import Cancel, SetLimit
-from taskgraph.protocol import limited_backlog
+from taskgraph.model.messages import AddTasks, Cancel, SetLimit
+from taskgraph.protocol import extension_plan, limited_backlog
+from taskgraph.protocol.concurrency import scopes_of
 from taskgraph.protocol.context import ClaimOffer, Outcome
+from taskgraph.protocol.decide import Answer
 from taskgraph.protocol.runs import Claim, Completed
-from taskgraph.storage.tables import Delete, Insert, Merge, Row
+from taskgraph.storage.tables import Delete, Insert, Merge, Range, Row, query_all
 from tests.scenarios.crew import Calls, Crew, Script, virtually
 from tests.scenarios.stage import (
     PAST_LEASE_SECONDS,
@@ -226,14 +228,146 @@ async def test_of_two_changes_the_later_counts_in_whatever_order_they_come(memor
     assert (await limit_row(memory)).columns["max"] == 2
 
 
-async def test_only_a_limit_that_was_submitted_can_be_changed(memory: Stage) -> None:
-    await memory.submit(graph(SIX, groups={"g": {"tasks": ["a"]}}))
-    for group in ("", "g"):
-        (handled,) = await memory.deliver(change(memory, 5, group))
-        assert handled.answers[0].outcome is Outcome.REFUSED
-        assert "submitted without a limit" in handled.answers[0].reason
+# --- a limit where there was none
+
+
+async def named(stage: Stage, scope: str = "graph") -> list[str]:
+    """Labels of the tasks that name a limit."""
+    rows = await query_all(stage.tables, stage.graph_id, Range("task:", "task;"))
+    return sorted(str(row.columns["label"]) for row in rows if scope in scopes_of(row.columns))
+
+
+async def test_a_limit_is_set_while_a_graph_runs_and_what_runs_counts(stage: Stage) -> None:
+    await stage.submit(graph({**SIX, "last": ["a"]}))
+    held = [await stage.claim(label) for label in "ab"]
+    await stage.complete("f")
+    (handled,) = await stage.deliver(change(stage, 1))
+    assert handled.answers[0].outcome is Outcome.APPLIED
+    assert await in_flight(stage) == ["a", "b"]
+    assert await named(stage) == ["a", "b", "c", "d", "e", "f", "last"], "what has completed may be rerun"
+    assert (await stage.graph_row()).columns["limiting"] is False
+    assert (await stage.try_claim("c")).reason == "limit of the graph: 2 of 1 in flight"
+    await stage.deliver(stage.completed(held[0]))
+    assert (await stage.try_claim("c")).reason == "limit of the graph: 1 of 1 in flight"
+    await stage.deliver(stage.completed(held[1]))
+    last = await stage.claim("c")
+    assert (await stage.try_claim("d")).outcome is Outcome.STALE
+    (fact,) = [event for event in await stage.events() if event.kind == "graph-limited"]
+    assert (fact.fields["max"], "was" in fact.fields) == (1, False)
+    await stage.deliver(stage.completed(last))
+    assert await stage.work() == "finished"
+    assert await in_flight(stage) == []
+
+
+async def test_a_group_is_limited_with_the_groups_in_it(stage: Stage) -> None:
+    groups = {"outer": {"tasks": ["inner", "c"]}, "inner": {"tasks": ["a", "b"]}}
+    await stage.submit(graph(SIX, groups=groups))
+    await stage.deliver(change(stage, 2, "outer"))
+    await stage.deliver(change(stage, 1, "inner"))
+    scope = limit_scope(stage.graph_id, "outer")
+    assert await named(stage, scope) == ["a", "b", "c"]
+    await stage.claims("a", "d", "e", "f")
+    assert (await stage.try_claim("b")).reason == "limit of group “inner”: 1 of 1 in flight"
+    await stage.claim("c")
+    assert await in_flight(stage, "outer") == ["a", "c"]
+    (handled,) = await stage.handlers.handle(stage.graph_id, [change(stage, 5, "nothing")])
+    assert handled.answers[0].outcome is Outcome.STALE, "an edit may have taken such a group away since"
+
+
+async def test_a_limit_that_is_not_set_is_not_taken_off(memory: Stage) -> None:
+    await memory.submit(graph(SIX))
+    (handled,) = await memory.deliver(change(memory, 0))
+    assert handled.answers[0] == Answer(handled.answers[0].item, Outcome.REFUSED, "it has no limit")
     (handled,) = await memory.handlers.handle(memory.graph_id, [change(memory, 5, "nothing")])
     assert isinstance(handled.error, NotFound)
+
+
+async def test_what_has_failed_is_under_the_limit_when_it_runs_again(memory: Stage) -> None:
+    await memory.submit(graph({"a": [], "b": []}))
+    await memory.fail("a")
+    await memory.deliver(change(memory, 1))
+    await memory.claim("b")
+    await memory.rerun("a")
+    assert (await memory.try_claim("a")).reason == "limit of the graph: 1 of 1 in flight"
+
+
+async def test_an_extension_that_was_planned_before_a_limit_is_planned_anew(memory: Stage) -> None:
+    await memory.submit(graph({"a": []}))
+    request = (await memory.stage_extension(extension({"x": [], "y": ["a"]}))).request
+
+    async def limit() -> None:
+        await memory.handlers.handle(memory.graph_id, [change(memory, 1)])
+
+    slow = memory.more_handlers(between=limit)
+    await memory.deliver(AddTasks(memory.graph_id, request), handlers=slow)
+    assert await memory.extend(extension({"x": [], "y": ["a"]})) == "done"
+    assert await named(memory) == ["a", "x", "y"]
+    assert (await memory.graph_row()).columns["limiting"] is False
+
+
+async def test_a_limit_waits_for_the_extension_under_way(memory: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "COMMIT_CHANGES_MAX", 8)
+    monkeypatch.setattr(extension_plan, "_STEP_ROWS_MAX", 3)
+    added = extension({f"x{n}": [] for n in range(9)})
+    await memory.submit(graph({"a": [], "b": ["a"]}))
+    request = (await memory.stage_extension(added)).request
+    with contextlib.suppress(CrashError):
+        dying = memory.more_handlers(Trap(at=8, kind="after"))
+        await dying.handle(memory.graph_id, [AddTasks(memory.graph_id, request)])
+    assert (await memory.graph_row()).columns["extending"] == request
+    came = sorted(await memory.states())[2:]
+    assert 0 < len(came) < len(added.tasks)
+
+    async def limit() -> None:
+        await memory.handlers.handle(memory.graph_id, [change(memory, 1)])
+        assert (await memory.graph_row()).columns["limiting"] is True, "rows of it are still to come"
+
+    planned_before = memory.more_handlers(between=limit)
+    await memory.deliver(AddTasks(memory.graph_id, request), handlers=planned_before)
+    assert not (await memory.graph_row()).columns["extending"]
+    assert await named(memory) == ["a", "b", *came], "what came later was planned before"
+    await memory.sweep()
+    assert (await memory.graph_row()).columns["limiting"] is False
+    assert await named(memory) == sorted(["a", "b", *added.tasks])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_whoever_sets_a_limit_may_die_anywhere(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "COMMIT_CHANGES_MAX", 4)
+    for at in itertools.count(1):
+        stage = memory_stage()
+        await stage.submit(graph(SIX))
+        await stage.claims("a", "b")
+        message = change(stage, 2)
+        trap = Trap(at, kind)
+        with contextlib.suppress(CrashError, StorageUnavailable, Conflict):
+            await stage.more_handlers(trap).handle(stage.graph_id, [message])
+        await stage.deliver(message, handlers=stage.more_handlers())
+        await stage.sweep()
+        assert (await stage.graph_row()).columns["limiting"] is False, (at, trap.calls)
+        assert await named(stage) == sorted(SIX), (at, trap.calls)
+        assert await in_flight(stage) == ["a", "b"], (at, trap.calls)
+        assert (await stage.try_claim("c")).outcome is Outcome.STALE, (at, trap.calls)
+        assert (await examine_graph(stage.handlers, stage.poison, stage.graph_id)).sound, (at, trap.calls)
+        if len(trap.calls) < at:
+            assert at > 8
+            return
+
+
+async def test_more_runs_than_can_be_counted_come_under_a_limit_by_and_by(
+    memory: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "IN_FLIGHT_MAX", 2)
+    await memory.submit(graph(SIX))
+    held = await memory.claims("a", "b", "c")
+    await memory.deliver(change(memory, 1))
+    assert (await memory.graph_row()).columns["limiting"] is True
+    assert len(await in_flight(memory)) == 2
+    for each in held:
+        await memory.deliver(memory.completed(each))
+    await memory.sweep()
+    assert (await memory.graph_row()).columns["limiting"] is False
+    assert await memory.work() == "finished"
 
 
 # --- extensions

@@ -12,6 +12,7 @@ WIDE: Final = 80
 FEATURES: Final[dict[str, Callable[[World], bool]]] = {
     "limits": lambda world: bool(world.invariants.under),
     "limits that change": lambda world: world.changes > 0,
+    "limits where there was none": lambda world: world.anew,
     "groups": lambda world: any(each.groups for each in (world.document, *world.extensions)),
     "extensions": lambda world: bool(world.extensions),
     "edits": lambda world: world.edits > 0,
@@ -48,6 +49,10 @@ TOGETHER: Final = (
     ("limits", "one process", "desks", "late answers"),
     ("limits", "groups"),
     ("limits", "extensions"),
+    ("limits where there was none", "extensions"),
+    ("limits where there was none", "edits"),
+    ("limits where there was none", "pauses"),
+    ("limits where there was none", "groups"),
     ("limits", "edits"),
     ("limits", "pauses"),
     ("limits", "cancels"),

@@ -99,14 +99,19 @@ def without(document: GraphDocument, gone: frozenset[str]) -> GraphDocument:
     )
 
 
-def limited_in(graph_id: str, documents: Iterable[GraphDocument], labels: Iterable[str]) -> dict[str, frozenset[str]]:
-    """Key of the row of each limit -> taskIds of all that is under it, by the documents alone. labels: of all tasks."""
+def limited_in(
+    graph_id: str, documents: Iterable[GraphDocument], labels: Iterable[str], *, anew: bool = False
+) -> dict[str, frozenset[str]]:
+    """Key of the row of each limit -> taskIds of all that is under it, by the documents alone.
+
+    labels: of all tasks. anew: also of the limits that the graph, and groups of it, may be given later.
+    """
     under: dict[str, frozenset[str]] = {}
     for document in documents:
-        if document.max_in_flight:
+        if document.max_in_flight or anew:
             under["limit:graph"] = frozenset(task_id_of(graph_id, label) for label in labels)
         for name, group in document.groups.items():
-            if group.max_in_flight:
+            if group.max_in_flight or anew:
                 inside = _tasks_of(name, document.groups)
                 key = f"limit:group-{task_id_of(graph_id, name)}"
                 under[key] = frozenset(task_id_of(graph_id, label) for label in inside)

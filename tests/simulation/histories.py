@@ -276,7 +276,7 @@ def ranked(world: World, rng: random.Random) -> World:
 
 
 def limited(world: World, rng: random.Random) -> World:
-    """A limit on the graph, or on groups that it has, or on both."""
+    """A limit on the graph, or on groups that it has, or on both; sometimes set while it runs."""
 
     def with_limits(document: GraphDocument, most: int) -> GraphDocument:
         groups = dict(document.groups)
@@ -290,7 +290,12 @@ def limited(world: World, rng: random.Random) -> World:
     if "COMMIT_CHANGES_MAX" in bounds:  # of the rows of limits there is room for, as there is without bounds
         bounds["COMMIT_CHANGES_MAX"] += limits.LIMITS_OF_TASK_MAX
     changes = rng.choice((0, 0, 1, 3)) if document != world.document else 0
-    return dataclasses.replace(world, document=document, extensions=extensions, bounds=bounds, changes=changes)
+    anew = rng.random() < 0.4
+    if anew:
+        changes = changes or rng.choice((1, 2, 4))
+    return dataclasses.replace(
+        world, document=document, extensions=extensions, bounds=bounds, changes=changes, anew=anew
+    )
 
 
 def editing(world: World) -> World:

@@ -142,7 +142,7 @@ class Invariants:
         self.members: Mapping[str, frozenset[str]] = {}  # group -> labels of all of its tasks
         self.has_waited: Callable[[Row], bool] = lambda row: False  # see `_in_time`
         self.under: Mapping[str, frozenset[str]] = {}  # key of a limit -> taskIds of all that is under it
-        self.in_flight: dict[str, frozenset[str]] = {}  # key of a limit -> runs in flight, after the commit before
+        self.in_flight: frozenset[str] = frozenset()  # runs in flight, after the commit before
         self.recalls = -1  # rows that have not taken their ends back, by the graph row; -1: none ever had to
         self.cancels_alone = True  # tasks may be cancelled, and not their graph
         self.may_cancel = True
@@ -323,16 +323,31 @@ class Invariants:
                 raise Violation(f"{label} begins, and {f'group {group}' if group else 'its graph'} is paused")
 
     def _limited(self, rows: Mapping[str, Row]) -> None:
-        """Never do more run than a limit allows, and it counts them without a mistake."""
+        """Nothing begins beyond a limit, it counts runs without a mistake, and what it concerns is under it."""
+        runs = {each: f"{each}:{run}" for each, run in self.runs.items() if self.states.get(each) == "running"}
+        begun = frozenset(runs.values()) - self.in_flight
+        self.in_flight = frozenset(runs.values())
+        graph = rows[GRAPH].columns if GRAPH in rows else {}
+        going = graph.get("state") in ("running", "blocked")
+        settled = going and graph.get("limiting") is not True and not graph.get("extending")
+        over = {"completed", "skipped", *(FAILED_FOR_GOOD if self.goes_on else ())}  # none of these runs again
         for key, tasks in self.under.items():
             row = rows.get(key)
             if row is None:
                 continue  # its request has not come so far
-            running = frozenset(f"{each}:{self.runs[each]}" for each in tasks if self.states.get(each) == "running")
-            before = self.in_flight.get(key, frozenset())
-            if running - before and len(running) > int(str(row.columns["max"])):
+            scope = key.removeprefix("limit:")
+            named: set[str] = set()
+            for each in tasks:
+                if (task := rows.get(f"task:{each}")) is None:
+                    continue
+                own = _references(str(task.columns.get("limits", "[]")))
+                if scope in own:
+                    named.add(each)
+                elif settled and self.states[each] not in over and len(own) < limits.LIMITS_OF_TASK_MAX:
+                    raise Violation(f"{task.columns['label']} is {self.states[each]}, and not under {key}")
+            running = frozenset(runs[each] for each in named if each in runs)
+            if running & begun and len(running) > int(str(row.columns["max"])):
                 raise Violation(f"{len(running)} run under {key}, and {row.columns['max']} may")
-            self.in_flight[key] = running
             listed = _references(str(row.columns["inFlight"]))
             if len(set(listed)) != len(listed) or running.difference(listed) or set(listed) - running:
                 raise Violation(f"{key} counts {listed}, and {sorted(running)} run")

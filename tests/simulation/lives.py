@@ -714,6 +714,26 @@ LIVES: Final = (
         limits={"": 1},
         acts=[Act("limit", When("c", "running"), most=3)],
     ),
+    Life(
+        "a limit where there was none",
+        {"a": [], "b": [], "c": [], "d": ["a"]},
+        held=["a"],
+        acts=[Act("limit", When("a", "running"), most=1)],
+    ),
+    Life(
+        "a limit of a group that had none, in several commits",
+        {"a": [], "b": [], "c": [], "d": ["a"]},
+        held=["a"],
+        groups={"g": (["a", "b", "c"], [])},
+        bounds={"COMMIT_CHANGES_MAX": 6},
+        acts=[Act("limit", When("a", "running"), most=1, group="g")],
+    ),
+    Life(
+        "limited while blocked, and rerun by hand",
+        {"a": [], "b": ["a"], "c": []},
+        fails={"a": 1},
+        acts=[Act("limit", REST, most=1), Act("rerun", When("a", "failed"), label="a")],
+    ),
     Life("one at a time, one of which waits", chain(2), limits={"": 1}, timing={"c1": {"notBefore": moment(5)}}),
     # edited
     Life("another definition", chain(2), late=["c1"], acts=[_edit("c1", "pending", update={"c1": NEW})]),

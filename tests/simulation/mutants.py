@@ -462,6 +462,15 @@ def crowded(seed: int) -> World:
     return limited(World(seed, document, {"t0": 1}, (), faults, reruns=True), rng)
 
 
+def limited_and_extended(seed: int) -> World:
+    """Graphs without limits that are given some while extensions of several chunks come in."""
+    rng = random.Random(seed)
+    added = [random_document(rng, 6, prefix=f"x{n}_", density=0.4) for n in range(2)]
+    bounds = {**CHUNKED, "COMMIT_CHANGES_MAX": CHUNKED["COMMIT_CHANGES_MAX"] + limits.LIMITS_OF_TASK_MAX}
+    faults = Faults(crash=0.02, double=0.1)
+    return World(seed, random_document(rng, 2), {}, added, faults, bounds=bounds, changes=4, anew=True)
+
+
 def suspect_all(under: Mapping[str, Limit], open_tasks: object) -> list[Recount]:
     return [Recount(scope, tuple(limit.inside)) for scope, limit in under.items() if limit.inside]
 
@@ -1196,6 +1205,34 @@ MUTANTS: Final = (
             ("if limited:", "if any(each.task_id for each in limited):"),
         ),
         lives=("one at a time of five",),
+    ),
+    Mutant(
+        "D13: what runs counts from the commit on that puts it under a limit",
+        "it does not count",
+        _set(set_limit, "enter", count_nothing),
+        lives=("a limit where there was none",),
+    ),
+    Mutant(
+        "D13: a limit is set when every task names it",
+        "at the fence",
+        _reworded(control, "go_on_limiting", ("        if not items:\n", "        if True:\n")),
+        lives=("a limit where there was none",),
+    ),
+    Mutant(
+        "D13: what has ended comes under a limit too",
+        "only what has not ended does",
+        _reworded(
+            control,
+            "go_on_limiting",
+            ('select=("limits"', 'where={"state": tuple(map(str, TASK_UNRESOLVED))}, select=("limits"'),
+        ),
+        lives=("limited while blocked, and rerun by hand",),
+    ),
+    Mutant(
+        "D13: an extension that was planned before a limit is planned anew",
+        "it goes in as it was planned",
+        _reworded(set_limit, "_set_first", ('graph.set("revision", graph.integer("revision") + 1)', "pass")),
+        limited_and_extended,
     ),
     # the sweep
     Mutant("P22: the sweep repeats what went unheard", "no sweep", NO_SWEEP),

@@ -342,7 +342,9 @@ class Play:
         self.goes_on = life.policy == FailurePolicy.CONTINUE
         self.invariants = Invariants(GRAPH_ID, known, goes_on=self.goes_on)
         documents = [self.document, *map(life.document, added), *self.open]
-        self.invariants.under = limited_in(GRAPH_ID, documents, known)
+        self.invariants.under = limited_in(
+            GRAPH_ID, documents, known, anew=any(act.kind == "limit" for act in life.acts)
+        )
         self.made: Counter[str] = Counter()  # edits, by request
         self.wishes = {act.edit.request: act.edit for act in life.acts if act.kind == "edit"}
         self.groups = members(self.document.groups)
@@ -514,7 +516,7 @@ class Play:
         if act.kind in ("hold", "release") and self._is_held(act) == (act.kind == "hold"):
             self._next_act()
             return self._look_at_act()
-        if act.kind == "limit" and self.rows[limit_key(limit_scope(GRAPH_ID, act.group))].columns["max"] == act.most:
+        if act.kind == "limit" and self._is_limited(act):
             self._next_act()
             return self._look_at_act()
         if act.kind == "cancel" and self._is_taken_up(act):
@@ -547,6 +549,13 @@ class Play:
             return False
         held = (by_group(act.group) if act.group else PAUSED) in _listed(graph, "held")
         return held != (graph.columns.get("settling") is True)  # not before all of it has taken that over
+
+    def _is_limited(self, act: Act) -> bool:
+        """Whether a limit is as it was asked for, and all that it concerns is under it."""
+        graph, row = self.rows.get(GRAPH), self.rows.get(limit_key(limit_scope(GRAPH_ID, act.group)))
+        if graph is None or row is None:
+            return False
+        return row.columns["max"] == act.most and graph.columns.get("limiting") is not True
 
     def _is_taken_up(self, act: Act) -> bool:
         """Whether a cancel has been taken up."""

@@ -468,6 +468,7 @@ class World:
     rival_rate: float = 0.1  # of another submitter, at each look
     pauses: int = 0  # so many times something of the graph is held back for a while
     changes: int = 0  # so many times a limit on tasks in flight is changed
+    anew: bool = False  # and it may be one where there was none
     edits: int = 0  # so many times somebody changes or takes away what has not started
     edit_when: str = ""  # and only while the graph is so: blocked; "": at any time
     extend_when: str = ""  # extensions are asked for while the graph is so: blocked, paused; "": at any time
@@ -534,7 +535,7 @@ class World:
         self.invariants = Invariants(self.graph_id, self.tasks, goes_on=self.goes_on)
         self.invariants.cancels_alone = self.cancel == "task"
         self.invariants.members = members(self._all_groups()) if self.pauses else {}
-        self.invariants.under = limited_in(self.graph_id, [self.document, *self.extensions], self.tasks)
+        self.invariants.under = limited_in(self.graph_id, [self.document, *self.extensions], self.tasks, anew=self.anew)
         self.changes_left = self.changes
         self.levels_left = LEVEL_REQUESTS
         self.levels_asked: dict[str, str] = {}  # when it was asked for -> the level
@@ -1072,11 +1073,10 @@ class World:
         return asked_after(self.clock.now() + off, seen, self.random())
 
     async def _change(self) -> None:
-        """Somebody changes a limit."""
-        whole = [""] if self.document.max_in_flight else []
-        name = self.choice(
-            [*whole, *(name for name, group in self.document.groups.items() if group.max_in_flight)] or [""]
-        )
+        """Somebody changes a limit, or sets one."""
+        whole = [""] if self.document.max_in_flight or self.anew else []
+        groups = [name for name, group in self.document.groups.items() if group.max_in_flight or self.anew]
+        name = self.choice([*whole, *groups] or [""])
         row = self.rows.get(limit_key(limit_scope(self.graph_id, name)))
         asked = self._asked([str(row.columns.get("asked", ""))] if row is not None else [])
         handlers = self.handlers()
@@ -1406,7 +1406,8 @@ class World:
             return False
         if self.state() in ("finished", "cancelled"):
             return True
-        if self.pauses and (self._unanswered() or self.rows[GRAPH].columns.get("settling") is True):
+        graph = self.rows[GRAPH].columns
+        if (self.pauses and (self._unanswered() or graph.get("settling") is True)) or graph.get("limiting") is True:
             return False
         return self.state() == "blocked" and (not self.reruns or self._beyond_help()) and self._at_rest()
 

@@ -332,8 +332,9 @@ async def test_limits_on_tasks_in_flight(client: Client) -> None:
     assert [(each.group, each.most) for each in await client.limits_of("limited")] == [("", 3), ("g", 1)]
     await client.set_limit("limited", 2, group="g")
     await client.submit(diamond(), "unlimited")
-    with pytest.raises(Refused, match="submitted without a limit"):
-        await client.set_limit("unlimited", 2)
+    with pytest.raises(Refused, match="it has no limit"):
+        await client.set_limit("unlimited", 0)
+    await client.set_limit("unlimited", 2)
     with pytest.raises(NotFound):
         await client.set_limit("limited", 2, group="none")
     with pytest.raises(InvalidInput):

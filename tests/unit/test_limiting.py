@@ -5,14 +5,34 @@ from typing import Any
 import pytest
 
 from taskgraph.model import limits
-from taskgraph.model.ids import GRAPH
-from taskgraph.protocol.concurrency import is_limited, is_over, limit_of, limits_of, named_in
+from taskgraph.model.ids import GRAPH, ids_text, limit_scope
+from taskgraph.protocol.concurrency import is_limited, is_over, limit_of, limits_of, missing_scopes, named_in
 from taskgraph.protocol.context import Outcome, Refill
 from taskgraph.protocol.rows import Draft
 from taskgraph.protocol.runs import Claim, Failed
-from taskgraph.protocol.set_limit import NOT_LIMITED, ChangeLimit, Recount
+from taskgraph.protocol.set_limit import (
+    COMES,
+    NOT_LIMITED,
+    TOO_MANY,
+    ChangeLimit,
+    ComeUnder,
+    PublishLimits,
+    Recount,
+)
 from taskgraph.storage.tables import Row
-from tests.unit.transition_rows import LATER, NOW, Rows, apply, changed, columns, decided, events, rows_of, task_id
+from tests.unit.transition_rows import (
+    LATER,
+    NOW,
+    Rows,
+    apply,
+    changed,
+    columns,
+    decided,
+    events,
+    rows_of,
+    running,
+    task_id,
+)
 
 A = task_id("a")
 KEY = "limit:graph"
@@ -107,12 +127,124 @@ def test_a_limit_that_is_so_already_wakes_what_waits_and_one_that_is_lowered_doe
     assert columns(apply(rows, change(rows, 0)), KEY)["max"] == limits.IN_FLIGHT_MAX
 
 
-def test_a_limit_that_nobody_submitted_and_one_of_a_graph_that_is_over_stay() -> None:
-    rows = limited()
-    over = change(changed(rows, GRAPH, state="finished"), 4).answers[0]
+def test_the_limit_of_a_graph_that_is_over_stays() -> None:
+    over = change(changed(limited(), GRAPH, state="finished"), 4).answers[0]
     assert (over.outcome, over.reason) == (Outcome.REFUSED, "the graph is finished")
-    none = change({**rows, KEY: None}, 4).answers[0]
-    assert (none.outcome, none.reason) == (Outcome.REFUSED, NOT_LIMITED)
+
+
+def unlimited(*scopes: str, **more: Any) -> Rows:
+    """The same without a limit, or with these on the graph row, which no task names yet."""
+    rows = changed(rows_of({"a": [], "b": []}), GRAPH, limits=ids_text(scopes), limiting=bool(scopes), **more)
+    row = {"schema": 1, "max": 1, "inFlight": "[]", "moved": NOW}
+    return {**rows, KEY: Row(KEY, "0-9", row) if scopes else None}
+
+
+def test_a_limit_is_set_where_there_was_none() -> None:
+    decision = decided(unlimited(), ChangeLimit("graph", 2, "2030", "why", ""))
+    assert (decision.answers[0].outcome, decision.effects) == (Outcome.APPLIED, (Refill(),))
+    rows = apply(unlimited(), decision)
+    row = columns(rows, KEY)
+    assert (row["max"], row["inFlight"], row["moved"], row["asked"]) == (2, "[]", NOW, "2030")
+    graph = columns(rows, GRAPH)
+    assert (graph["limits"], graph["limiting"], graph["revision"]) == ('["graph"]', True, 1)
+    assert {"event": "graph-limited", "max": 2, "reason": "why"} in events(decision)
+    again = decided(rows, ChangeLimit("graph", 2, "2030", "why", ""))
+    assert (again.answers[0].outcome, again.changes) == (Outcome.REPEATED, ())
+
+    rows = {**unlimited(), "limit:group-g": None}
+    group = decided(rows, ChangeLimit("group-g", 1, group="some"))
+    assert columns(apply(rows, group), "limit:group-g")["label"] == "some"
+
+
+@pytest.mark.parametrize(
+    ("rows", "most", "reason"),
+    [
+        (unlimited(), 0, NOT_LIMITED),
+        ({**unlimited("graph"), KEY: None}, 1, COMES),
+        ({**unlimited(*(f"group-{n}" for n in range(limits.LIMITED_GROUPS_MAX))), KEY: None}, 1, TOO_MANY),
+        (changed(unlimited(), GRAPH, state="finished"), 1, "the graph is finished"),
+    ],
+)
+def test_where_no_limit_can_be_set(rows: Rows, most: int, reason: str) -> None:
+    decision = decided(rows, ChangeLimit("graph", most, "2030"))
+    assert (decision.answers[0].outcome, decision.answers[0].reason) == (Outcome.REFUSED, reason)
+    assert decision.changes == ()
+
+
+def test_a_task_comes_under_a_limit_and_counts_if_it_runs() -> None:
+    rows = running(unlimited("graph"), "a")
+    rows = changed(rows, KEY, inFlight='["other:0"]')
+    decision = decided(rows, ComeUnder(A, ("graph",)))
+    assert decision.effects == ()
+    rows = apply(rows, decision)
+    task = columns(rows, "a")
+    assert (task["limits"], task["limited"], task["schema"]) == ('["graph"]', "yes", 2)
+    assert columns(rows, KEY)["inFlight"] == f'["other:0","{A}:0"]'
+    assert decided(rows, ComeUnder(A, ("graph",))).answers[0].outcome is Outcome.REPEATED
+
+    waits = decided(rows, ComeUnder(task_id("b"), ("graph",)))
+    assert [type(each) for each in waits.effects] == [Refill]
+    held = decided(changed(rows, "b", held='["paused"]'), ComeUnder(task_id("b"), ("graph",)))
+    assert (held.answers[0].outcome, held.effects) == (Outcome.APPLIED, ())
+
+
+@pytest.mark.parametrize(
+    ("state", "outcome"),
+    [
+        ("unscheduled", Outcome.APPLIED),
+        ("failed", Outcome.APPLIED),
+        ("exception", Outcome.APPLIED),
+        ("completed", Outcome.STALE),
+        ("skipped", Outcome.STALE),
+    ],
+)
+def test_what_may_still_run_comes_under_a_limit(state: str, outcome: Outcome) -> None:
+    rows = changed(unlimited("graph"), "a", state=state)
+    decision = decided(rows, ComeUnder(A, ("graph",)))
+    assert (decision.answers[0].outcome, decision.effects) == (outcome, ())
+
+
+def test_what_has_failed_runs_no_more_where_its_graph_goes_on() -> None:
+    rows = changed(unlimited("graph", failurePolicy="continue"), "a", state="failed")
+    assert decided(rows, ComeUnder(A, ("graph",))).answers[0].outcome is Outcome.STALE
+
+
+def test_no_more_runs_are_counted_than_a_row_can_list() -> None:
+    inside = ids_text(f"other:{n}" for n in range(limits.IN_FLIGHT_MAX))
+    rows = changed(running(unlimited("graph"), "a"), KEY, inFlight=inside)
+    decision = decided(rows, ComeUnder(A, ("graph",)))
+    assert (decision.answers[0].outcome, decision.changes) == (Outcome.REFUSED, ())
+
+
+@pytest.mark.parametrize(
+    ("more", "scopes", "outcome"),
+    [
+        ({}, ("graph",), Outcome.APPLIED),
+        ({"extending": "r"}, ("graph",), Outcome.STALE),
+        ({}, (), Outcome.STALE),
+        ({"limiting": False}, ("graph",), Outcome.REPEATED),
+    ],
+)
+def test_a_limit_is_set_when_every_task_names_it(
+    more: dict[str, Any], scopes: tuple[str, ...], outcome: Outcome
+) -> None:
+    rows = changed(unlimited("graph"), GRAPH, **more)
+    decision = decided(rows, PublishLimits(scopes))
+    assert decision.answers[0].outcome is outcome
+    left = more.get("limiting", True) and outcome is not Outcome.APPLIED
+    assert columns(apply(rows, decision), GRAPH)["limiting"] is left
+
+
+def test_which_limits_of_its_graph_a_task_does_not_name() -> None:
+    own = limit_scope("g", "some")
+    graph = {"limits": ids_text(["graph", own, limit_scope("g", "other")])}
+    inside = {"groups": '["some"]'}
+    assert missing_scopes(inside, {}, "g") == ()
+    assert missing_scopes(inside, graph, "g") == ("graph", own)
+    assert missing_scopes({**inside, "limits": '["graph"]'}, graph, "g") == (own,)
+    assert missing_scopes({}, graph, "g") == ("graph",)
+    full = ids_text(f"group-{n}" for n in range(limits.LIMITS_OF_TASK_MAX - 1))
+    assert missing_scopes({**inside, "limits": full}, graph, "g") == ("graph",), "a task is under four at the most"
 
 
 def test_a_recount_takes_off_what_is_over_and_nothing_else() -> None:

@@ -32,6 +32,8 @@ def test_a_graph_that_stands_still_does_not_move(state: str) -> None:
         ({"state": "running"}, "it is running"),
         ({"settling": True}, "it is about to be paused or resumed"),
         ({"pausing": LISTED}, "it is about to be paused or resumed"),
+        ({"limiting": True}, "its tasks are about to come under a limit"),
+        ({"limiting": True, "state": "finished"}, ""),
         ({"extending": "r"}, "the request r is under way"),
         ({"stalledBecause": "x"}, "it is marked as stalled"),
         ({"stalledBecause": "x", "state": "finished"}, ""),

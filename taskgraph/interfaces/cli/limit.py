@@ -40,8 +40,7 @@ def set_(
 ) -> None:
     """Let at most N tasks of a graph, or of a group of it, or with --target of a target, be in flight.
 
-    What runs already runs to its end. The limit of a graph or group can be changed where it was submitted with one
-    (maxInFlight). Workers notice within some 10 s that their target is limited.
+    What runs already runs to its end, and counts. Workers notice within some 10 s that their target is limited.
     """
     *graphs, number = what
     most = int(number) if number.isascii() and number.isdigit() else 0
@@ -149,7 +148,8 @@ def _show_limits(session: Session, graph_id: str) -> None:
         )
         output.table(found, columns)
     else:
-        output.say(f"graph {graph_id} was submitted without limits")
+        output.say(f"graph {graph_id} has no limits")
+        output.hint(f"limit it: taskgraph limit set {graph_id} N{session.store_words}")
 
 
 def _some(names: "list[str] | tuple[str, ...]") -> str:

@@ -138,8 +138,9 @@ class OperatingCalls(OpenStore):
     ) -> None:
         """Ask for so many tasks of a graph, or of a group of it, to be in flight at a time; 0: as many as can be.
 
-        What runs already runs to its end. wait: until that is so. Raises Refused for a graph that is over, or that was
-        submitted without this limit; and, where it waits, if a later request sets another one (code `superseded`).
+        What runs already runs to its end, and counts. wait: until that is so. Raises Refused for a graph that is over,
+        for a limit that cannot be set (code `too-many-limits`) or that 0 finds not set (`not-limited`); and, where it
+        waits, if a later request sets another one (`superseded`).
         """
         asked = await limit.ask(self.app, graph_id, most, group=group, reason=reason)
         if wait:
