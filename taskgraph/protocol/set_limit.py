@@ -104,11 +104,11 @@ def _set_first(item: ChangeLimit, asked: str, graph: Draft, context: Context) ->
     columns: dict[str, Value] = {"schema": SCHEMA, "max": item.most, "inFlight": "[]", "moved": context.now}
     if item.group:
         columns["label"] = item.group
-    row = context.view.insert(Insert(limit_key(item.scope), {**columns, "asked": asked}))
+    context.view.insert(Insert(limit_key(item.scope), {**columns, "asked": asked}))
     graph.set_ids("limits", [*scopes, item.scope])
     graph.set("limiting", True)
     graph.set("revision", graph.integer("revision") + 1)  # what was planned before does not know of it
-    context.event("graph-limited", about=row.key, group=item.group or None, max=item.most, reason=item.reason or None)
+    context.event("graph-limited", group=item.group or None, max=item.most, reason=item.reason or None)
     context.effects.append(Refill())
     return Outcome.APPLIED, ""
 
