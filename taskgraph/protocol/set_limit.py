@@ -5,8 +5,9 @@ the graph row names the limit, whose row is there from then on. *Come under*: ea
 as it may be rerun if it has ended; one that runs is counted in that very commit. *Publish*: no task is left that does
 not name it.
 
-Why a scan that is no snapshot is enough to publish. A task that names a limit keeps it. New rows come with an extension only: one that is accepted after the fence was planned for its
-revision, so its tasks name the limit, and one under way is waited for.
+Why a scan that is no snapshot is enough to publish. A task that names a limit keeps it. New rows come with an extension
+only: one that is accepted after the fence was planned for its revision, so its tasks name the limit, and one under way
+is waited for.
 """
 
 from typing import Final
