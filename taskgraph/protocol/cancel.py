@@ -108,7 +108,7 @@ def publish_cancelled(item: PublishCancelled, context: Context) -> Verdict:
     if state == GraphState.CANCELLED:
         context.effects.append(GraphEnded(GraphState.CANCELLED))
         return Outcome.REPEATED, ""
-    if state != GraphState.CANCELLING or graph.integer("reopened") != item.reopened or graph.integer("recalls"):
+    if state != GraphState.CANCELLING or graph.integer("reopened") != item.reopened:
         return Outcome.STALE, ""
     if item.tasks is not None:
         graph.set("tasks", item.tasks)

@@ -119,7 +119,7 @@ class Cancelling:
 
 @value
 class Recalled:
-    """Effect: no recalls are left; tasks that were reset and wait for nothing are to stand ready."""
+    """Effect: recalls may be left half way, or tasks that waited for the last of them and are to stand ready."""
 
 
 @value

@@ -92,10 +92,7 @@ def _manual_rerun(item: ManualRerun, context: Context) -> Verdict:
 
 def _go_on(task: Draft, context: Context) -> None:
     """The first handling of the message may have died before what follows from it."""
-    due = task.text("due")
-    if due == RECALL:
-        context.recalls.append(reference_of(task.key))
-    elif due == READY:
+    if task.text("due"):  # of others that it reset, too, a recall may be left
         context.effects.append(Recalled())
     elif task.text("state") == TaskState.PENDING:
         dispatch(task, context)
