@@ -558,6 +558,26 @@ async def test_doctors_find_what_a_limit_counts_too_much_or_too_little(memory: S
     assert {each.code for each in found.findings} == {"missing-limit"}
 
 
+async def test_doctors_find_what_is_not_under_a_limit_that_concerns_it(memory: Stage) -> None:
+    await memory.submit(graph({"a": [], "b": [], "c": []}))
+    await memory.complete("c")
+    await memory.claim("a")
+    await memory.deliver(change(memory, 2))
+    limit = await limit_row(memory)
+    await memory.tables.commit(memory.graph_id, [Merge(limit.key, limit.etag, {"inFlight": "[]"})])
+    for label in "abc":
+        row = await memory.row(label)
+        await memory.tables.commit(memory.graph_id, [Merge(row.key, row.etag, {"limits": "[]", "limited": ""})])
+    found = await examine_graph(memory.handlers, memory.poison, memory.graph_id)
+    assert (
+        sorted((each.code, each.text) for each in found.findings)
+        == [("not-limited", "it does not name limit:graph, and that concerns it")] * 3
+    )
+    await repair_graph(memory.handlers, memory.poison, memory.graph_id)
+    assert (await examine_graph(memory.handlers, memory.poison, memory.graph_id)).findings == ()
+    assert (await named(memory), await in_flight(memory)) == (["a", "b", "c"], ["a"])
+
+
 async def test_who_waits_for_room_is_told_from_who_waits_for_a_worker(memory: Stage) -> None:
     await memory.submit(limited(1, {"a": [], "b": []}))
     await memory.claim("a")

@@ -10,7 +10,7 @@ from taskgraph.protocol.invariants.columns import bad_columns
 from taskgraph.protocol.invariants.edges import degrees, edges
 from taskgraph.protocol.invariants.findings import Finding, Severity, finding
 from taskgraph.protocol.invariants.graph import cancelled, channels, counts, deletion, finished, journal, missing
-from taskgraph.protocol.invariants.groups_and_limits import groups, limited
+from taskgraph.protocol.invariants.groups_and_limits import groups, limited, unlimited
 from taskgraph.protocol.invariants.progress import conditions, progress, ready_relays, recalls
 from taskgraph.protocol.invariants.requests import requests
 from taskgraph.protocol.invariants.snapshot import Node, Snapshot
@@ -24,7 +24,7 @@ Rule = Callable[[Snapshot], Iterator[Finding]]
 _ALWAYS: Final[tuple[Rule, ...]] = (bad_columns, journal, channels)
 _CANCELLED: Final[tuple[Rule, ...]] = (*_ALWAYS, tasks, counts, recalls, cancelled)
 _OF_ROWS: Final[tuple[Rule, ...]] = (requests, edges, degrees, progress, tasks, conditions, ready_relays, recalls)
-_USUAL: Final[tuple[Rule, ...]] = (*_ALWAYS, *_OF_ROWS, groups, limited, finished, counts)
+_USUAL: Final[tuple[Rule, ...]] = (*_ALWAYS, *_OF_ROWS, groups, limited, unlimited, finished, counts)
 
 
 def examine(graph_id: str, rows: Mapping[str, Row], now: datetime, *, steady: bool = True) -> list[Finding]:

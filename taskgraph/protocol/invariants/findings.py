@@ -232,6 +232,7 @@ KINDS: Final[Mapping[str, Kind]] = {
     "group-members:task": Kind("people do not see that it is"),
     "missing-limit": Kind("none of these tasks can be claimed", "how many may be in flight is written nowhere else"),
     "not-counted": Kind("more may begin than the limit allows"),
+    "not-limited": Kind("it may begin beyond the limit"),
     "counts-what-is-over": _due(_FEWER, ""),
     "counts-nothing": Kind(_FEWER, whole=True),
     "over-limit": Kind(

@@ -7,12 +7,12 @@ from taskgraph.model.columns import Value, texts
 from taskgraph.model.ids import GRAPH, group_key, group_owner, ids_text, limit_key, row_key, task_id_of
 from taskgraph.model.json_strict import compact_json
 from taskgraph.model.states import TaskState
-from taskgraph.protocol.concurrency import is_over, limit_of, named_in, scopes_of
+from taskgraph.protocol.concurrency import is_over, limit_of, missing_scopes, named_in, scopes_of
 from taskgraph.protocol.definitions import SCHEMA, gathered
 from taskgraph.protocol.invariants.findings import NAMED_MAX, Finding, Redo, have, tasks_are
 from taskgraph.protocol.invariants.snapshot import Node, Snapshot, read_json
 from taskgraph.protocol.rows import Draft
-from taskgraph.protocol.set_limit import Recount
+from taskgraph.protocol.set_limit import ComeUnder, Recount
 from taskgraph.storage.tables import Insert, Row
 
 
@@ -120,6 +120,19 @@ def limited(snapshot: Snapshot) -> Iterator[Finding]:
     for key, row in snapshot.rows.items():
         if key.startswith("limit:"):
             yield from _limit(snapshot, row, running.get(key.removeprefix("limit:"), {}))
+
+
+def unlimited(snapshot: Snapshot) -> Iterator[Finding]:
+    """Each task is under all limits of its graph that concern it, once these are set."""
+    graph = snapshot.nodes[GRAPH]
+    columns = graph.row.columns
+    if not snapshot.steady or not graph.waits or columns.get("limiting") is True:
+        return
+    for node in snapshot.tasks:
+        if more := missing_scopes(node.row.columns, columns, snapshot.graph_id):
+            text = f"it does not name {', '.join(map(limit_key, more))}, and that concerns it"
+            repair = Redo((ComeUnder(node.reference, more),))
+            yield snapshot.find("not-limited", node.row.key, text, keys=(GRAPH,), repair=repair)
 
 
 def _limit(snapshot: Snapshot, row: Row, running: Mapping[str, Node]) -> Iterator[Finding]:
