@@ -59,11 +59,13 @@ async def delete(
     *,
     force: bool = False,
     because: str = "",
+    operation: str = "",
     progress: Progress = no_progress,
 ) -> Deleted:
     """Delete a graph, or go on with that. Repeatable.
 
-    force: also a blocked graph, and one with notices to deliver. because: the reason, for people. Raises NotFound for a
+    force: also a blocked graph, and one with notices to deliver. because: the reason, for people. operation: see
+    `lifecycle.BeginDeletion`. Raises NotFound for a
     graph that never was, Refused for one that has not ended, Conflict when others kept writing: the same call goes on.
     """
     graph = await graph_row(handlers, graph_id)
@@ -79,7 +81,7 @@ async def delete(
             await _check_notices(handlers, graph_id)
         await enter_live(handlers.records, graph_id)
         until = handlers.clock.now() + timedelta(seconds=limits.TOMBSTONE_SECONDS)
-        (answer,) = await handlers.transition(graph_id, [BeginDeletion(until, force, because)])
+        (answer,) = await handlers.transition(graph_id, [BeginDeletion(until, force, because, operation)])
         if answer.error is not None:
             raise answer.error
         if answer.outcome is Outcome.REFUSED:

@@ -43,12 +43,14 @@ class Abandon(Item):
 class BeginDeletion(Item):
     """A graph is to be deleted: from here on nothing else is decided about it. Its rows go in later commits.
 
-    until: its id is not given again before. forced: a blocked graph too. because: for people.
+    until: its id is not given again before. forced: a blocked graph too. because: for people. operation: of the graph
+    row as it was archived; one that has been written since is left alone, "" for any.
     """
 
     until: datetime
     forced: bool = False
     because: str = ""
+    operation: str = ""
 
 
 @value
@@ -126,6 +128,8 @@ def _begin_deletion(item: BeginDeletion, context: Context) -> Verdict:
         return Outcome.REPEATED, ""
     if refusal := undeletable(state, forced=item.forced):
         return Outcome.REFUSED, refusal
+    if item.operation and graph.text("operation") != item.operation:
+        return Outcome.REFUSED, "it has gone on since it was archived; archive it again"
     graph.set("was", state)
     graph.set("state", str(GraphState.DELETING))
     graph.set("deleting", context.now)

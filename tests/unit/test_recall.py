@@ -6,6 +6,7 @@ from taskgraph.documents.nodes import TaskNode
 from taskgraph.model.ids import GRAPH, row_key
 from taskgraph.protocol.context import GraphRevived, Outcome, Recalled, Stop
 from taskgraph.protocol.decide import Decision, decide
+from taskgraph.protocol.lifecycle import BeginDeletion
 from taskgraph.protocol.recall import ManualRerun, Ready, Recall
 from taskgraph.protocol.runs import Completed
 from tests.unit.test_conditions import ends, graph, node, rows_of, states
@@ -123,3 +124,15 @@ def test_deadlines_that_have_passed_are_dropped_with_the_end_that_they_were_for(
     assert "deadline" not in columns(rows, "a")
     assert columns(rows, "b")["deadline"] == later
     assert columns(rows, GRAPH)["nextDeadline"] == later
+
+
+def test_a_graph_that_has_gone_on_since_it_was_archived_is_not_deleted() -> None:
+    rows = changed(played(CHAIN, "a", "b", "c"), GRAPH, operation="archived")
+    until = NOW + timedelta(days=30)
+    (gone,) = decided(rows, BeginDeletion(until, operation="archived"), sequence=9).answers
+    assert gone.outcome is Outcome.APPLIED
+    (kept,) = decided(rows, BeginDeletion(until, operation="before"), sequence=9).answers
+    assert (kept.outcome, kept.reason) == (
+        Outcome.REFUSED,
+        "it has gone on since it was archived; archive it again",
+    )

@@ -102,14 +102,14 @@ async def _delete(app: "App", session: Session, ids: Sequence[str], *, force: bo
         return f"deleting: {gone:,} of {count(total or 0, 'row')} gone"
 
     for graph_id in ids:
+        operation = ""
         try:
             if file is not None:
                 with counting(session.output, app.clock, f"archiving {graph_id}", rows_text) as progress:
-                    await archive.write_before_deletion(app, graph_id, file, force=force, progress=progress)
+                    operation = await archive.write_before_deletion(app, graph_id, file, force=force, progress=progress)
             with counting(session.output, app.clock, f"deleting {graph_id}", words) as progress:
-                done.append(
-                    await archive.delete(app, graph_id, force=force, reason="taskgraph delete", progress=progress)
-                )
+                said = {"reason": "taskgraph delete", "operation": operation}
+                done.append(await archive.delete(app, graph_id, force=force, progress=progress, **said))
         except (InvalidInput, NotFound, Refused, Conflict) as error:
             failed.append((graph_id, error))
         if len(ids) == 1 and failed:

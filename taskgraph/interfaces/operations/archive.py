@@ -48,16 +48,16 @@ async def write(
 
 async def write_before_deletion(
     app: App, graph_id: str, path: Path, *, force: bool = False, progress: Progress = no_progress
-) -> None:
+) -> str:
     """Write a graph with its logs, unless its deletion has begun, so that it was written before.
 
-    Raises Refused where nothing may be deleted after it: the graph has not ended, moved meanwhile, or could not be put
-    back from the file.
+    Gives the operation of the graph row that was written, for `delete`. Raises Refused where nothing may be deleted
+    after it: the graph has not ended, moved meanwhile, or could not be put back from the file.
     """
     (row,) = await app.tables.get(graph_id, [GRAPH])
     state = str(row.columns.get("state", "")) if row is not None else ""
     if not state or state in GRAPH_GONE:
-        return  # by the very same call, which was cut off: then the file is there
+        return ""  # by the very same call, which was cut off: then the file is there
     if refusal := undeletable(state, forced=force):
         raise Refused(f"graph {graph_id}: {refusal}", "not-ended")
     done = await write(app, graph_id, path, with_logs=True, progress=progress)
@@ -74,6 +74,7 @@ async def write_before_deletion(
             f"taskgraph doctor {graph_id} --repair, or delete it without --archive",
             "not-standing",
         )
+    return str(row.columns.get("operation", "")) if row is not None else ""
 
 
 async def preview_restore(
@@ -116,13 +117,15 @@ async def delete(
     *,
     force: bool = False,
     reason: str = "",
+    operation: str = "",
     progress: Progress = no_progress,
 ) -> Deleted:
     """Take a graph away, with its logs, or go on with that (see `engine.delete.delete`); only by its whole id."""
 
     async def take(graph_id: str) -> Deleted:
         check_graph_id(graph_id)
-        return await deletion.delete(app.handlers, app.logs, graph_id, force=force, because=reason, progress=progress)
+        said = {"because": reason, "operation": operation}
+        return await deletion.delete(app.handlers, app.logs, graph_id, force=force, progress=progress, **said)
 
     return await which.whole(app, graph_id, take)
 
