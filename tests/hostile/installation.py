@@ -441,7 +441,10 @@ class Installation:
                         due = ("task-completed", task_id, claim, run) in allowed or mine
                     case "running", _:
                         handed_back = work and row.columns.get("worker") == "w" and "handBacks" in columns
-                        due = ("task-failed", task_id, claim, run) in allowed or handed_back
+                        at_once = ("rerun", task_id, run) in allowed  # it has completed, and was rerun in that commit
+                        completed = ("task-completed", task_id, claim, run) in allowed
+                        failed = ("task-failed", task_id, claim, run) in allowed
+                        due = failed or handed_back or (completed and at_once)
                     case "unscheduled", "pending":
                         due = len(changes) > 1
                     case _, "pending":
