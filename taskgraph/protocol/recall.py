@@ -92,7 +92,7 @@ def _manual_rerun(item: ManualRerun, context: Context) -> Verdict:
 
 def _go_on(task: Draft, context: Context) -> None:
     """The first handling of the message may have died before what follows from it."""
-    if task.text("due"):  # of others that it reset, too, a recall may be left
+    if task.columns.get("due"):  # since an earlier commit: of others that it reset, too, a recall may be left
         context.effects.append(Recalled())
     elif task.text("state") == TaskState.PENDING:
         dispatch(task, context)

@@ -105,7 +105,7 @@ def differing(fact: Mapping[str, Any], before: Mapping[str, Any], after: Mapping
         case "graph-edited":
             keys = [key for key in before if not key.startswith("request:")]
         case "graph-limited":
-            keys = [key for key in before if key.startswith("limit:")]
+            keys = [key for key in before if key.startswith("limit:")] or [facts.subject("graph-limited", fact)]
         case "graph-repaired":
             keys = [fact["row"]]
         case kind:

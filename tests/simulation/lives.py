@@ -716,7 +716,7 @@ LIVES: Final = (
     ),
     Life(
         "a limit where there was none",
-        {"a": [], "b": [], "c": [], "d": ["a"]},
+        {"a": [], "b": [], "c": ["a"]},
         held=["a"],
         acts=[Act("limit", When("a", "running"), most=1)],
     ),
@@ -1070,7 +1070,11 @@ LIVES: Final = (
         acts=[Act("hold", When("c1", "running")), Act("rerun", When("c1"), label="c0"), Act("release", When("c0"))],
     ),
     Life(
-        "again under a limit", DIAMOND, limits={"": 1}, held=["d"], acts=[Act("rerun", When("d", "running"), label="a")]
+        "again under a limit",
+        {"a": [], "b": [], "c": ["a", "b"]},
+        limits={"": 1},
+        held=["c"],
+        acts=[Act("rerun", When("c", "running"), label="a")],
     ),
     Life(
         "again behind a task that is cancelled",

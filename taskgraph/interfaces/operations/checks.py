@@ -30,7 +30,7 @@ def asked_by() -> str:
 
     name = os.environ.get(BY_VARIABLE, "")
     if not name:
-        with contextlib.suppress(OSError, KeyError):  # no entry for this user
+        with contextlib.suppress(OSError, KeyError, ImportError):  # no entry for this user, or no list of users
             name = f"{getpass.getuser()}@{socket.gethostname()}"
     return "".join(each for each in name if each.isprintable())[: limits.BY_CHARS_MAX]
 
