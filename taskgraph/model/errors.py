@@ -106,6 +106,15 @@ class NoGraph(NotFound):
         self.graph_id = graph_id
 
 
+class DeletedGraph(NotFound):
+    """Nothing but a tombstone is left of this graph. successor: the graph for which its id stands now, "" for none."""
+
+    def __init__(self, message: str, graph_id: str, successor: str = "") -> None:
+        super().__init__(message)
+        self.graph_id = graph_id
+        self.successor = successor
+
+
 class Refused(TaskgraphError):
     """The request is well formed, and the state of the graph forbids it. `code` is a short stable word."""
 

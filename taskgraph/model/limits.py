@@ -22,6 +22,7 @@ DELAY_SECONDS_MAX: Final = 7 * 24 * 3600
 
 # --- names -----------------------------------------------------------------------------------------------------
 GRAPH_ID_PATTERN: Final = r"^[A-Za-z0-9_-]{1,64}$"
+GRAPH_ID_CHARS_MAX: Final = 64
 TARGET_PATTERN: Final = r"^[a-z0-9](?:-?[a-z0-9]){0,39}$"  # the queue name taskgraph-work-<target> must be legal
 HOST_PATTERN: Final = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$"  # one label of a domain name has 63, and few hosts more
 WORKER_LABEL_PATTERN: Final = r"^[A-Za-z0-9][A-Za-z0-9._:/=+-]{0,62}$"

@@ -66,6 +66,7 @@ task-graph
  0.3 stalledAfter, groups number; onStalled, schedule text; firedFor time; terminate, settling boolean
  0.4 limiting boolean
  0.3 deleting, deleted, until, restoring, restored time; archive, was, because text; put, removed number
+ 0.4 successor text
 task:<id>
  0.1 *+label text!; *+~state task-state!; *+~target text!; *+~run count!
  0.1 *rerunsAllowed, *rerunsLeft count!; *retriesLeft number!

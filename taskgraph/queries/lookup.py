@@ -17,7 +17,7 @@ from typing import Any, Final
 from taskgraph.model import limits
 from taskgraph.model.clock import Clock
 from taskgraph.model.columns import FOLDER, WAITS_FOR, Value, integer, is_cancelled, seen_state, texts, time_of
-from taskgraph.model.errors import IntegrityError, InvalidInput, NoGraph, NotFound
+from taskgraph.model.errors import DeletedGraph, IntegrityError, InvalidInput, NoGraph, NotFound
 from taskgraph.model.ids import GRAPH, LAST, event_key, is_graph_id, is_task_id, row_key, task_id_of
 from taskgraph.model.json_strict import show
 from taskgraph.model.names import ALL, QueueNames
@@ -88,13 +88,13 @@ class GraphQueries:
         self._last_events: dict[str, int] = {}
 
     async def graph_row(self, graph_id: str) -> Row:
-        """The graph row. Raises NotFound (NoGraph, where none was ever there), and InvalidInput for no possible id."""
+        """The graph row. Raises NoGraph, DeletedGraph, and InvalidInput for no possible id."""
         check_graph_id(graph_id)
         (row,) = await self._tables.get(graph_id, [GRAPH])
         if row is None:
             raise NoGraph(graph_id)
         if row.columns.get("state") == GraphState.DELETED:
-            raise NotFound(gone(graph_id, row.columns))
+            raise DeletedGraph(gone(graph_id, row.columns), graph_id, str(row.columns.get("successor", "")))
         return row
 
     async def last_id(self) -> str:

@@ -61,8 +61,44 @@ def test_graphs_go_and_are_gone(desk: Desk) -> None:
     assert told["idFreeAfter"].endswith("Z")
     for words in (("status", "one"), ("show", "one"), ("events", "one"), ("doctor", "one"), ("archive", "one")):
         assert "graph one was deleted at" in desk(*words, exit_code=3).stderr
-    assert "choose another id" in desk("run", str(desk.file), "--id", "one", exit_code=4).stderr
     assert desk.json("list")["graphs"] == []
+
+
+def test_on_a_file_a_deleted_id_is_free_at_once(desk: Desk) -> None:
+    desk.finished("x")
+    desk("delete", "x")
+    desk.file.write_text(json.dumps({"tasks": {"other": {"task": {"payload": {"command": ["echo", "again"]}}}}}))
+    ran = desk("run", str(desk.file), "--id", "x")
+    assert "graph x was deleted; x stands for graph x-2 now" in ran.stderr
+    assert "x-2  1/1 completed" in ran.stdout
+    assert desk.json("status", "x")["graphId"] == "x-2"
+    assert "again" in desk("logs", "x").stdout
+    again = desk("submit", str(desk.file), "--id", "x")
+    assert again.stdout == "x-2\n", "the same content under the same id is the same graph"
+    desk.file.write_text(json.dumps({"tasks": TASKS}))
+    assert "graph x-2 exists, with different content" in desk("submit", str(desk.file), "--id", "x", exit_code=4).stderr
+    assert desk("resubmit", "x", "--id", "x").stdout == "x-2\n"
+    desk("rerun", "x", "other")
+    assert "1 rerun" in desk("run", "--id", "x").stdout
+    assert desk("delete", "x", "--archive", "kept.json.gz").stdout.startswith("x-2 deleted")
+    assert desk("delete", "x").stdout == "x-2 had been deleted already\n"
+    assert "graph x-2 was deleted at" in desk("status", "x", exit_code=3).stderr
+    assert "x-3  2/2 completed" in desk("run", str(desk.file), "--id", "x").stdout
+    assert [each["graphId"] for each in desk.json("list")["graphs"]] == ["x-3"]
+    assert desk.json("doctor", "x")["findings"] == []
+
+
+async def test_a_deleted_id_is_free_at_once_from_python(desk: Desk) -> None:
+    graph = {"tasks": TASKS}
+    async with Client(desk.store) as client:
+        await client.run(graph, "x")
+        await client.delete("x")
+        assert (await client.submit(graph, "x")).graph_id == "x-2"
+        assert (await client.run(graph, "x")).graph_id == "x-2"
+        assert [each.label for each in await client.tasks("x")] == ["a", "b"]
+        assert [each.graph_id for each in await client.graphs()] == ["x-2"]
+        assert (await client.delete("x")).graph_id == "x-2"
+        assert (await client.run(graph, "x")).graph_id == "x-3"
 
 
 def test_what_is_not_there_or_has_not_ended(desk: Desk) -> None:

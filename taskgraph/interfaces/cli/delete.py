@@ -74,7 +74,8 @@ def delete(
     """Delete graphs that have ended, with their logs: every row, in small commits.
 
     It cannot be undone. Interrupted at any point, the same command goes on, and so does the sweep of taskgraph serve.
-    Messages about a deleted graph that are still on their way are let go, and for 30 days its id is not given again.
+    Messages about a deleted graph that are still on their way are let go, and for 30 days its id is not given again;
+    on a file the id stands for the next graph that is submitted under it.
     """
     ids = list(dict.fromkeys(check_graph_id(each) for each in graph_ids or ()))
     if (older_than is None) == (not ids):

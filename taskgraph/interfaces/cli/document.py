@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from taskgraph.interfaces import views
 from taskgraph.interfaces.cli import options
 from taskgraph.interfaces.cli.common import Session, command
-from taskgraph.interfaces.cli.submit import WaitOption, check_options, submit_and_say
+from taskgraph.interfaces.cli.submit import WaitOption, check_options, id_of_new, submit_and_say
 
 if TYPE_CHECKING:
     from taskgraph.interfaces.app import App
@@ -64,13 +64,13 @@ def resubmit(
     params = typed(param or ())
 
     async def resubmitted(app: "App") -> int:
-        from taskgraph.interfaces.operations import document, which
+        from taskgraph.interfaces.operations import document
 
         old_id, stored = await session.in_graph(app, graph_id, lambda each: document.stored(app, each))
         if not stored.same:
             session.output.say(f"graph {old_id}: {document.DIFFERENCE}")
         again = document.again(app, stored, params=params, priority=priority)
-        fresh_id = new_id or await which.new_id(app, again)
+        fresh_id = await id_of_new(app, session, again, given=new_id)
         return await submit_and_say(app, session, fresh_id, again, wait=wait, timeout_seconds=timeout)
 
     return session.open(resubmitted, measured=True)

@@ -20,7 +20,7 @@ from taskgraph.interfaces.cli.prefixed import Echo
 from taskgraph.interfaces.cli.progress import Board, counts_line, display_for, following
 from taskgraph.interfaces.cli.serve import Serves, WorkerOptions, default_slots
 from taskgraph.interfaces.cli.signals import minding_signals
-from taskgraph.interfaces.cli.submit import submit_document
+from taskgraph.interfaces.cli.submit import id_of_new, submit_document
 from taskgraph.model import limits
 from taskgraph.model.errors import InvalidInput, Refused, StorageUnavailable
 from taskgraph.model.secrecy import Handed, withdraw
@@ -252,10 +252,8 @@ async def _run(app: "App", session: Session, order: _Order) -> int:
 
 async def _graph_id(app: "App", session: Session, order: _Order) -> str:
     """The id of the graph to run. Raises NotFound, Refused where there is no document and no graph to go on with."""
-    from taskgraph.interfaces.operations.which import new_id
-
     if order.document is not None:
-        return order.graph_id or await new_id(app, order.document, order.file or "")
+        return await id_of_new(app, session, order.document, order.file or "", order.graph_id)
     graph_id, state = await session.in_graph(app, order.graph_id or "", app.queries.state)
     if state == GraphState.SUBMITTING:
         raise Refused(f"graph {graph_id} was never submitted to its end; run it again with its FILE", "submitting")

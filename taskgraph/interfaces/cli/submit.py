@@ -38,6 +38,18 @@ def check_options(graph_id: str | None, wait: bool, timeout: float | None) -> No
         check_graph_id(graph_id, new=True)
 
 
+async def id_of_new(
+    app: "App", session: Session, document: "GraphDocument", file: str = "", given: str | None = None
+) -> str:
+    """The id of a new graph (see `operations.which.new_id`); it is said if it is another one than was given."""
+    from taskgraph.interfaces.operations import which
+
+    graph_id = await which.new_id(app, document, file, given=given)
+    if given and graph_id != given:
+        session.say(f"graph {given} was deleted; {given} stands for graph {graph_id} now")
+    return graph_id
+
+
 async def submit_document(
     app: "App",
     session: Session,
@@ -128,9 +140,7 @@ def submit(
     look_for_warnings(session, document, name, strict=about.strict)
 
     async def submitted(app: "App") -> int:
-        from taskgraph.interfaces.operations import which
-
-        new_id = graph_id or await which.new_id(app, document, file)
+        new_id = await id_of_new(app, session, document, file, graph_id)
         return await submit_and_say(app, session, new_id, document, wait=wait, timeout_seconds=timeout)
 
     return session.open(submitted, measured=True)

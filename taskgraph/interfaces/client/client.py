@@ -137,8 +137,9 @@ class Client(LookingCalls, OperatingCalls):
     async def delete(self, graph_id: str, *, force: bool = False, reason: str = "") -> Deleted:
         """Delete a graph that has ended, with its logs, for good. The same call again continues an interrupted one.
 
-        force: a blocked graph too. reason: kept with its tombstone for 30 days, during which its id cannot be used
-        again. Raises NotFound for an unknown graph, Refused for one that has not ended.
+        force: a blocked graph too. reason: kept with its tombstone for 30 days, during which its id is not given again;
+        on a file `submit` and `run` then take the next one (`x-2`), for which the id stands. Raises NotFound for an
+        unknown graph, Refused for one that has not ended.
         """
         return await archive.delete(self.app, graph_id, force=force, reason=reason)
 
@@ -196,7 +197,7 @@ class Client(LookingCalls, OperatingCalls):
         """
         app = self.app
         document = document_of(graph, given=Given(params or {}))
-        graph_id = await which.new_id(app, document) if graph_id is None else graph_id
+        graph_id = await which.new_id(app, document, given=graph_id)
         if targets is None:
             targets = sorted({target_of(node.task) for node in document.tasks.values()})
         handed = read_handed(os.environ, shared=app.settings.shared)

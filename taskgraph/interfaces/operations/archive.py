@@ -54,6 +54,7 @@ async def write_before_deletion(
     Gives the operation of the graph row that was written, for `delete`. Raises Refused where nothing may be deleted
     after it: the graph has not ended, moved meanwhile, or could not be put back from the file.
     """
+    graph_id = await which.current(app, graph_id)
     (row,) = await app.tables.get(graph_id, [GRAPH])
     state = str(row.columns.get("state", "")) if row is not None else ""
     if not state or state in GRAPH_GONE:
@@ -127,7 +128,7 @@ async def delete(
         said = {"because": reason, "operation": operation}
         return await deletion.delete(app.handlers, app.logs, graph_id, force=force, progress=progress, **said)
 
-    return await which.whole(app, graph_id, take)
+    return await which.whole(app, await which.current(app, graph_id), take)
 
 
 async def deletable(app: App, before: datetime, states: Collection[str]) -> list[tuple[str, str, datetime]]:

@@ -33,8 +33,7 @@ async def submit(
 
     Raises InvalidInput for what can be no id, and Refused, with what differs, if another graph was submitted under it.
     """
-    graph_id = await which.new_id(app, document) if graph_id is None else graph_id
-    check_graph_id(graph_id, new=True)
+    graph_id = await which.new_id(app, document, given=graph_id)
     try:
         return await submission.submit(app.handlers, graph_id, document, progress=progress, folder=own_folder())
     except Refused as error:

@@ -4,10 +4,12 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
 
+from taskgraph.engine.successor import id_after
 from taskgraph.interfaces.app import App
-from taskgraph.model.errors import InvalidInput, NoGraph
-from taskgraph.model.ids import GRAPH, LAST, named_ids
-from taskgraph.queries.lookup import nearest
+from taskgraph.model.errors import DeletedGraph, InvalidInput, NoGraph
+from taskgraph.model.ids import GRAPH, LAST, is_graph_id, named_ids
+from taskgraph.model.states import GraphState
+from taskgraph.queries.lookup import check_graph_id, nearest
 
 if TYPE_CHECKING:
     from taskgraph.documents.nodes import GraphDocument
@@ -23,21 +25,34 @@ async def named(
 ) -> tuple[str, T]:
     """The id of the graph that `given` stands for, and what `ask` gives for it.
 
-    given: an id; where no graph has it, the beginning of one among the newest graphs (BEGINNING_CHARS_MIN at least);
-    or LAST. Only when `ask` raises NoGraph is another graph looked for, so that an id costs nothing more. chosen:
-    called with an id that is not as it was given, before it is asked about.
+    given: an id, which stands for the successor of a graph that was deleted; where no graph has it, the beginning of
+    one among the newest graphs (BEGINNING_CHARS_MIN at least); or LAST. Only when `ask` raises NoGraph or DeletedGraph
+    is another graph looked for, so that an id costs nothing more. chosen: called with an id that is not as it was
+    given, before it is asked about.
 
     Raises NotFound, with the store and the nearest ids, and InvalidInput for the beginning of several.
     """
     if given != LAST:
         try:
-            return given, await ask(given)
+            return await _asked(given, ask, chosen)
         except NoGraph as error:
             if error.graph_id != given:
                 raise
     graph_id = await _meant(app, given)
     chosen(graph_id)
-    return graph_id, await ask(graph_id)
+    return await _asked(graph_id, ask, chosen)
+
+
+async def _asked(graph_id: str, ask: Callable[[str], Awaitable[T]], chosen: Callable[[str], object]) -> tuple[str, T]:
+    """What `ask` gives for a graph, or, where that was deleted, for its successor; and the id of that one."""
+    while True:
+        try:
+            return graph_id, await ask(graph_id)
+        except DeletedGraph as error:
+            if error.graph_id != graph_id or not error.successor:
+                raise
+            graph_id = error.successor
+            chosen(graph_id)
 
 
 async def whole(app: App, given: str, ask: Callable[[str], Awaitable[T]]) -> T:
@@ -76,8 +91,26 @@ async def _meant(app: App, given: str) -> str:
     raise NoGraph(given, nearest(given, ids), store=store)
 
 
-async def new_id(app: App, document: "GraphDocument", file: str = "") -> str:
-    """An id for a new graph: with its name, or that of its file, before some random characters; else all random."""
+async def current(app: App, graph_id: str) -> str:
+    """The whole id of the graph for which a whole id stands: of the last successor, where that was deleted."""
+    while is_graph_id(graph_id) and not app.settings.shared:
+        (row,) = await app.tables.get(graph_id, [GRAPH])
+        if row is None or row.columns.get("state") != GraphState.DELETED or not row.columns.get("successor"):
+            break
+        graph_id = str(row.columns["successor"])
+    return graph_id
+
+
+async def new_id(app: App, document: "GraphDocument", file: str = "", *, given: str | None = None) -> str:
+    """An id for a new graph: with its name, or that of its file, before some random characters; else all random.
+
+    given: the id that is wanted. On a file one that was deleted is free at once: the graph gets the next one, such as
+    `x-2`, and `x` stands for it. On a storage account an id may be what keeps work from being done twice, so there it
+    is given as it is, and refused by the submission. Raises InvalidInput for what can be no id.
+    """
+    if given is not None:
+        check_graph_id(given, new=True)
+        return given if app.settings.shared else await id_after(app.tables, given)
     fresh = app.clock.new_id()
     named_by_file = Path(file.removesuffix(".gz")).stem
     for each in named_ids(str(document.metadata.get("name", "")), fresh) or named_ids(named_by_file, fresh):
