@@ -28,7 +28,7 @@ async def id_after(tables: Tables, graph_id: str) -> str:
             if graph is None or graph.columns.get("state") not in GRAPH_GONE:
                 return successor
         fresh = await _next_free(tables, graph_id, successor)
-        with contextlib.suppress(Conflict, Unclear):  # another submission named one, or this one did
+        with contextlib.suppress(Conflict, Unclear):  # another named one, or this one did  # reach: deletion
             await tables.commit(graph_id, [Merge(GRAPH, row.etag, {"successor": fresh})])
             return fresh
     raise Conflict(f"graph {graph_id}: others kept writing its tombstone; try again")

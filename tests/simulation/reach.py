@@ -115,6 +115,7 @@ ELSEWHERE: Final = (
             "tests/hostile/test_archived.py",
             "tests/scenarios/test_keeping_house.py",
             "tests/simulation/test_deleted.py",
+            "tests/unit/test_successor.py",
         ),
     ),
     Place(
