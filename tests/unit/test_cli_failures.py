@@ -8,6 +8,7 @@ from taskgraph.interfaces.cli import failures
 from taskgraph.model import errors
 from taskgraph.model.errors import (
     Conflict,
+    DeletedGraph,
     IntegrityError,
     InvalidGraph,
     InvalidInput,
@@ -35,6 +36,7 @@ CODES = {
     TooLarge("x"): 2,
     NotFound("x"): 3,
     NoGraph("x"): 3,
+    DeletedGraph("x", "a", "a-2"): 3,
     Refused("x"): 4,
     Conflict("x"): 4,
     StaleDelivery("x"): 4,
