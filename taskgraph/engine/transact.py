@@ -50,6 +50,8 @@ _ROUNDS_MAX: Final = 64  # after which a call ends, though its local worker has 
 _COMPLETED: Final = TaskState.COMPLETED.value
 _SKIPPED: Final = TaskState.SKIPPED.value
 _UNSCHEDULED: Final = TaskState.UNSCHEDULED.value
+_JUDGES: Final = (EditGraph, ManualRerun, Recall)
+"""Items that go by rows which they do not write."""
 _BECAME: Final[Mapping[type[Item], str]] = {
     Completed: "completed",
     ManualRerun: "rerun-asked",
@@ -225,7 +227,7 @@ class _Transition:
                     await self._look_ahead(decision.keys, 2 ** min(needs - _NEEDS_MAX, 10))
                 continue
             needs = 0
-            if await self._doubts_about(decision):
+            if await self._doubts_about(decision, left):
                 continue
             if decision.changes:
                 try:
@@ -381,7 +383,7 @@ class _Transition:
             changes_max=self.transactor.records.changes_max,
         )
 
-    async def _doubts_about(self, decision: Decision) -> bool:
+    async def _doubts_about(self, decision: Decision, items: Sequence[Item]) -> bool:
         """Whether the decision rests on rows that had to be read first; it is to be made again by what was read."""
         errors = [answer.error for answer in decision.answers if answer.error is not None]
         if self.suspicions < _SUSPICIONS_MAX and any(isinstance(error, IntegrityError) for error in errors):
@@ -391,7 +393,7 @@ class _Transition:
             await back_off(self.transactor.clock, self.suspicions)
             return True
         if self.known is None:
-            return await self._rests_on_old(decision)
+            return await self._rests_on_old(decision, items)
         if errors:
             self._go_fresh()  # nothing is refused by what may be old
             return True
@@ -405,13 +407,14 @@ class _Transition:
                 await self._load(old)
         return bool(old)
 
-    async def _rests_on_old(self, decision: Decision) -> bool:
-        """Whether an edit goes by states that have changed: rows of one read may be of different moments.
+    async def _rests_on_old(self, decision: Decision, items: Sequence[Item]) -> bool:
+        """Whether an edit or a recall goes by rows that have changed: rows of one read may be of different moments.
 
-        An edit counts anew what a task waits for, by states of rows that it does not write. These are read once more,
-        after the rows that it writes: what ends later changes a row that it writes, and its etag refuses the commit.
+        An edit counts anew what a task waits for, by states of rows that it does not write; a recall leaves alone who
+        has not counted what was reset. These rows are read once more, after the rows that it writes: what ends later
+        changes a row that it writes, and its etag refuses the commit.
         """
-        if not decision.changes or not any(isinstance(answer.item, EditGraph) for answer in decision.answers):
+        if not decision.changes or not any(isinstance(item, _JUDGES) for item in items):
             return False
         before = {key: self.rows[key] for key in decision.unchanged}
         await self.transactor.records.load(self.graph_id, before, self.rows)

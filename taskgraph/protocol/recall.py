@@ -158,10 +158,10 @@ def _recall(item: Recall, context: Context) -> Verdict:
     node, graph = view.find(row_key(item.reference)), view.get(GRAPH)
     if node is None or node.text("due") != RECALL:
         return Outcome.STALE, "it has been recalled, or an edit has taken it away"
-    node.confirm()  # of many dependents only some are written in a step, and this row in the last alone
     graph.confirm()  # what is counted up and down again leaves it as it was, and it may have ended since it was read
     name, dependents = edge_name_of(item.reference), node.ids("dependents")
     view.require(map(row_key, dependents))
+    # Each of these is written, so a step rests on their etags; the row of the node is written in the last step alone.
     counted = [each for each in dependents if name not in view.named(each).ids("requiresLeft")]
     most = max(1, (context.changes_max - _BESIDE) // (1 + limits.LIMITS_OF_TASK_MAX))
     for each in counted[:most]:

@@ -50,12 +50,14 @@ from taskgraph.protocol import (
 )
 from taskgraph.protocol.concurrency import Limit
 from taskgraph.protocol.context import Context, Outcome, Verdict
+from taskgraph.protocol.edit import EditGraph
 from taskgraph.protocol.edit_plan import definitions, plan
 from taskgraph.protocol.edit_plan.definitions import Definitions
 from taskgraph.protocol.edit_plan.edges import EdgeChanges
 from taskgraph.protocol.edit_plan.names import Names
 from taskgraph.protocol.extension import AcceptExtension, InsertRows, LinkTasks
 from taskgraph.protocol.extension_plan import ExtensionPlan
+from taskgraph.protocol.recall import ManualRerun, Recall
 from taskgraph.protocol.rows import Draft
 from taskgraph.protocol.runs import Claim
 from taskgraph.protocol.set_limit import Recount
@@ -574,11 +576,17 @@ def asked_twice_and_again(seed: int) -> World:
 
 
 def overlapping_reruns(seed: int) -> World:
-    """Few rows a read, answers that come late, and nearly every message twice, while tasks are rerun."""
-    world = run_again(seed)
-    faults = Faults(double=0.5, late=0.4)
-    bounds = {**world.bounds, "READ_ALONE_MAX": 1, "READ_PAGE_WORTH": 1}
-    return dataclasses.replace(world, faults=faults, bounds=bounds, storm_steps=(200, 600), crowds=(8, 8, 6))
+    """Few rows a read, answers that come late, and nearly every message twice, while some of five tasks are rerun."""
+    document = random_document(random.Random(seed * 3 + 1), 5, density=0.6)
+    return dataclasses.replace(
+        run_again(seed),
+        document=document,
+        faults=Faults(double=0.5, late=0.4),
+        bounds={**TIGHT, **NARROWER, "READ_ALONE_MAX": 1, "READ_PAGE_WORTH": 1},
+        storm_steps=(300, 900),
+        crowds=(12, 12, 8),
+        again=4,
+    )
 
 
 NO_SWEEP: Final = _all(_set(world_module, "sweep", no_sweep), _set(playing, "sweep", no_sweep))
@@ -657,8 +665,14 @@ MUTANTS: Final = (
     Mutant(
         "P2: an edit goes by states that were read after what it writes",
         "rows of one read are of one moment",
-        _reworded(transact._Transition, "_doubts_about", ("return await self._rests_on_old(decision)", "return False")),
+        _set(transact, "_JUDGES", (ManualRerun, Recall)),
         overlapping,
+    ),
+    Mutant(
+        "P2: a recall goes by rows that were read after what it writes",
+        "rows of one read are of one moment",
+        _set(transact, "_JUDGES", (EditGraph,)),
+        overlapping_reruns,
     ),
     Mutant(
         "P2: what a claim made of a row is known to who knows the row that was claimed",
@@ -1500,18 +1514,13 @@ MUTANTS: Final = (
         "the graph may have ended since it was read",
         _reworded(recall, "_recall", ("graph.confirm()", "pass")),
         run_again,
-    ),
-    Mutant(
-        "P29: a step of a recall rests on the row that stands",
-        "the recall may be over",
-        _reworded(recall, "_recall", ("node.confirm()", "pass")),
-        overlapping_reruns,
+        given=_set(transact, "_JUDGES", (EditGraph,)),  # which would nearly always do it, too
     ),
     Mutant(
         "P29: what was reset begins by the graph row that stands",
         "there may be recalls since it was read",
         _reworded(recall, "_ready", ("graph.confirm()", "pass")),
-        run_again,
+        overlapping_reruns,
     ),
     Mutant(
         "P29: a cause that is taken back is kept no longer",
