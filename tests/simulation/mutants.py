@@ -375,10 +375,11 @@ def far_apart(seed: int) -> World:
 
 
 def late_and_rerun(seed: int) -> World:
-    """A chain that cannot be in time, and is rerun by those by whose clock it still can."""
+    """A chain that cannot be in time, and is rerun by those by whose clock it still can, while sweeps look often."""
     early = TaskNode("t0", (), 0, {"deadline": _moment(50)}, timing={"notBefore": _moment(100)})
     behind = TaskNode("t1", ("t0",), 0, {"deadline": _moment(50)})
-    return World(seed, GraphDocument({"t0": early, "t1": behind}), {}, (), Faults(double=0.1), reruns=True)
+    graph = GraphDocument({"t0": early, "t1": behind})
+    return World(seed, graph, {}, (), Faults(double=0.1), reruns=True, sweep_seconds=3.0)
 
 
 def _moment(seconds: float) -> str:
