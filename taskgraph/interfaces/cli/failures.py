@@ -3,16 +3,17 @@
 from typing import Any, Final
 
 from taskgraph.interfaces import views
+from taskgraph.interfaces.meanings import BUG as BUG
+from taskgraph.interfaces.meanings import CONFLICT as CONFLICT
+from taskgraph.interfaces.meanings import INVALID as INVALID
+from taskgraph.interfaces.meanings import NOT_FOUND as NOT_FOUND
+from taskgraph.interfaces.meanings import UNREACHABLE as UNREACHABLE
+from taskgraph.interfaces.meanings import meaning
 from taskgraph.model import errors
 from taskgraph.model.errors import TaskgraphError
 
 DONE: Final = 0
 UNSUCCESSFUL: Final = 1  # the graph ended blocked or cancelled
-INVALID: Final = 2
-NOT_FOUND: Final = 3
-CONFLICT: Final = 4
-UNREACHABLE: Final = 5
-BUG: Final = 70
 TIMED_OUT: Final = 124
 INTERRUPTED: Final = 130
 
@@ -30,33 +31,19 @@ class Interrupted(TaskgraphError):
     """A signal ends this process; what it was doing can be taken up again."""
 
 
-_MEANINGS: Final[tuple[tuple[type[TaskgraphError], int, str], ...]] = (
-    (errors.InvalidGraph, INVALID, "invalid-graph"),
-    (errors.InvalidSettings, INVALID, "invalid-settings"),
-    (errors.InvalidInput, INVALID, "invalid-input"),
-    (errors.TooLarge, INVALID, "too-large"),
-    (errors.NotFound, NOT_FOUND, "not-found"),
-    (errors.Conflict, CONFLICT, "conflict"),
-    (errors.StaleDelivery, CONFLICT, "conflict"),
-    (errors.StorageUnavailable, UNREACHABLE, "storage-unreachable"),
-    (errors.Unclear, UNREACHABLE, "storage-unreachable"),
-    (errors.StorageError, UNREACHABLE, "storage"),
-    (TimedOut, TIMED_OUT, "timed-out"),
-    (Interrupted, INTERRUPTED, "interrupted"),
-    (errors.IntegrityError, BUG, "integrity"),
-    (TaskgraphError, CONFLICT, "newer-version"),  # a schema or message of a newer program
-)
-"""Exit code and word of each kind of error: the first that fits."""
+def exit_code(error: TaskgraphError) -> int:
+    return _meaning(error)[0]
 
 
 def _meaning(error: TaskgraphError) -> tuple[int, str]:
-    if isinstance(error, errors.Refused):
-        return CONFLICT, error.code
-    return next((code, word) for kind, code, word in _MEANINGS if isinstance(error, kind))
-
-
-def exit_code(error: TaskgraphError) -> int:
-    return _meaning(error)[0]
+    match error:
+        case TimedOut():
+            return TIMED_OUT, "timed-out"
+        case Interrupted():
+            return INTERRUPTED, "interrupted"
+        case _:
+            found = meaning(error)
+            return found.exit_code, found.word
 
 
 def sentences(error: TaskgraphError) -> list[str]:
