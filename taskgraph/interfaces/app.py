@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from taskgraph.engine.schedules import Schedules
     from taskgraph.engine.signing import Signer
     from taskgraph.model.placement import Offer
+    from taskgraph.queries.overview import Overview
     from taskgraph.worker.executors import Executors
     from taskgraph.worker.loop import Worker
     from taskgraph.worker.registration import Registration
@@ -87,6 +88,12 @@ class App:
         from taskgraph.engine.schedules import Schedules
 
         return Schedules(self.handlers, self.queries, lambda: self.wakeup.notify(self.names.schedules))
+
+    def overview(self) -> "Overview":
+        """What looks at all of the store; kept, it knows how fast graphs go."""
+        from taskgraph.queries.overview import Overview
+
+        return Overview(self.tables, self.queues, self.clock, self.names, is_dead=self.is_dead)
 
     def signer(self, environ: Mapping[str, str]) -> "Signer | None":
         from taskgraph.engine.signing import read_signer

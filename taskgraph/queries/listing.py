@@ -20,7 +20,7 @@ from taskgraph.queries import targets as gates
 from taskgraph.queries import values
 from taskgraph.queries.edges import Edges, references, worth_pages
 from taskgraph.queries.groups import group_rows
-from taskgraph.queries.lookup import GraphQueries
+from taskgraph.queries.lookup import GraphQueries, some_rows
 from taskgraph.queries.rows import object_of, status_of_task
 from taskgraph.storage.tables import Range, Row
 
@@ -119,6 +119,30 @@ class TaskQueries(GraphQueries):
             if not await self._list(graph_id, states, match, limit, found):
                 return values.Listing(found, total if status is not None else None, status, params)
         return values.Listing(found, len(found), status, params)
+
+    async def page(
+        self, graph_id: str, *, state: str = "", match: str = "", after: str = "", limit: int = 100
+    ) -> tuple[values.Listing, str]:
+        """Tasks in the order of their rows behind one of them, and the row to go on behind, "" at the end.
+
+        They may be fewer than `limit` before the end: a page of rows is read, and those that agree are given.
+        """
+        graph = await self.graph_row(graph_id)
+        paused = await gates.closed(self._tables)
+        where = {"state": (stored_state(state),)} if state else {}
+        wanted = Range(f"{after}!" if after else "task:", "task;", where=where, select=SHOWN)
+        rows = await some_rows(self._tables, graph_id, wanted, limits.PAGE_ROWS_MAX if match or state else limit)
+        found: list[values.TaskStatus] = []
+        last = ""
+        for row in rows.rows:
+            if len(found) == limit:
+                break
+            last, status = row.key, status_of_task(row, paused)
+            if match.casefold() in status.label.casefold() and state in ("", status.state):
+                found.append(status)
+        over = rows.continuation is None and (not rows.rows or last == rows.rows[-1].key)
+        total = None if state or match else integer(graph.columns, "tasks")
+        return values.Listing(found, total, params=object_of(graph.columns, "params")), "" if over else last or after
 
     async def _list(
         self, graph_id: str, states: Sequence[str], match: str, limit: int | None, found: list[values.TaskStatus]

@@ -32,6 +32,7 @@ from taskgraph.queries.workers import IsDead, not_known
 from taskgraph.storage.queues import Queues
 from taskgraph.storage.tables import Page, Range, Row, Tables, prefix, query_all
 
+_BEHIND: Final = "!"  # a key with this at its end comes right behind it
 _FOLLOW_SECONDS: Final = 0.25
 _FOLLOW_SECONDS_MAX: Final = 2.0
 _RELAYS: Final = ("join", "fork")
@@ -156,12 +157,15 @@ class GraphQueries:
         found = [channel_status(row) async for row in self._pages(graph_id, notices.all_rows())]
         return sorted(found, key=lambda each: each.channel)
 
-    async def rows(self, graph_id: str, start: str = "") -> AsyncGenerator[Row]:
-        """The rows of a graph as a table explorer shows them; start: only keys that begin like this."""
+    async def rows(self, graph_id: str, start: str = "", *, after: str = "") -> AsyncGenerator[Row]:
+        """The rows of a graph as a table explorer shows them; start: only keys that begin so; after: behind one."""
         check_graph_id(graph_id)
         plain = re.match(_PLAIN_KEY, start)  # a person may ask for anything; a store is asked for what may be a key
         known = plain.group() if plain else ""
-        async for row in self._pages(graph_id, prefix(known) if known else Range()):
+        wanted = prefix(known) if known else Range()
+        if after:
+            wanted = replace(wanted, start=max(wanted.start, after + _BEHIND))
+        async for row in self._pages(graph_id, wanted):
             if row.key.startswith(start):
                 yield row
 
@@ -198,23 +202,38 @@ class GraphQueries:
         limits.PAGE_ROWS_MAX rows.
         """
         found: list[values.GraphListed] = []
-        continuation: str | None = None
-        rows = Range(where={"schedule": (schedule,)}) if schedule else Range()
+        after = ""
         while True:
-            page = await self._tables.query(ALL, rows, limit=min(1000, max(limit, 1)), continuation=continuation)
-            dated = [(row, time_of(row.columns, "created")) for row in page.rows]
-            near = [row for row, created in dated if wanted.may_be(str(row.columns.get("name", "")), created)]
-            for start in range(0, len(near), _GRAPHS_AT_ONCE):
-                listed = await asyncio.gather(*(self._listed(row) for row in near[start : start + _GRAPHS_AT_ONCE]))
-                some = filter(wanted.has, listed)
-                found += await asyncio.gather(*map(self._counted, some)) if counted else some
-                if len(found) >= limit:
-                    return found[:limit]
-            if wanted.since and any(created is not None and created < wanted.since for _, created in dated):
-                return found  # the rows are in the order of time, the newest first
-            continuation = page.continuation
-            if continuation is None:
+            left = limit - len(found)
+            some, after = await self.graphs_after(after, limit=left, schedule=schedule, wanted=wanted, counted=counted)
+            found += some
+            if len(found) >= limit or not after:
                 return found
+
+    async def graphs_after(
+        self, after: str, *, limit: int, schedule: str, wanted: values.GraphsWanted, counted: bool
+    ) -> tuple[list[values.GraphListed], str]:
+        """Graphs behind a row of the index, of one page of it; and the row to go on behind, "" at the end."""
+        where = {"schedule": (schedule,)} if schedule else {}
+        rows = Range(f"{after}{_BEHIND}" if after else "", where=where)
+        most = limits.PAGE_ROWS_MAX if wanted != _ANY_GRAPH else min(limits.PAGE_ROWS_MAX, max(limit, 1))
+        page = await some_rows(self._tables, ALL, rows, most)
+        dated = [(row, time_of(row.columns, "created")) for row in page.rows]
+        near = [row for row, created in dated if wanted.may_be(str(row.columns.get("name", "")), created)]
+        found: list[values.GraphListed] = []
+        for start in range(0, len(near), _GRAPHS_AT_ONCE):
+            some = near[start : start + _GRAPHS_AT_ONCE]
+            listed = await asyncio.gather(*map(self._listed, some))
+            fit = [(row, each) for row, each in zip(some, listed, strict=True) if wanted.has(each)]
+            fit = fit[: limit - len(found)]
+            found += (
+                await asyncio.gather(*(self._counted(each) for _, each in fit)) if counted else [one for _, one in fit]
+            )
+            if len(found) >= limit:
+                return found, fit[-1][0].key
+        if wanted.since and any(created is not None and created < wanted.since for _, created in dated):
+            return found, ""  # the rows are in the order of time, the newest first
+        return found, page.rows[-1].key if page.continuation is not None else ""
 
     async def _listed(self, row: Row) -> values.GraphListed:
         graph_id = str(row.columns.get("graph", ""))
@@ -452,6 +471,14 @@ class GraphQueries:
                 return
             pause = _FOLLOW_SECONDS if moved else min(pause * 1.5, _FOLLOW_SECONDS_MAX)
             await self._clock.sleep(pause)
+
+
+async def some_rows(tables: Tables, partition: str, rows: Range, limit: int) -> Page:
+    """The first page of a range that has rows: a store may give empty ones before it, where little agrees."""
+    page = await tables.query(partition, rows, limit=limit)
+    while not page.rows and page.continuation is not None:
+        page = await tables.query(partition, rows, limit=limit, continuation=page.continuation)
+    return page
 
 
 async def _pages_up_to(number: int, tables: Tables, partition: str, rows: Range) -> AsyncGenerator[Page]:

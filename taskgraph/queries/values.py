@@ -121,7 +121,8 @@ class GraphsWanted:
     """Which graphs a list has; what is empty or None asks for nothing.
 
     state: as stored, or `paused` for a running graph that is paused as a whole. name: a part of the name, in any case,
-    or a pattern of the whole with `*` and `?`. tags: values by key, None for any. since, until: of the creation.
+    or a pattern of the whole with `*` and `?`. tags: values by key, None for any. since, until: of the creation. ids:
+    patterns, of which the id must fit one.
     """
 
     state: str = ""
@@ -129,6 +130,7 @@ class GraphsWanted:
     tags: Mapping[str, str | None] = field(default_factory=dict)
     since: datetime | None = None
     until: datetime | None = None
+    ids: Sequence[str] = ()
 
     def may_be(self, name: str, created: datetime | None) -> bool:
         """Whether a graph of that name and time is wanted, as far as these say."""
@@ -148,6 +150,8 @@ class GraphsWanted:
         else:
             fits = graph.state == self.state
         tags = graph.tags
+        if self.ids and not any(fnmatchcase(graph.graph_id, each) for each in self.ids):
+            return False
         return fits and all(key in tags and value in (None, str(tags[key])) for key, value in self.tags.items())
 
 

@@ -33,6 +33,9 @@ LIBRARIES: Final = MappingProxyType(
         "azure_functions_runtime": ("taskgraph_functions_host.worker_main",),  # in a process of its own
         "cronsim": ("taskgraph_functions_host.schedule", "taskgraph.documents.recurrence"),
         "sqlite3": ("taskgraph.storage.sqlite",),
+        "starlette": ("taskgraph.interfaces.http",),
+        "sse_starlette": ("taskgraph.interfaces.http",),
+        "uvicorn": ("taskgraph.interfaces.http",),
         "typer": ("taskgraph.interfaces.cli",),
         "click": ("taskgraph.interfaces.cli",),
         "rich": ("taskgraph.interfaces.cli",),
@@ -49,13 +52,12 @@ LIBRARIES: Final = MappingProxyType(
 ADAPTERS: Final = ("taskgraph.storage.azure", "taskgraph.storage.sqlite", "taskgraph.storage.memory")
 NAMERS_OF_ADAPTERS: Final = ("taskgraph.interfaces.app", "taskgraph.testing", *ADAPTERS)
 
-DOORS: Final = ("taskgraph.interfaces.cli", "taskgraph.interfaces.client")
+DOORS: Final = ("taskgraph.interfaces.cli", "taskgraph.interfaces.client", "taskgraph.interfaces.http")
 PAST_THE_OPERATIONS: Final = ("app.handlers", "app.tables", "app.queues")
 READS_OF_DOORS: Final = {
     ("cli.common", "app.tables"),  # one row, to see that the store answers
     ("cli.serve", "app.handlers"),  # one look, to see that the store answers
-    ("cli.top", "app.queues"),  # all that an overview reads
-    ("cli.top", "app.tables"),
+    ("http.feeds", "self._app.handlers"),  # what is called after commits of this process
 }
 
 # Ways to read a clock or draw chance through modules that are otherwise welcome.

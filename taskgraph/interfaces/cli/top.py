@@ -75,9 +75,7 @@ def top(
 async def _top(app: "App", session: Session, *, once: bool, interval: float, limit: int) -> None:
     import asyncio
 
-    from taskgraph.queries.overview import Overview
-
-    overview = Overview(app.tables, app.queues, app.clock, app.names, is_dead=app.is_dead)
+    overview = app.overview()
     output = session.output
     if once:
         snapshot = await overview.look(graphs_max=limit)
