@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from taskgraph.engine.store_times import ExaminedStore
     from taskgraph.engine.submission import Submission
     from taskgraph.interfaces.operations.grant import Grant
+    from taskgraph.interfaces.operations.tokens import Token
     from taskgraph.protocol.invariants.findings import Finding
     from taskgraph.protocol.schedule_rules import Schedule
     from taskgraph.queries import values
@@ -222,6 +223,14 @@ def row(graph_id: str, one: "Row") -> Json:
     return {"PartitionKey": graph_id, "RowKey": one.key, "etag": one.etag, **plain(one.columns)}
 
 
+def rows(graph_id: str, found: Iterable["Row"]) -> Json:
+    return {"graphId": graph_id, "rows": [row(graph_id, each) for each in found]}
+
+
+def events(graph_id: str, found: Iterable["values.Event"]) -> Json:
+    return {"graphId": graph_id, "events": list(map(event, found))}
+
+
 def channels(graph_id: str, found: Iterable["values.ChannelStatus"]) -> Json:
     listed = [{**fields_of(each, "tasks"), "ofTasks": each.tasks} for each in found]
     return {"graphId": graph_id, "channels": listed}
@@ -299,6 +308,15 @@ def ended(
 # --- the installation ------------------------------------------------------------------------------------------
 
 
+def capabilities(version: str) -> Json:
+    """What a server can. stream: server-sent events. wait: long polls."""
+    return {"name": "taskgraph", "version": version, "api": "v1", "stream": True, "wait": True, "act": True}
+
+
+def health() -> Json:
+    return {"ready": True}
+
+
 def snapshot(found: "Snapshot") -> Json:
     return {
         "time": iso(found.time),
@@ -354,6 +372,16 @@ def grant(found: "Grant") -> Json:
     }
 
 
+def tokens(found: Iterable["Token"]) -> Json:
+    return {"tokens": [token(each) for each in found]}
+
+
+def token(found: "Token", text: str = "") -> Json:
+    """text: what it is, where it has just been made."""
+    shown = {**fields_of(found), "role": str(found.role)}
+    return {**shown, "token": text} if text else shown
+
+
 def examined(found: "Examined") -> Json:
     return {
         **attributes(found, "graph_id", "state", "sound"),
@@ -395,6 +423,12 @@ def extended(graph_id: str, request: str, state: str, number: int, waits_for: st
     """An extension by so many tasks. waits_for: "resume" for one of a paused graph, "" for nothing."""
     asked = {"graphId": graph_id, "request": request, "state": state}
     return {**asked, "taskCount": number, "waitsFor": waits_for or None}
+
+
+def request(graph_id: str, name: str, columns: Mapping[str, Any]) -> Json:
+    """An extension or edit that was asked for. state: staged, accepted, done, refused."""
+    kept = {each: columns.get(each) or None for each in ("kind", "state", "reason", "waitsFor")}
+    return {"graphId": graph_id, "request": name, **kept, "revision": columns.get("revision")}
 
 
 def edited(graph_id: str, request: str, state: str, revision: object, *, unchanged: bool) -> Json:

@@ -112,6 +112,9 @@ WORDS: Final[dict[str, tuple[str, ...]]] = {
     "restore": ("ENDED",),
     "poison list": (),
     "poison replay": ("--all",),
+    "token create": ("ci", "--role", "submitter", "--graphs", "nightly-*"),
+    "token list": (),
+    "token revoke": ("ci",),
     "keygen": ("KEY",),
     "init": ("BEGUN",),
     "validate": ("FILE",),
@@ -134,8 +137,8 @@ FREE: Final = {
 UNKNOWN: Final[tuple[Any, ...]] = ("x", 1, [], {"before": None, "after": None})
 """Values as such objects hold them."""
 
-OPTIONAL: Final = {"priority", "type"}
-"""Keys of closed objects that may be missing: in a plan; and an error may be a line, or the whole answer."""
+OPTIONAL: Final = {"priority", "token", "type"}
+"""Keys of closed objects that may be missing: in a plan; a token that is listed; an error may be a line, or all."""
 
 
 def with_json(group: Any, path: tuple[str, ...] = ()) -> Iterator[str]:

@@ -36,6 +36,7 @@ from taskgraph.interfaces.cli import (
     submit,
     tasks,
     timeline,
+    tokens,
     top,
     workers,
 )
@@ -157,6 +158,12 @@ _add_group(
     _ADMINISTER,
     "The handlers as Azure Functions: run them here, look at them.",
     (functions.start, functions.list_),
+)
+_add_group(
+    "token",
+    _ADMINISTER,
+    "What opens the HTTP API: make it, look at it, take it back.",
+    (tokens.create, tokens.list_, tokens.revoke),
 )
 _add_group(
     "poison",

@@ -1,0 +1,137 @@
+"""Tokens that open the HTTP API: make one, list them, take one back, and say what one may do.
+
+A token is `tg.NAME.SECRET`. The store keeps the SHA-256 of it, so that it is seen once, when it is made. A secret of
+two ids (244 random bits) needs no slow hash.
+"""
+
+import hashlib
+import hmac
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+from fnmatch import fnmatchcase
+from typing import Final
+
+from taskgraph.interfaces.app import App
+from taskgraph.interfaces.operations.checks import asked_by
+from taskgraph.model import limits
+from taskgraph.model.columns import texts, time_of
+from taskgraph.model.errors import Conflict, InvalidInput, NotFound, Refused
+from taskgraph.model.json_strict import show
+from taskgraph.model.names import TOKENS
+from taskgraph.queries.lookup import check_graph_id, nearest
+from taskgraph.storage.tables import Delete, Insert, Range, Row, query_all
+
+_MARK: Final = "tg"
+_ID_CHARS: Final = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_*?"
+
+
+class Role(StrEnum):
+    """What a token may do. Each of the first four may all that those before it may; a worker only works."""
+
+    READER = "reader"
+    SUBMITTER = "submitter"
+    OPERATOR = "operator"
+    ADMIN = "admin"
+    WORKER = "worker"
+
+    def may(self, needed: "Role") -> bool:
+        if Role.WORKER in (self, needed):
+            return self is needed
+        order = list(Role)
+        return order.index(self) >= order.index(needed)
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """graphs: patterns of the ids that it is for, none for all and for the store itself. until: None for ever."""
+
+    name: str
+    role: Role
+    graphs: Sequence[str] = ()
+    created: datetime | None = None
+    until: datetime | None = None
+    by: str = ""
+
+    def is_for(self, graph_id: str) -> bool:
+        return not self.graphs or any(fnmatchcase(graph_id, each) for each in self.graphs)
+
+
+async def create(
+    app: App, name: str, role: Role, *, graphs: Sequence[str] = (), days: float | None = None
+) -> tuple[Token, str]:
+    """A new token, and its text. days: until it ends. Raises InvalidInput, and Refused where the name is taken."""
+    check_graph_id(name, "a token", new=True)
+    for each in graphs:
+        if not each or len(each) > limits.GRAPH_ID_CHARS_MAX or not set(each) <= set(_ID_CHARS):
+            raise InvalidInput(f"{show(each)} is no pattern of ids: letters, digits, - and _, with * and ?")
+    if len(graphs) > limits.TOKEN_GRAPHS_MAX:
+        raise InvalidInput(f"{len(graphs)} patterns of graphs; {limits.TOKEN_GRAPHS_MAX} are allowed")
+    if role is Role.WORKER and graphs:
+        raise InvalidInput("a token of a worker is for targets, and not for some graphs")
+    if days is not None and not 0 < days <= limits.TOKEN_DAYS_MAX:
+        raise InvalidInput(f"{days:g} days: more than 0, and at most {limits.TOKEN_DAYS_MAX:,}")
+    now = app.clock.now()
+    until = None if days is None else now + timedelta(days=days)
+    made = Token(name, role, tuple(graphs), now, until, asked_by())
+    text = f"{_MARK}.{name}.{app.clock.new_id()}{app.clock.new_id()}"
+    ends = {} if until is None else {"until": until}
+    kept = {"role": str(role), "graphs": json.dumps(list(graphs)), "sha256": _digest(text), "by": made.by}
+    try:
+        await app.tables.commit(TOKENS, [Insert(name, {**kept, "created": now, **ends})])
+    except Conflict as error:
+        raise Refused(f"there is a token {name} already; revoke it first, or choose another name", "exists") from error
+    return made, text
+
+
+async def listed(app: App) -> list[Token]:
+    """All of them, by name, also those that have ended."""
+    return [_token(row) for row in await query_all(app.tables, TOKENS, Range())]
+
+
+async def revoke(app: App, name: str) -> Token:
+    """Take a token back. Raises NotFound, with the nearest names."""
+    check_graph_id(name, "a token")
+    (row,) = await app.tables.get(TOKENS, [name])
+    if row is None:
+        names = [each.name for each in await listed(app)]
+        raise NotFound(f"there is no token {name}", nearest(name, names))
+    await app.tables.commit(TOKENS, [Delete(row.key, row.etag)])
+    return _token(row)
+
+
+async def find(app: App, text: str) -> Token | None:
+    """The token of this text, if it is one and has not ended: one read."""
+    mark, _, rest = text.partition(".")
+    name, dot, _ = rest.partition(".")
+    if (
+        mark != _MARK
+        or not dot
+        or not name
+        or len(text) > limits.TOKEN_CHARS_MAX
+        or not set(name) <= set(_ID_CHARS[:-2])
+    ):
+        return None
+    (row,) = await app.tables.get(TOKENS, [name])
+    if row is None or not hmac.compare_digest(str(row.columns.get("sha256", "")), _digest(text)):
+        return None
+    found = _token(row)
+    return found if found.until is None or app.clock.now() < found.until else None
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _token(row: Row) -> Token:
+    columns = row.columns
+    return Token(
+        row.key,
+        Role(str(columns.get("role", ""))),
+        tuple(texts(columns, "graphs")),
+        time_of(columns, "created"),
+        time_of(columns, "until"),
+        str(columns.get("by", "")),
+    )
