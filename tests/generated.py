@@ -14,6 +14,8 @@ from typing import Any, Final
 import typer
 
 from taskgraph.interfaces.cli import app
+from taskgraph.interfaces.http.routes import ANY_BODY, Parameter, Route
+from taskgraph.interfaces.http.table import SECTIONS
 from taskgraph.model.messages import EVENT_TYPES
 from tests.formal import semantics
 
@@ -52,6 +54,42 @@ def _table(lines: Sequence[str]) -> str:
     return "\n" + "\n".join(lines) + "\n"  # Markdown wants an empty line before and after
 
 
+def routes() -> str:
+    """For each section of the table of routes a table, and below it what each takes in its query."""
+    return "".join(f"\n## {name}\n{_table(_section(routes))}" for name, routes in SECTIONS.items())
+
+
+def _section(routes: Sequence[Route]) -> list[str]:
+    lines = ["| request | role | answer | what it does, and takes |", "|---|---|---|---|"]
+    for route in routes:
+        given = [f"`{each.name}`: {_words(each)}" for each in route.query]
+        if route.free:
+            given.append(f"`{route.free}NAME`: {_FREE[route.free]}")
+        if route.body == ANY_BODY:
+            given.append("body: a document, right or wrong")
+        elif route.body:
+            given.append(f"body: [{route.body}.json](../../schemas/{route.body}.json)")
+        answer = f"`{route.answer}`"
+        words = "<br>".join([route.summary, *given])
+        lines.append(f"| `{route.method} {route.path or '/'}` | {route.role or 'none'} | {answer} | {words} |")
+    return lines
+
+
+_FREE: Final = {
+    "param.": "the value of a parameter, as text; `param.NAME:` as JSON.",
+    "where.": "only events whose field has this value, such as `where.event=task-failed`; `*` and `?` for any text.",
+}
+
+
+def _words(one: Parameter) -> str:
+    schema = one.schema
+    more = [f"{schema['minimum']:g} to {schema['maximum']:g}"] if "maximum" in schema else []
+    more += [f"{', '.join(schema['enum'])}"] if "enum" in schema else []
+    more += [f"otherwise {schema['default']}"] if schema.get("default") not in (None, False) else []
+    more += ["may be repeated"] if one.many else []
+    return one.description + (f" ({'; '.join(more)})" if more else "")
+
+
 def queues() -> str:
     """The types of messages that have a queue each, as Bicep."""
     names = ", ".join(f"'{each}'" for each in EVENT_TYPES)
@@ -77,6 +115,7 @@ class Part:
 
 PARTS: Final = (
     Part("docs/reference/commands.md", "commands", commands),
+    Part("docs/reference/http.md", "routes", routes),
     Part("docs/reference/semantics.md", "semantics", semantics.text),
     Part("deploy/infra/storage.bicep", "queues", queues),
 )

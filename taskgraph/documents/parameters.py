@@ -33,8 +33,11 @@ class Words(str):
     __slots__ = ()
 
 
-def typed(options: Iterable[str]) -> dict[str, Any]:
-    """Values from `goal=all` (text, or JSON where the parameter is no text) and `sizes:=[1]`. Raises InvalidInput."""
+def typed(options: Iterable[str], said: str = "--param ") -> dict[str, Any]:
+    """Values from `goal=all` (text, or JSON where the parameter is no text) and `sizes:=[1]`. Raises InvalidInput.
+
+    said: what stands before each where it was given.
+    """
     given: dict[str, Any] = {}
     for option in options:
         name, equals, text = option.partition("=")
@@ -42,10 +45,10 @@ def typed(options: Iterable[str]) -> dict[str, Any]:
         name = name.removesuffix(":")
         if not equals or not is_param_name(name):
             form = "write NAME=TEXT or NAME:=JSON, such as goal=all or sizes:=[1,2]"
-            raise InvalidInput(f"--param {show(option)}: {form}")
+            raise InvalidInput(f"{said}{show(option)}: {form}")
         if name in given:
-            raise InvalidInput(f"--param {name} is given twice")
-        given[name] = _json(text, f"--param {name}") if is_json else Words(text)
+            raise InvalidInput(f"{said}{name} is given twice")
+        given[name] = _json(text, f"{said}{name}") if is_json else Words(text)
     return given
 
 

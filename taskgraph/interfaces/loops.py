@@ -382,11 +382,12 @@ async def serve(
     workers: Sequence[Worker] = (),
     keep_days: float | None = None,
     outlets: OutletSettings | None = None,
+    others: Sequence[Callable[[], Coroutine[Any, Any, None]]] = (),
 ) -> None:
     """Handle events, sweep, fire schedules, keep house, deliver notices (and work), until `stop` is set.
 
     keep_days: for how long graphs are kept after their end, None for ever. outlets: how notices leave; None for queues
-    and unsigned webhooks.
+    and unsigned webhooks. others: loops that run beside these.
     """
     consumer, name = app.consumer(), worker_name(app.clock)
     _attach(consumer, workers)
@@ -400,6 +401,7 @@ async def serve(
             keep_schedules(app, stop),
             tidy_forever(app, stop),
             *[_listed(app, worker, stop) for worker in workers],
+            *[each() for each in others],
             stop=stop,
         ):
             await stop.wait()

@@ -15,6 +15,7 @@ SOURCES = {
 KNOWN = {
     "worker/executors/children.py": {"_readers"},  # what belongs to an event loop, by event loop
     "interfaces/client/calls.py": {"building"},  # the graph whose block is entered in this context
+    "interfaces/operations/checks.py": {"_ASKING"},  # who asks, in this context: a server asks for many
     "worker/executors/orphans.py": {"_guards"},  # the guards that this process has started, which must end with it
     "worker/executors/printed.py": {"_run"},  # the run whose output is printed in this context
     "storage/checks.py": {"_good_names"},  # names that were found right: a memory, for speed alone

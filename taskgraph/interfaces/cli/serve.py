@@ -5,6 +5,7 @@ import logging
 import os
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -22,6 +23,7 @@ from taskgraph.model.secrecy import Handed, read_handed, withdraw
 
 if TYPE_CHECKING:
     from taskgraph.interfaces.app import App
+    from taskgraph.interfaces.http.server import Listening
     from taskgraph.model.clock import Clock
     from taskgraph.model.placement import Offer
     from taskgraph.worker.executors import Executors
@@ -125,10 +127,40 @@ def default_slots() -> int:
     return max(2, os.cpu_count() or 2)
 
 
+@dataclass(frozen=True)
+class HttpOptions:
+    """Options of `serve` about the HTTP API."""
+
+    http: Annotated[
+        str | None,
+        typer.Option(
+            "--http",
+            metavar="[HOST:]PORT",
+            help="Also answer HTTP requests, on 127.0.0.1 unless a HOST is named; port 0 is any that is free.",
+        ),
+    ] = None
+    no_auth: Annotated[
+        bool, typer.Option("--no-auth", help="With --http on loopback: every user of this machine may do everything.")
+    ] = False
+    allow_host: Annotated[
+        list[str] | None,
+        typer.Option("--allow-host", metavar="NAME", help="A further name by which requests may call this server."),
+    ] = None
+    rate: Annotated[
+        float,
+        typer.Option("--rate", min=0, metavar="N", help="So many requests a second of each token; 0 for any number."),
+    ] = 0.0
+
+    def check(self) -> None:
+        if self.http is None and (self.no_auth or self.allow_host or self.rate):
+            raise InvalidInput("--no-auth, --allow-host and --rate go with --http")
+
+
 @command(
     "taskgraph serve",
     "taskgraph serve --worker 4 --target default --target gpu",
     "taskgraph serve --keep-days 30",
+    "taskgraph serve --worker 4 --http 8080",
     options=("store", "verbose", "log_format"),
 )
 def serve(
@@ -149,11 +181,13 @@ def serve(
         ),
     ] = None,
     grace_seconds: options.GraceOption = limits.GRACE_SECONDS,
+    over: HttpOptions = HttpOptions(),
 ) -> None:
     """Handle the events of all graphs of a store, and repair what was lost, until stopped.
 
     Any number of these may run over one store. SIGTERM, SIGINT and SIGHUP end it gracefully; a second one at once.
     """
+    over.check()
     handed = given.handed(session.settings)
     make_worker = _worker_of(given, handed, lease_seconds, grace_seconds)
     days = keep_days if keep_days is not None else read_keep_days(os.environ)
@@ -168,10 +202,24 @@ def serve(
         withdraw(os.environ, handed)
         workers = [make_worker(app, worker_slots)] if worker_slots else []
         what = ", ".join(["handling events", *(_words_for(each, worker_slots) for each in workers)])
+        listening = await _listening(app, over)
+        if listening is not None:
+            what += f", answering on {listening.address}/api/v1"
         async with _until_stopped(app, session, what, grace_seconds) as stop:
-            await serve_app(app, stop.event, workers=workers, keep_days=days, outlets=outlets)
+            others = [] if listening is None else [partial(listening.run, app, stop.event)]
+            await serve_app(app, stop.event, workers=workers, keep_days=days, outlets=outlets, others=others)
 
     session.open(serve_store, measured=True)
+
+
+async def _listening(app: "App", over: HttpOptions) -> "Listening | None":
+    """The port that answers requests, if one is wanted. Raises InvalidInput, Refused."""
+    if over.http is None:
+        return None
+    from taskgraph.interfaces.http import server
+
+    address = server.read_address(over.http)
+    return await server.open_port(app, address, anonymous=over.no_auth, hosts=over.allow_host or (), rate=over.rate)
 
 
 @command(

@@ -3,7 +3,8 @@
 import contextlib
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -18,17 +19,28 @@ if TYPE_CHECKING:
 
 BY_VARIABLE: Final = "TASKGRAPH_BY"
 _PROBLEMS_MAX: Final = 100
+_ASKING: Final[ContextVar[str]] = ContextVar("taskgraph-asking", default="")
 
 GOING: Final = (GraphState.RUNNING, GraphState.BLOCKED)
 """States of graphs that can be paused, resumed and limited."""
 
 
+@contextlib.contextmanager
+def asking(name: str) -> Iterator[None]:
+    """What is asked for within is asked for by this one."""
+    before = _ASKING.set(name)
+    try:
+        yield
+    finally:
+        _ASKING.reset(before)
+
+
 def asked_by() -> str:
-    """Who asks for a change, for the journal: TASKGRAPH_BY, or user and machine; "" where the user has no name."""
+    """Who asks for a change, for the journal: see `asking`; or TASKGRAPH_BY; or user and machine, "" without a name."""
     import getpass  # here: most operations change nothing
     import socket
 
-    name = os.environ.get(BY_VARIABLE, "")
+    name = _ASKING.get() or os.environ.get(BY_VARIABLE, "")
     if not name:
         with contextlib.suppress(OSError, KeyError, ImportError):  # no entry for this user, or no list of users
             name = f"{getpass.getuser()}@{socket.gethostname()}"

@@ -27,15 +27,22 @@ _DIFFERENCES_SHOWN_MAX: Final = 5
 
 
 async def submit(
-    app: App, graph_id: str | None, document: GraphDocument, *, progress: Progress = no_progress
+    app: App,
+    graph_id: str | None,
+    document: GraphDocument,
+    *,
+    progress: Progress = no_progress,
+    folder: str | None = None,
 ) -> Submission:
     """Write a graph that was validated, and start it; under a fresh id if it has none yet.
 
-    Raises InvalidInput for what can be no id, and Refused, with what differs, if another graph was submitted under it.
+    folder: where its submitter is, None for where this process is. Raises InvalidInput for what can be no id, and
+    Refused, with what differs, if another graph was submitted under it.
     """
     graph_id = await which.new_id(app, document, given=graph_id)
     try:
-        return await submission.submit(app.handlers, graph_id, document, progress=progress, folder=own_folder())
+        folder = own_folder() if folder is None else folder
+        return await submission.submit(app.handlers, graph_id, document, progress=progress, folder=folder)
     except Refused as error:
         if error.code != "different-content":
             raise

@@ -1,0 +1,77 @@
+"""A request as a route gets it: its parameters read, its sender known, its body bounded."""
+
+import gzip
+import io
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from starlette.requests import ClientDisconnect, Request
+
+from taskgraph.interfaces.app import App
+from taskgraph.interfaces.http.problems import Problem
+from taskgraph.interfaces.operations.tokens import Role, Token
+
+if TYPE_CHECKING:
+    from taskgraph.interfaces.http.feeds import Feeds
+
+BODY_BYTES_MAX: Final = 10_000_000
+UNPACKED_BYTES_MAX: Final = 16_000_000
+WAIT_SECONDS_MAX: Final = 60.0
+ANONYMOUS: Final = Token("anonymous", Role.ADMIN)
+"""Who asks where no token is needed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """path, query: values by name. who: the token that was sent."""
+
+    app: App
+    feeds: "Feeds"
+    request: Request
+    path: Mapping[str, str]
+    query: Mapping[str, Any]
+    who: Token
+
+    @property
+    def graph(self) -> str:
+        return self.path["graph"]
+
+    async def body(self) -> bytes:
+        """The body, unpacked. Raises Problem for one that is too large, or packed in another way than gzip."""
+        packed = self.request.headers.get("content-encoding", "identity").lower()
+        if packed not in ("identity", "gzip"):
+            raise Problem(415, "encoding", f"the encoding {packed[:50]} is not read here: send gzip, or none")
+        received = bytearray()
+        try:
+            async for piece in self.request.stream():
+                received += piece
+                if len(received) > BODY_BYTES_MAX:
+                    raise _too_large(BODY_BYTES_MAX)
+        except ClientDisconnect as error:
+            raise Problem(400, "gone", "the sender went away before the body had come") from error
+        return _unpacked(bytes(received)) if packed == "gzip" else bytes(received)
+
+    def wait_seconds(self) -> float:
+        """For how long its sender wants the answer to be held: `Prefer: wait=SECONDS` (RFC 7240)."""
+        for each in self.request.headers.get("prefer", "").split(","):
+            name, _, text = (part.strip() for part in each.partition("="))
+            if name.lower() == "wait" and text.isascii() and text.isdigit() and len(text) < 6:
+                return min(float(text), WAIT_SECONDS_MAX)
+        return 0.0
+
+
+def _unpacked(data: bytes) -> bytes:
+    try:
+        with gzip.GzipFile(fileobj=io.BytesIO(data)) as file:
+            unpacked = file.read(UNPACKED_BYTES_MAX + 1)
+    except (OSError, EOFError, zlib.error) as error:
+        raise Problem(400, "not-gzip", f"the body is not what its Content-Encoding says: {error}") from error
+    if len(unpacked) > UNPACKED_BYTES_MAX:
+        raise _too_large(UNPACKED_BYTES_MAX)
+    return unpacked
+
+
+def _too_large(most: int) -> Problem:
+    return Problem(413, "too-large", f"a body has at most {most:,} bytes; larger graphs grow by extensions")

@@ -1,0 +1,237 @@
+"""The journals that clients follow, each read once for all its followers.
+
+The first follower of a graph starts a reader, which ends with the last one. It reads after a commit of this process
+about the graph, and otherwise after pauses that grow; what it finds is kept for a while as batches. A follower that is
+further behind reads rows by itself until it has come up to them.
+"""
+
+import asyncio
+import functools
+import json
+from collections import deque
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import aclosing, asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from taskgraph.interfaces import views
+from taskgraph.interfaces.app import App
+from taskgraph.model.errors import NotFound, StorageError, TaskgraphError
+from taskgraph.model.states import GRAPH_ENDED
+from taskgraph.queries.journal import agrees, read_cursor
+from taskgraph.queries.values import Event
+from taskgraph.storage.signals.wakeup import wait_any
+
+_KEPT_EVENTS: Final = 5_000
+_BATCH_EVENTS: Final = 500
+_GATHER_SECONDS: Final = 0.1  # between two reads of a journal that grows
+_LOOK_SECONDS: Final = 0.25
+_LOOK_SECONDS_MAX: Final = 2.0
+
+_COMPACT: Final[dict[str, Any]] = {"ensure_ascii": False, "separators": (",", ":")}
+
+Where = Mapping[str, Sequence[str]]
+Place = tuple[int, int]
+
+
+def place_of(since: str) -> Place:
+    """How far a follower has read: (row, facts of the next one). Raises InvalidInput."""
+    row, part = read_cursor(since)
+    return row, part
+
+
+def _after(event: Event) -> Place:
+    """The place behind an event, such as `read_cursor` has it for its cursor."""
+    return read_cursor(event.cursor)
+
+
+class Batch:
+    """Events in a row. start, end: the places before and behind them."""
+
+    def __init__(self, start: Place, end: Place, events: Sequence[Event]) -> None:
+        self.start = start
+        self.end = end
+        self.events = events
+
+    @functools.cached_property
+    def texts(self) -> list[bytes]:
+        """Each as JSON, made once for all that follow."""
+        return [json.dumps(views.event(each), **_COMPACT).encode() for each in self.events]
+
+    @functools.cached_property
+    def frames(self) -> bytes:
+        """As server-sent events, made once for all that follow."""
+        named = zip(self.events, self.texts, strict=True)
+        return b"".join(b"id: %b\nevent: %b\ndata: %b\n\n" % (*_head(each), text) for each, text in named)
+
+    def rest(self, place: Place) -> "Batch":
+        """What of it comes behind a place."""
+        if self.start == place:
+            return self
+        return Batch(place, self.end, [each for each in self.events if _after(each) > place])
+
+    def only(self, where: Where) -> "Batch":
+        return Batch(self.start, self.end, [each for each in self.events if agrees(each, where)]) if where else self
+
+
+def _head(event: Event) -> tuple[bytes, bytes]:
+    return event.cursor.encode(), event.kind.encode()
+
+
+@dataclass(slots=True)
+class _Feed:
+    """end: behind all that was read. trouble: why no more is read. ended: the graph can change no more."""
+
+    end: Place
+    batches: deque[Batch] = field(default_factory=deque)
+    followers: int = 0
+    bell: asyncio.Event = field(default_factory=asyncio.Event)
+    more: asyncio.Event = field(default_factory=asyncio.Event)
+    ended: bool = False
+    trouble: TaskgraphError | None = None
+    reader: asyncio.Task[None] | None = None
+
+    def put(self, batch: Batch) -> None:
+        self.batches.append(batch)
+        self.end = batch.end
+        while len(self.batches) > 1 and sum(len(each.events) for each in self.batches) > _KEPT_EVENTS:
+            self.batches.popleft()
+
+    def announce(self) -> None:
+        more, self.more = self.more, asyncio.Event()
+        more.set()
+
+    def next(self, place: Place) -> Batch | None:
+        """What comes behind a place, as far as it is kept without a gap."""
+        if not self.batches or self.batches[0].start > place:
+            return None
+        return next((each.rest(place) for each in self.batches if each.end > place), None)
+
+
+class Feeds:
+    """The journals that are followed in this process. Used within `open`."""
+
+    def __init__(self, app: App) -> None:
+        self._app = app
+        self._feeds: dict[str, _Feed] = {}
+        self._closed = asyncio.Event()
+
+    @asynccontextmanager
+    async def open(self) -> AsyncGenerator[None]:
+        """On leaving, followers get no more."""
+        listeners = self._app.handlers.listeners.news
+        listeners.append(self._ring)
+        try:
+            yield
+        finally:
+            listeners.remove(self._ring)
+            self.close()
+            readers = [feed.reader for feed in self._feeds.values() if feed.reader is not None]
+            await asyncio.gather(*readers, return_exceptions=True)
+
+    @property
+    def closed(self) -> bool:
+        return self._closed.is_set()
+
+    def close(self) -> None:
+        self._closed.set()
+        for feed in self._feeds.values():
+            feed.bell.set()
+            feed.announce()
+
+    def _ring(self, graph_id: str) -> None:
+        if (feed := self._feeds.get(graph_id)) is not None:
+            feed.bell.set()
+
+    async def follow(self, graph_id: str, since: str, where: Where) -> AsyncGenerator[Batch]:
+        """The journal of a graph after a cursor, as it grows, until the graph can change no more, or `close`.
+
+        A batch may be empty: it says how far the journal is read. Raises NotFound, StorageUnavailable.
+        """
+        place = place_of(since)
+        feed = self._feeds.get(graph_id)
+        if feed is None:
+            await self._app.queries.state(graph_id)
+            feed = self._feeds.setdefault(graph_id, _Feed(place))
+        feed.followers += 1
+        if feed.reader is None:
+            feed.reader = asyncio.create_task(self._read(graph_id, feed))
+        try:
+            while not self._closed.is_set():
+                more = feed.more
+                batch = feed.next(place)
+                if batch is None and place < feed.end:
+                    batch = await self._catch_up(graph_id, place)
+                if batch is not None:
+                    place = batch.end
+                    yield batch.only(where)
+                elif feed.trouble is not None:
+                    raise feed.trouble
+                elif feed.ended:
+                    return
+                elif feed.reader.done():
+                    feed.reader.result()
+                    return
+                else:
+                    await more.wait()
+        finally:
+            feed.followers -= 1
+            if not feed.followers:
+                feed.bell.set()
+
+    async def _catch_up(self, graph_id: str, place: Place) -> Batch | None:
+        """The next events behind a place, read for one follower."""
+        async with aclosing(self._batches(graph_id, place)) as batches:
+            async for batch in batches:
+                return batch
+        return None
+
+    async def _batches(self, graph_id: str, place: Place) -> AsyncGenerator[Batch]:
+        """The journal behind a place, up to its present end."""
+        start, events = place, list[Event]()
+        row, part = place
+        since = f"{row + 1}.{part - 1}" if part else str(row)
+        async with aclosing(self._app.queries.journal(graph_id, since=since)) as rows:
+            async for facts in rows:
+                events += facts
+                if len(events) >= _BATCH_EVENTS:
+                    batch = Batch(start, _after(events[-1]), events)
+                    start, events = batch.end, []
+                    yield batch
+        if events:
+            yield Batch(start, _after(events[-1]), events)
+
+    async def _read(self, graph_id: str, feed: _Feed) -> None:
+        """Read the journal of a graph while it has followers."""
+        pause = _LOOK_SECONDS
+        try:
+            while feed.followers and not self._closed.is_set():
+                feed.bell.clear()
+                ended = await self._app.queries.state(graph_id) in GRAPH_ENDED  # first: its last events are read after
+                moved = False
+                async with aclosing(self._batches(graph_id, feed.end)) as batches:
+                    async for batch in batches:
+                        moved = True
+                        feed.put(batch)
+                        feed.announce()
+                if ended:
+                    feed.ended = True
+                    break
+                pause = _LOOK_SECONDS if moved else min(pause * 1.5, _LOOK_SECONDS_MAX)
+                await wait_any((feed.bell, self._closed), pause)
+                await wait_any((self._closed,), _GATHER_SECONDS)
+        except (StorageError, NotFound) as error:
+            feed.trouble = error
+        finally:
+            if self._feeds.get(graph_id) is feed:
+                del self._feeds[graph_id]
+            feed.announce()
+
+    async def first(self, graph_id: str, since: str, where: Where, seconds: float) -> Batch | None:
+        """The first events after a cursor, waited for so long; None if there are none by then."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds), aclosing(self.follow(graph_id, since, where)) as batches:
+                async for batch in batches:
+                    if batch.events:
+                        return batch
+        return None

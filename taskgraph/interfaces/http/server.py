@@ -1,0 +1,125 @@
+"""The API behind a port: uvicorn in the event loop of `serve`, which ends it."""
+
+import asyncio
+import contextlib
+import ipaddress
+import socket
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+import uvicorn
+
+from taskgraph.interfaces.app import App
+from taskgraph.interfaces.http.asgi import opened
+from taskgraph.interfaces.http.gate import Gate
+from taskgraph.interfaces.operations import tokens
+from taskgraph.model.errors import InvalidInput, Refused
+
+HOST_DEFAULT: Final = "127.0.0.1"
+_GRACE_SECONDS: Final = 5
+_BACKLOG: Final = 2_048
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    host: str
+    port: int
+
+    @property
+    def loopback(self) -> bool:
+        with contextlib.suppress(ValueError):
+            return ipaddress.ip_address(self.host).is_loopback
+        return self.host == "localhost"
+
+    def __str__(self) -> str:
+        return f"http://[{self.host}]:{self.port}" if ":" in self.host else f"http://{self.host}:{self.port}"
+
+
+def read_address(text: str) -> Address:
+    """Of `[HOST:]PORT`; port 0 is any that is free. Raises InvalidInput."""
+    host, _, port = text.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]") or HOST_DEFAULT
+    if not (port.isascii() and port.isdigit() and int(port) < 65_536):
+        raise InvalidInput(f"--http {text}: write PORT, or HOST:PORT such as 127.0.0.1:8080")
+    return Address(host, int(port))
+
+
+@dataclass(frozen=True, slots=True)
+class Listening:
+    """A port that is open, and who is let in."""
+
+    address: Address
+    bound: socket.socket
+    gate: Gate
+
+    async def run(self, app: App, stop: asyncio.Event) -> None:
+        """Answer requests until `stop` is set; then streams end, and requests under way are finished."""
+        async with opened(app, self.gate) as (api, feeds):
+            config = uvicorn.Config(
+                api,
+                lifespan="off",
+                log_config=None,
+                access_log=False,
+                server_header=False,
+                backlog=_BACKLOG,
+                timeout_graceful_shutdown=_GRACE_SECONDS,
+                ws="none",
+            )
+            server = _Server(config)
+            serving = asyncio.create_task(server.serve(sockets=[self.bound]))
+            stopped = asyncio.create_task(stop.wait())
+            try:
+                await asyncio.wait((serving, stopped), return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                stopped.cancel()
+                feeds.close()
+                server.should_exit = True
+                await serving
+
+
+class _Server(uvicorn.Server):
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Signals are for `serve`, which sets `should_exit`."""
+        yield
+
+
+async def open_port(
+    app: App, address: Address, *, anonymous: bool, hosts: Collection[str] = (), rate: float = 0.0
+) -> Listening:
+    """Listen there. anonymous: no token is needed. hosts, rate: see `Gate`.
+
+    Raises InvalidInput where that cannot be, and Refused where anyone could ask, or no one: to do without tokens takes
+    loopback, and the wish for it.
+    """
+    if anonymous and not address.loopback:
+        raise Refused(
+            f"{address.host} is reached from other machines, and --no-auth lets everyone do everything: make a token "
+            "(taskgraph token create), or listen on 127.0.0.1",
+            "no-auth",
+        )
+    if not anonymous and not await tokens.listed(app):
+        raise Refused(
+            "there are no tokens, so no request could be let in: make one (taskgraph token create NAME --role admin), "
+            "or say --no-auth, on loopback alone",
+            "no-tokens",
+        )
+    bound = _bind(address)
+    own = f"[{address.host}]" if ":" in address.host else address.host
+    gate = Gate(app, anonymous=anonymous, hosts=[own, *hosts], rate=rate)
+    return Listening(Address(address.host, bound.getsockname()[1]), bound, gate)
+
+
+def _bind(address: Address) -> socket.socket:
+    family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
+    # With its protocol named: asyncio sends at once on such sockets alone, and otherwise 40 ms later (Nagle).
+    made = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    try:
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        made.bind((address.host, address.port))
+        made.listen(_BACKLOG)
+    except OSError as error:
+        made.close()
+        raise InvalidInput(f"cannot listen on {address.host} port {address.port}: {error.strerror or error}") from error
+    return made

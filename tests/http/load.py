@@ -1,0 +1,184 @@
+"""What looking costs: a graph of many tasks with and without followers; and how fast single requests are answered.
+
+    python -m tests.http.load [--tasks 10000] [--streams 500] [--polls 200] [--rounds 3]
+
+The server is a process of its own (`serve --worker 2 --http 0 --no-auth`, embedded store); the clients share another.
+"""
+
+import argparse
+import asyncio
+import json
+import os
+import re
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
+from typing import Any, Final
+
+import aiohttp
+
+LAYERS: Final = 10
+
+
+def layers(tasks: int) -> dict[str, Any]:
+    """Layers of tasks that do nothing, each a group that the next requires."""
+    width = tasks // LAYERS
+    groups = {f"layer {layer}": {"tasks": [f"{layer}/{number}" for number in range(width)]} for layer in range(LAYERS)}
+    made = {
+        f"{layer}/{number}": {
+            "requires": [f"layer {layer - 1}"] if layer else [],
+            "task": {"executor": "noop"},
+        }
+        for layer in range(LAYERS)
+        for number in range(width)
+    }
+    return {"groups": groups, "tasks": made}
+
+
+@asynccontextmanager
+async def server() -> AsyncIterator[tuple[str, int]]:
+    """Address and process id."""
+    with tempfile.TemporaryDirectory() as folder:
+        kept = {name: text for name, text in os.environ.items() if not name.startswith("TASKGRAPH_")}
+        environ = {**kept, "TASKGRAPH_STORE": f"sqlite:///{folder}/store.db"}
+        typed = [sys.executable, "-m", "taskgraph", "serve", "--worker", "2", "--http", "0", "--no-auth"]
+        process = await asyncio.create_subprocess_exec(*typed, env=environ, stderr=subprocess.PIPE, cwd=folder)
+        assert process.stderr is not None
+        said = (await process.stderr.readline()).decode()
+        found = re.search(r"http://\S+/api/v1", said)
+        assert found, said
+        try:
+            yield found[0], process.pid
+        finally:
+            process.terminate()
+            await process.communicate()
+
+
+async def follow(session: aiohttp.ClientSession, address: str, seen: list[int]) -> None:
+    headers = {"Accept": "text/event-stream"}
+    async with session.get(f"{address}/graphs/g/events", headers=headers) as answer:
+        number = 0
+        async for piece in answer.content.iter_any():
+            number += piece.count(b"\ndata: ")
+        seen.append(number)
+
+
+async def poll(session: aiohttp.ClientSession, address: str) -> None:
+    cursor = "0"
+    while True:
+        async with session.get(f"{address}/graphs/g/events?since={cursor}&wait=20&limit=1000") as answer:
+            events = (await answer.json())["events"]
+        if not events:
+            return
+        cursor = events[-1]["cursor"]
+        if events[-1]["event"] == "graph-finished":
+            return
+
+
+async def run(tasks: int, streams: int, polls: int) -> tuple[float, float]:
+    """Seconds from the submission to the end, and of CPU of the server."""
+    async with server() as (address, pid), aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
+        wait = {"tasks": {"first": {"task": {"target": "later", "executor": "noop"}}}}
+        async with session.put(f"{address}/graphs/warm", json=wait) as answer:
+            assert answer.status == 201
+        began, cpu = time.monotonic(), seconds_of(pid)
+        async with session.put(f"{address}/graphs/g", json=layers(tasks)) as answer:
+            assert answer.status == 201, await answer.text()
+        seen: list[int] = []
+        followers = [asyncio.create_task(follow(session, address, seen)) for _ in range(streams)]
+        pollers = [asyncio.create_task(poll(session, address)) for _ in range(polls)]
+        while True:
+            async with session.get(f"{address}/graphs/g") as answer:
+                state = (await answer.json())["state"]
+            if state == "finished":
+                break
+            await asyncio.sleep(0.1)
+        took, spent = time.monotonic() - began, seconds_of(pid) - cpu
+        await asyncio.gather(*followers)
+        for each in pollers:
+            each.cancel()
+            with suppress(asyncio.CancelledError):
+                await each
+        assert len(set(seen)) <= 1, f"followers saw {set(seen)} events"
+        return took, spent
+
+
+def seconds_of(pid: int) -> float:
+    """CPU of a process so far."""
+    with open(f"/proc/{pid}/stat") as file:
+        fields = file.read().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+async def latency(count: int, ask: Callable[[int], Awaitable[Any]], at_once: int) -> tuple[float, float, float]:
+    """Requests a second, median and 99th percentile in milliseconds."""
+    times: list[float] = []
+    numbers = iter(range(count))
+
+    async def one() -> None:
+        for number in numbers:
+            began = time.monotonic()
+            await ask(number)
+            times.append(time.monotonic() - began)
+
+    began = time.monotonic()
+    await asyncio.gather(*(one() for _ in range(at_once)))
+    rate = count / (time.monotonic() - began)
+    ordered = sorted(times)
+    return rate, 1_000 * statistics.median(ordered), 1_000 * ordered[int(len(ordered) * 0.99)]
+
+
+async def requests() -> None:
+    document = {"tasks": {"a": {"task": {"executor": "noop"}}, "b": {"requires": ["a"], "task": {"executor": "noop"}}}}
+    async with server() as (address, _), aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
+
+        async def submit(number: int) -> None:
+            async with session.put(f"{address}/graphs/s-{number}", json=document) as answer:
+                assert answer.status == 201
+                await answer.read()
+
+        async def look(path: str, number: int) -> None:
+            async with session.get(f"{address}{path.format(number % 100)}") as answer:
+                assert answer.status == 200
+                await answer.read()
+
+        print("| request | at once | a second | median | p99 |\n|---|---:|---:|---:|---:|")
+        for name, count, ask in (
+            ("submit 2 tasks", 500, submit),
+            ("status", 2_000, lambda number: look("/graphs/s-{}", number)),
+            ("tasks", 2_000, lambda number: look("/graphs/s-{}/tasks", number)),
+            ("list of 50 graphs", 300, lambda number: look("/graphs", number)),
+        ):
+            for at_once in (1, 8) if ask is not submit else (8,):
+                rate, median, late = await latency(count, ask, at_once)
+                print(f"| {name} | {at_once} | {rate:,.0f} | {median:.1f} ms | {late:.1f} ms |", flush=True)
+
+
+async def main(arguments: Sequence[str]) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--tasks", type=int, default=10_000)
+    parser.add_argument("--streams", type=int, default=500)
+    parser.add_argument("--polls", type=int, default=200)
+    parser.add_argument("--rounds", type=int, default=3)
+    options = parser.parse_args(arguments)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (4_096, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+    await requests()
+    print("\n| followers | long polls | seconds | CPU of the server |\n|---:|---:|---:|---:|")
+    kinds = [(0, 0), (options.streams, options.polls)]
+    found: dict[tuple[int, int], list[tuple[float, float]]] = {each: [] for each in kinds}
+    for _ in range(options.rounds):
+        for each in kinds:  # in turns, as the machine is not quiet
+            found[each].append(await run(options.tasks, *each))
+    for each in kinds:
+        took, spent = (statistics.median(column) for column in zip(*found[each], strict=True))
+        print(f"| {each[0]} | {each[1]} | {took:.2f} | {spent:.2f} |")
+    print(json.dumps({str(key): value for key, value in found.items()}))
+
+
+if __name__ == "__main__":
+    asyncio.run(main(sys.argv[1:]))

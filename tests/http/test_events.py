@@ -1,0 +1,155 @@
+"""The journal over HTTP: pages, long polls, and streams that any number of clients follow at the cost of one."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from typing import Any, Final
+
+import pytest
+
+from taskgraph.interfaces import views
+from taskgraph.interfaces.http import feeds
+from taskgraph.interfaces.operations import cancel
+from tests.http.serving import Server
+
+CHAIN: Final = {
+    "tasks": {
+        f"t{number}": {"requires": [f"t{number - 1}"] if number else [], "task": {"executor": "noop"}}
+        for number in range(12)
+    }
+}
+WAITS: Final = {"tasks": {"far": {"task": {"target": "gpu", "executor": "noop"}}}}
+MORE: Final = {"tasks": {"more": {"task": {"executor": "noop"}}}}
+
+
+async def frames(server: Server, path: str, **headers: str) -> AsyncIterator[dict[str, str]]:
+    """The events of a stream, by its lines."""
+    named = {"Accept": "text/event-stream", **{name.replace("_", "-"): text for name, text in headers.items()}}
+    async with server.session.get(f"{server.address}/api/v1{path}", headers=named) as answer:
+        assert answer.status == 200
+        assert answer.content_type == "text/event-stream"
+        frame: dict[str, str] = {}
+        async for line in answer.content:
+            name, _, text = line.decode().rstrip("\n").partition(": ")
+            if name:
+                frame[name] = text
+            elif frame:
+                yield frame
+                frame = {}
+
+
+async def journal(server: Server, graph_id: str) -> list[dict[str, Any]]:
+    return [views.event(each) for each in await server.app.queries.events(graph_id, limit=100_000)]
+
+
+async def test_a_stream_has_every_event_once_and_ends(open_to_all: Server) -> None:
+    await open_to_all.ask("PUT", "/graphs/g", data=CHAIN)
+    first, *found, last = [frame async for frame in frames(open_to_all, "/graphs/g/events")]
+    assert first == {"retry": "2000"}
+    assert last == {"event": "end", "data": "{}"}
+    expected = await journal(open_to_all, "g")
+    assert [json.loads(each["data"]) for each in found] == expected
+    assert [(each["id"], each["event"]) for each in found] == [(each["cursor"], each["event"]) for each in expected]
+    assert len({each["id"] for each in found}) == len(expected) > 12
+
+
+async def test_a_stream_goes_on_from_any_event(local: Server) -> None:
+    await local.ask("PUT", "/graphs/g", data=CHAIN)
+    assert await local.ended("g") == "finished"
+    cursors = [each["cursor"] for each in await journal(local, "g")]
+    for number, cursor in enumerate(cursors):
+        rest = [frame["id"] async for frame in frames(local, "/graphs/g/events", Last_Event_ID=cursor) if "id" in frame]
+        assert rest == cursors[number + 1 :]
+    since = [frame["id"] async for frame in frames(local, f"/graphs/g/events?since={cursors[3]}") if "id" in frame]
+    assert since == cursors[4:]
+
+
+async def test_a_filter_leaves_out_what_does_not_agree(local: Server) -> None:
+    await local.ask("PUT", "/graphs/g", data=CHAIN)
+    path = "/graphs/g/events?where.event=task-completed&where.label=t1*"
+    labels = [json.loads(each["data"])["label"] async for each in frames(local, path) if "id" in each]
+    assert labels == ["t1", "t10", "t11"]
+    assert [each["label"] for each in (await local.get(path)).json["events"]] == labels
+
+
+async def test_many_follow_at_the_cost_of_one(local: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    reads = 0
+    real = feeds.Feeds._batches
+
+    def counted(self: feeds.Feeds, graph_id: str, place: feeds.Place) -> AsyncIterator[feeds.Batch]:
+        nonlocal reads
+        reads += 1
+        return real(self, graph_id, place)
+
+    monkeypatch.setattr(feeds.Feeds, "_batches", counted)
+    await local.ask("PUT", "/graphs/g", data=WAITS)
+
+    async def follow() -> list[str]:
+        return [frame["id"] async for frame in frames(local, "/graphs/g/events") if "id" in frame]
+
+    followers = [asyncio.create_task(follow()) for _ in range(50)]
+    await asyncio.sleep(1.0)
+    for number in range(5):
+        more = {"tasks": {f"m{number}": {"task": {"executor": "noop"}}}}
+        await local.ask("POST", "/graphs/g/extensions", data=more, Prefer="wait=20")
+    await cancel.ask(local.app, "g")
+    found = await asyncio.gather(*followers)
+    expected = [each["cursor"] for each in await journal(local, "g")]
+    assert all(each == expected for each in found)
+    assert reads < 50 + 40, "each reads by itself"
+
+
+async def test_a_long_poll_waits_for_the_next_event(open_to_all: Server) -> None:
+    await open_to_all.ask("PUT", "/graphs/g", data=WAITS)
+    events = (await open_to_all.get("/graphs/g/events")).json["events"]
+    since = events[-1]["cursor"]
+    assert (await open_to_all.get(f"/graphs/g/events?since={since}&wait=0.2")).json["events"] == []
+    waiting = asyncio.create_task(open_to_all.get(f"/graphs/g/events?since={since}&wait=30"))
+    await asyncio.sleep(0.5)
+    assert not waiting.done()
+    await open_to_all.ask("POST", "/graphs/g/extensions", data=MORE)
+    fresh = (await waiting).json["events"]
+    assert fresh
+    assert fresh[0]["sequence"] > events[-1]["sequence"]
+
+
+async def test_a_stream_of_no_graph_is_a_problem(local: Server) -> None:
+    assert (await local.get("/graphs/nope/events", Accept="text/event-stream")).status == 404
+    for since in ("x", "1.2.3", "-1"):
+        assert (await local.get(f"/graphs/nope/events?since={since}")).status == 400
+    await local.ask("PUT", "/graphs/g", data=WAITS)
+    assert (await local.get("/graphs/g/events", Accept="text/event-stream", Last_Event_ID="x")).status == 400
+
+
+async def test_what_a_follower_has_missed_is_read_for_it(local: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where the feed keeps next to nothing, and batches are small."""
+    monkeypatch.setattr(feeds, "_KEPT_EVENTS", 2)
+    monkeypatch.setattr(feeds, "_BATCH_EVENTS", 1)
+    await local.ask("PUT", "/graphs/g", data=CHAIN)
+    found = await asyncio.gather(*[_ids(local, since) for since in ("0", "0", "1.0", "2", "4.0")])
+    expected = [each["cursor"] for each in await journal(local, "g")]
+    assert found[0] == found[1] == expected
+    for since, each in zip(("1.0", "2", "4.0"), found[2:], strict=True):
+        place = feeds.place_of(since)
+        assert each == [one for one in expected if feeds.place_of(one) > place]
+
+
+async def _ids(server: Server, since: str) -> list[str]:
+    return [frame["id"] async for frame in frames(server, f"/graphs/g/events?since={since}") if "id" in frame]
+
+
+async def test_streams_end_with_the_server(local: Server) -> None:
+    await local.ask("PUT", "/graphs/g", data=WAITS)
+    stream = frames(local, "/graphs/g/events")
+    assert await anext(stream) == {"retry": "2000"}
+    assert (await anext(stream))["event"] == "graph-running"
+    rest = asyncio.create_task(_rest(stream))
+    await asyncio.sleep(0.2)
+    assert not rest.done()
+    local.stop.set()
+    async with asyncio.timeout(10):
+        assert await rest == []  # and no `end`, so that the client comes back
+
+
+async def _rest(stream: AsyncIterator[dict[str, str]]) -> list[dict[str, str]]:
+    return [frame async for frame in stream]
