@@ -17,9 +17,9 @@ from taskgraph.interfaces import loops
 from taskgraph.interfaces.app import App, open_app
 from taskgraph.interfaces.http import server
 from taskgraph.interfaces.operations import tokens
-from taskgraph.interfaces.operations.tokens import Role
 from taskgraph.interfaces.settings import read_settings
 from taskgraph.model import schemas
+from taskgraph.model.roles import Role
 from taskgraph.worker.executors import built_in
 
 

@@ -9,9 +9,9 @@ import pytest
 from taskgraph.interfaces.http import gate as gates
 from taskgraph.interfaces.http.table import ROUTES
 from taskgraph.interfaces.operations import tokens
-from taskgraph.interfaces.operations.tokens import Role
 from taskgraph.model.errors import InvalidInput, NotFound, Refused
 from taskgraph.model.names import TOKENS
+from taskgraph.model.roles import Role
 from taskgraph.storage.tables import Range, query_all
 from taskgraph.testing import ManualClock
 from tests.http.serving import Answer, Server, serving

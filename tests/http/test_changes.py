@@ -5,7 +5,7 @@ from typing import Any, Final
 
 import pytest
 
-from taskgraph.interfaces.operations.tokens import Role
+from taskgraph.model.roles import Role
 from tests.http.serving import Answer, Server, shape_errors
 
 GRAPH: Final[dict[str, Any]] = {

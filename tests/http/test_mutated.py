@@ -14,8 +14,8 @@ import pytest
 from taskgraph.interfaces.app import open_app
 from taskgraph.interfaces.http import asgi, table
 from taskgraph.interfaces.http.asked import Asked
-from taskgraph.interfaces.operations.tokens import Role
 from taskgraph.interfaces.settings import read_settings
+from taskgraph.model.roles import Role
 from tests.http import mutated
 from tests.http.mutated import play
 from tests.http.serving import serving

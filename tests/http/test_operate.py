@@ -6,7 +6,7 @@ from typing import Final
 from taskgraph.documents.read import document_from_object
 from taskgraph.documents.recurrence import Times
 from taskgraph.interfaces.http.table import ROUTES
-from taskgraph.interfaces.operations.tokens import Role
+from taskgraph.model.roles import Role
 from tests.http.serving import Server, shape_errors
 
 DOCUMENT: Final = {"tasks": {"one": {"task": {"executor": "noop"}}}}

@@ -36,7 +36,6 @@ from taskgraph.interfaces.cli import (
     submit,
     tasks,
     timeline,
-    tokens,
     top,
     workers,
 )
@@ -163,7 +162,7 @@ _add_group(
     "token",
     _ADMINISTER,
     "What opens the HTTP API: make it, look at it, take it back.",
-    (tokens.create, tokens.list_, tokens.revoke),
+    (grant.create, grant.list_, grant.revoke),
 )
 _add_group(
     "poison",

@@ -1,6 +1,6 @@
-"""The command `grant`: an address by which one graph can be read, and nothing else, until a time.
+"""What lets others in: `grant`, an address by which one graph can be read, and `token`, for the HTTP API.
 
-The address goes to stdout alone; no line on stderr and no log repeats the signature in it.
+Either goes to stdout alone; no line on stderr and no log repeats the signature in it.
 """
 
 from typing import TYPE_CHECKING, Annotated, Final
@@ -8,17 +8,21 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from taskgraph.interfaces import views
+from taskgraph.interfaces.cli import completion
 from taskgraph.interfaces.cli.common import Session, check_graph_id, command
 from taskgraph.interfaces.cli.options import GraphArgument
-from taskgraph.interfaces.cli.output import moment
+from taskgraph.interfaces.cli.output import Column, moment
 from taskgraph.model.errors import InvalidInput
 
 if TYPE_CHECKING:
     from taskgraph.interfaces.app import App
     from taskgraph.interfaces.operations.grant import Grant
+    from taskgraph.interfaces.operations.tokens import Token
 
 _HOURS_DEFAULT: Final = 1.0  # as in the operation, which is not imported for a page of help
 _HOURS_RANGE: Final = "0.1 to 168"
+_ROLES: Final = ("reader", "submitter", "operator", "admin", "worker")  # as in model.roles, which help does not need
+NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="Its name: 1 to 64 letters, digits, - and _.")]
 
 
 @command(
@@ -80,3 +84,98 @@ def _explain(session: Session, found: "Grant") -> None:
     output.hint(
         f'        .listEntities({{ queryOptions: {{ filter: "{keys}" }} }}), where token is what stands after the ?'
     )
+
+
+@command(
+    "taskgraph token create dashboard --role reader --days 90",
+    "taskgraph token create ci --role submitter --graphs 'nightly-*' --graphs 'release-*'",
+    "TOKEN=$(taskgraph token create ops --role operator)",
+)
+def create(
+    session: Session,
+    name: NameArgument,
+    role: Annotated[
+        str,
+        typer.Option(
+            "--role",
+            metavar="ROLE",
+            autocompletion=completion.one_of(_ROLES),
+            help=f"What it may do: {', '.join(_ROLES)}. Each of the first four includes those before it.",
+        ),
+    ],
+    graphs: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--graphs",
+            metavar="PATTERN",
+            help="Only for graphs whose id is this, or fits it with * and ?; may be repeated. It sees nothing of the "
+            "store beside them.",
+        ),
+    ] = None,
+    days: Annotated[float | None, typer.Option("--days", metavar="DAYS", help="It ends after so long.")] = None,
+) -> None:
+    """Make a token for the HTTP API (taskgraph serve --http), and print it.
+
+    It is shown this once: the store keeps a hash of it. A program sends it as `Authorization: Bearer TOKEN`.
+    """
+    if role not in _ROLES:
+        raise InvalidInput(f"--role “{role}” is none: write one of {', '.join(_ROLES)}")
+
+    async def made(app: "App") -> "tuple[Token, str]":
+        from taskgraph.interfaces.operations import tokens
+        from taskgraph.model.roles import Role
+
+        return await tokens.create(app, name, Role(role), graphs=graphs or (), days=days)
+
+    found, text = session.open(made)
+    if session.answered(views.token, found, text):
+        return
+    session.output.data(text)
+    ends = f"until {moment(found.until)}" if found.until else "until it is revoked"
+    whose = f" of {', '.join(found.graphs)}" if found.graphs else ""
+    session.output.say(f"token {name}: {role}{whose}, {ends}; it is not shown again")
+
+
+@command("taskgraph token list", "taskgraph token list --json")
+def list_(session: Session) -> None:
+    """List the tokens of a store, also those that have ended. What they are is kept nowhere."""
+
+    async def listed(app: "App") -> "list[Token]":
+        from taskgraph.interfaces.operations import tokens
+
+        return await tokens.listed(app)
+
+    found = session.open(listed)
+    if session.answered(views.tokens, found):
+        return
+    if found:
+        session.output.table(
+            found,
+            [
+                Column("NAME", lambda one: one.name),
+                Column("ROLE", lambda one: str(one.role)),
+                Column("GRAPHS", lambda one: ", ".join(one.graphs) or "all", flexible=True),
+                Column("CREATED", lambda one: moment(one.created)),
+                Column("UNTIL", lambda one: moment(one.until) if one.until else "it is revoked"),
+                Column("BY", lambda one: one.by, flexible=True),
+            ],
+        )
+    else:
+        session.output.say("there are no tokens: the HTTP API is closed")
+        session.output.hint(f"taskgraph token create NAME --role reader{session.store_words}")
+
+
+@command("taskgraph token revoke dashboard")
+def revoke(session: Session, name: NameArgument) -> None:
+    """Take a token back. Servers that have seen it lately let it in for ten seconds more."""
+
+    async def revoked(app: "App") -> "Token":
+        from taskgraph.interfaces.operations import tokens
+
+        return await tokens.revoke(app, name)
+
+    found = session.open(revoked)
+    if session.answered(views.token, found):
+        return
+    session.output.data(found.name)
+    session.output.say(f"token {found.name} opens nothing any more")

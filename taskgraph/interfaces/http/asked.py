@@ -11,7 +11,8 @@ from starlette.requests import ClientDisconnect, Request
 
 from taskgraph.interfaces.app import App
 from taskgraph.interfaces.http.problems import Problem
-from taskgraph.interfaces.operations.tokens import Role, Token
+from taskgraph.interfaces.operations.tokens import Token
+from taskgraph.model.roles import Role
 
 if TYPE_CHECKING:
     from taskgraph.interfaces.http.feeds import Feeds

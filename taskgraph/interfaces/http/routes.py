@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from taskgraph.interfaces.http.problems import Problem
-from taskgraph.interfaces.operations.tokens import Role
+from taskgraph.model.roles import Role
 
 if TYPE_CHECKING:
     from taskgraph.interfaces.http.asked import Asked

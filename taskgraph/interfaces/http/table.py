@@ -8,9 +8,9 @@ from taskgraph.interfaces.http import changes, openapi, operate, reads, streams,
 from taskgraph.interfaces.http.asked import Asked
 from taskgraph.interfaces.http.routes import ANY_BODY, Parameter, Route
 from taskgraph.interfaces.operations import grant
-from taskgraph.interfaces.operations.tokens import Role
 from taskgraph.model import limits
 from taskgraph.model.limits import GRAPH_ID_PATTERN
+from taskgraph.model.roles import Role
 from taskgraph.model.states import PAUSED, GraphState, TaskState
 
 _TEXT: Final = {"type": "string", "maxLength": 255}

@@ -10,7 +10,6 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from enum import StrEnum
 from fnmatch import fnmatchcase
 from typing import Final
 
@@ -21,27 +20,12 @@ from taskgraph.model.columns import texts, time_of
 from taskgraph.model.errors import Conflict, InvalidInput, NotFound, Refused
 from taskgraph.model.json_strict import show
 from taskgraph.model.names import TOKENS
+from taskgraph.model.roles import Role
 from taskgraph.queries.lookup import check_graph_id, nearest
 from taskgraph.storage.tables import Delete, Insert, Range, Row, query_all
 
 _MARK: Final = "tg"
 _ID_CHARS: Final = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_*?"
-
-
-class Role(StrEnum):
-    """What a token may do. Each of the first four may all that those before it may; a worker only works."""
-
-    READER = "reader"
-    SUBMITTER = "submitter"
-    OPERATOR = "operator"
-    ADMIN = "admin"
-    WORKER = "worker"
-
-    def may(self, needed: "Role") -> bool:
-        if Role.WORKER in (self, needed):
-            return self is needed
-        order = list(Role)
-        return order.index(self) >= order.index(needed)
 
 
 @dataclass(frozen=True, slots=True)
