@@ -62,9 +62,11 @@ async def server() -> AsyncIterator[tuple[str, int]]:
 async def follow(session: aiohttp.ClientSession, address: str, seen: list[int]) -> None:
     headers = {"Accept": "text/event-stream"}
     async with session.get(f"{address}/graphs/g/events", headers=headers) as answer:
-        number = 0
+        number, rest = 0, b""
         async for piece in answer.content.iter_any():
-            number += piece.count(b"\ndata: ")
+            rest += piece
+            number += rest.count(b"\ndata: ")
+            rest = rest[-6:]  # the beginning of one, perhaps
         seen.append(number)
 
 

@@ -92,7 +92,7 @@ async def test_a_token_is_kept_as_a_hash_alone(guarded: Server) -> None:
     for text in guarded.tokens.values():
         assert text not in kept
         assert text.rpartition(".")[2] not in kept
-    assert len({row.columns["sha256"] for row in rows}) == len(Role)
+    assert len({row.columns["hash"] for row in rows}) == len(Role)
 
 
 async def test_a_token_that_is_revoked_opens_nothing_after_a_while(

@@ -7,6 +7,7 @@ further behind reads rows by itself until it has come up to them.
 
 import asyncio
 import functools
+import gzip
 import json
 from collections import deque
 from collections.abc import AsyncGenerator, Mapping, Sequence
@@ -22,9 +23,14 @@ from taskgraph.queries.journal import agrees, read_cursor
 from taskgraph.queries.values import Event
 from taskgraph.storage.signals.wakeup import wait_any
 
-_KEPT_EVENTS: Final = 5_000
+GZIP_LEVEL: Final = 1
+"""JSON gets hardly smaller by the others, and takes five times as long."""
+
+_KEPT_EVENTS: Final = 20_000  # some ten megabytes of a graph that is followed
 _BATCH_EVENTS: Final = 500
-_GATHER_SECONDS: Final = 0.1  # between two reads of a journal that grows
+_GATHER_SECONDS: Final = 0.1  # between two reads of a journal that grows, at the least
+_GATHER_SECONDS_MAX: Final = 2.0
+_GATHER_SECONDS_EACH: Final = 0.004  # more for each follower: what is read is sent to every one of them
 _LOOK_SECONDS: Final = 0.25
 _LOOK_SECONDS_MAX: Final = 2.0
 
@@ -52,6 +58,7 @@ class Batch:
         self.start = start
         self.end = end
         self.events = events
+        self._answer = self._packed = b""
 
     @functools.cached_property
     def texts(self) -> list[bytes]:
@@ -63,6 +70,19 @@ class Batch:
         """As server-sent events, made once for all that follow."""
         named = zip(self.events, self.texts, strict=True)
         return b"".join(b"id: %b\nevent: %b\ndata: %b\n\n" % (*_head(each), text) for each, text in named)
+
+    def answer(self, graph_id: str) -> bytes:
+        """As an answer with all of them; made once for all that ask at one place of the graph."""
+        if not self._answer:
+            head = json.dumps(views.events(graph_id, ()), **_COMPACT).removesuffix("]}").encode()
+            self._answer = head + b",".join(self.texts) + b"]}"
+        return self._answer
+
+    def packed(self, graph_id: str) -> bytes:
+        """The same by gzip."""
+        if not self._packed:
+            self._packed = gzip.compress(self.answer(graph_id), GZIP_LEVEL)
+        return self._packed
 
     def rest(self, place: Place) -> "Batch":
         """What of it comes behind a place."""
@@ -219,7 +239,8 @@ class Feeds:
                     break
                 pause = _LOOK_SECONDS if moved else min(pause * 1.5, _LOOK_SECONDS_MAX)
                 await wait_any((feed.bell, self._closed), pause)
-                await wait_any((self._closed,), _GATHER_SECONDS)
+                gather = max(_GATHER_SECONDS, _GATHER_SECONDS_EACH * feed.followers)
+                await wait_any((self._closed,), min(gather, _GATHER_SECONDS_MAX))
         except (StorageError, NotFound) as error:
             feed.trouble = error
         finally:

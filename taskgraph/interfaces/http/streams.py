@@ -1,6 +1,5 @@
 """The route of a journal: a page of it, the next events waited for, or a stream of server-sent events."""
 
-import json
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Final
@@ -36,11 +35,15 @@ async def events(asked: Asked) -> Response:
 
 
 async def _waited(asked: Asked, where: Where) -> Response:
-    """The next events, as soon as there is one; their texts are those that all get who follow the graph."""
+    """The next events, as soon as there is one; made once for all that ask at the same place."""
     batch = await asked.feeds.first(asked.graph, asked.query["since"], where, asked.query["wait"])
-    texts = batch.texts[: asked.query["limit"]] if batch is not None else []
-    head = json.dumps(views.events(asked.graph, ())).removesuffix("]}").encode()
-    return Response(head + b",".join(texts) + b"]}", media_type="application/json")
+    if batch is None or len(batch.events) > asked.query["limit"]:
+        found = batch.events[: asked.query["limit"]] if batch is not None else ()
+        return JSONResponse(views.events(asked.graph, found))
+    if "gzip" in asked.request.headers.get("accept-encoding", ""):
+        headers = {"Content-Encoding": "gzip", "Vary": "Accept-Encoding"}
+        return Response(batch.packed(asked.graph), headers=headers, media_type="application/json")
+    return Response(batch.answer(asked.graph), media_type="application/json")
 
 
 async def _stream(asked: Asked, since: str, where: Where) -> AsyncGenerator[bytes]:

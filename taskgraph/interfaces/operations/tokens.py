@@ -62,7 +62,7 @@ async def create(
     made = Token(name, role, tuple(graphs), now, until, asked_by())
     text = f"{_MARK}.{name}.{app.clock.new_id()}{app.clock.new_id()}"
     ends = {} if until is None else {"until": until}
-    kept = {"role": str(role), "graphs": json.dumps(list(graphs)), "sha256": _digest(text), "by": made.by}
+    kept = {"role": str(role), "graphs": json.dumps(list(graphs)), "hash": _digest(text), "by": made.by}
     try:
         await app.tables.commit(TOKENS, [Insert(name, {**kept, "created": now, **ends})])
     except Conflict as error:
@@ -99,7 +99,7 @@ async def find(app: App, text: str) -> Token | None:
     ):
         return None
     (row,) = await app.tables.get(TOKENS, [name])
-    if row is None or not hmac.compare_digest(str(row.columns.get("sha256", "")), _digest(text)):
+    if row is None or not hmac.compare_digest(str(row.columns.get("hash", "")), _digest(text)):
         return None
     found = _token(row)
     return found if found.until is None or app.clock.now() < found.until else None
