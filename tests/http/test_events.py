@@ -10,6 +10,7 @@ import pytest
 from taskgraph.interfaces import views
 from taskgraph.interfaces.http import feeds
 from taskgraph.interfaces.operations import cancel
+from taskgraph.model.errors import StorageUnavailable
 from tests.http.serving import Server
 
 CHAIN: Final = {
@@ -149,6 +150,21 @@ async def test_streams_end_with_the_server(local: Server) -> None:
     local.stop.set()
     async with asyncio.timeout(10):
         assert await rest == []  # and no `end`, so that the client comes back
+
+
+async def test_a_journal_that_cannot_be_read_ends_its_streams(local: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    await local.ask("PUT", "/graphs/g", data=WAITS)
+    stream = frames(local, "/graphs/g/events")
+    assert await anext(stream) == {"retry": "2000"}
+    assert (await anext(stream))["event"] == "graph-running"
+
+    async def away(graph_id: str) -> None:
+        raise StorageUnavailable("the disk is gone", "here")
+
+    monkeypatch.setattr(local.app.queries, "state", away)
+    async with asyncio.timeout(10):
+        (last,) = await _rest(stream)
+    assert (last["event"], json.loads(last["data"])["status"]) == ("error", 503)
 
 
 async def _rest(stream: AsyncIterator[dict[str, str]]) -> list[dict[str, str]]:

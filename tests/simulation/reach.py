@@ -138,6 +138,11 @@ ELSEWHERE: Final = (
         "notices: the graphs that are played here name no channels",
         ("tests/scenarios/test_notices.py", "tests/unit/test_notices.py"),
     ),
+    Place(
+        "http",
+        "the HTTP API: none of those who are played here asks over it",
+        ("tests/http/test_access.py", "tests/http/test_events.py", "tests/http/test_mutated.py"),
+    ),
     Place("gates", "gates of targets: none is closed here", ("tests/scenarios/test_gates.py",)),
     Place("permits", "permits of limited targets: no target is limited here", ("tests/scenarios/test_permits.py",)),
     Place(

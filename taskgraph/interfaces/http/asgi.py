@@ -61,11 +61,11 @@ def _endpoint(app: App, gate: Gate, feeds: Feeds, methods: Mapping[str, Route]) 
             who = await gate.enter(request, route)
             query = read_query(route, request.query_params.multi_items())
             response = await _called(route, Asked(app, feeds, request, request.path_params, query, who))
-        except TaskgraphError as error:
+        except TaskgraphError as error:  # reach: http
             response = problems.response(error)
             if response.status_code >= 500:
                 log.warning("%s %s: %s", request.method, request.url.path, error)
-        except Exception as error:
+        except Exception as error:  # reach: http
             log.exception("this is a bug in taskgraph, please report it: %s %s", request.method, request.url.path)
             response = problems.response(_bug(error))
         return _finished(request, response)

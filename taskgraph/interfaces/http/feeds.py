@@ -241,7 +241,7 @@ class Feeds:
                 await wait_any((feed.bell, self._closed), pause)
                 gather = max(_GATHER_SECONDS, _GATHER_SECONDS_EACH * feed.followers)
                 await wait_any((self._closed,), min(gather, _GATHER_SECONDS_MAX))
-        except (StorageError, NotFound) as error:
+        except (StorageError, NotFound) as error:  # reach: http
             feed.trouble = error
         finally:
             if self._feeds.get(graph_id) is feed:

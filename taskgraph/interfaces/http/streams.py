@@ -54,7 +54,7 @@ async def _stream(asked: Asked, since: str, where: Where) -> AsyncGenerator[byte
             async for batch in batches:
                 if batch.events:
                     yield batch.frames
-    except TaskgraphError as error:
+    except TaskgraphError as error:  # reach: http
         yield b"event: error\ndata: " + bytes(response(error).body) + b"\n\n"
         return
     if not asked.feeds.closed:

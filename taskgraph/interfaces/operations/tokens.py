@@ -65,7 +65,7 @@ async def create(
     kept = {"role": str(role), "graphs": json.dumps(list(graphs)), "hash": _digest(text), "by": made.by}
     try:
         await app.tables.commit(TOKENS, [Insert(name, {**kept, "created": now, **ends})])
-    except Conflict as error:
+    except Conflict as error:  # reach: http
         raise Refused(f"there is a token {name} already; revoke it first, or choose another name", "exists") from error
     return made, text
 
