@@ -9,7 +9,8 @@ own border and keep the cause; no code above them catches an SDK error.
     │   ├── InvalidMessage        a queue message     poison at once
     │   └── InvalidSettings       options, variables  exit 2
     ├── NotFound                  the asker           exit 3   a message for it is left for redelivery
-    │   └── NoGraph               the whole graph
+    │   ├── NoGraph               the whole graph
+    │   └── DeletedGraph          its tombstone is left
     ├── Refused                   the state           exit 4   a rule of the graph's life forbids it (HTTP 409)
     ├── StorageError
     │   ├── Conflict              someone wrote first          read again, decide again

@@ -11,6 +11,7 @@ from taskgraph.interfaces import views
 from taskgraph.interfaces.http import feeds
 from taskgraph.interfaces.operations import cancel
 from taskgraph.model.errors import StorageUnavailable
+from taskgraph.queries.journal import read_cursor
 from tests.http.serving import Server
 
 CHAIN: Final = {
@@ -131,8 +132,8 @@ async def test_what_a_follower_has_missed_is_read_for_it(local: Server, monkeypa
     expected = [each["cursor"] for each in await journal(local, "g")]
     assert found[0] == found[1] == expected
     for since, each in zip(("1.0", "2", "4.0"), found[2:], strict=True):
-        place = feeds.place_of(since)
-        assert each == [one for one in expected if feeds.place_of(one) > place]
+        place = read_cursor(since)
+        assert each == [one for one in expected if read_cursor(one) > place]
 
 
 async def _ids(server: Server, since: str) -> list[str]:

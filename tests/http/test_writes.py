@@ -153,6 +153,9 @@ async def test_a_deleted_graph_names_its_successor(local: Server) -> None:
     fresh = await local.ask("PUT", "/graphs/g", data=DOCUMENT)
     assert (fresh.status, fresh.json["graphId"], fresh.headers["location"]) == (201, "g-2", "/api/v1/graphs/g-2")
     assert (await local.get("/graphs/g")).json["near"] == ["g-2"]
+    again = await local.ask("DELETE", "/graphs/g")
+    assert (again.status, again.json["near"]) == (404, ["g-2"])
+    assert (await local.get("/graphs/g-2")).status == 200
 
 
 async def test_a_large_document_is_read_beside_other_work(local: Server) -> None:

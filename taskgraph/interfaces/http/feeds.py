@@ -38,12 +38,7 @@ _COMPACT: Final[dict[str, Any]] = {"ensure_ascii": False, "separators": (",", ":
 
 Where = Mapping[str, Sequence[str]]
 Place = tuple[int, int]
-
-
-def place_of(since: str) -> Place:
-    """How far a follower has read: (row, facts of the next one). Raises InvalidInput."""
-    row, part = read_cursor(since)
-    return row, part
+"""How far a journal is read, as `read_cursor` gives it: (row, facts of the next one)."""
 
 
 def _after(event: Event) -> Place:
@@ -168,7 +163,7 @@ class Feeds:
 
         A batch may be empty: it says how far the journal is read. Raises NotFound, StorageUnavailable.
         """
-        place = place_of(since)
+        place = read_cursor(since)
         feed = self._feeds.get(graph_id)
         if feed is None:
             await self._app.queries.state(graph_id)

@@ -19,7 +19,6 @@ _TITLES: Final[Mapping[int, str]] = {
     403: "The token does not allow this",
     404: "There is no such thing",
     405: "This cannot be done here",
-    406: "There is no answer of that kind",
     409: "The state does not allow this",
     413: "The body is too large",
     415: "The body is of a kind that is not read here",

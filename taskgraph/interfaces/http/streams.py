@@ -9,9 +9,10 @@ from starlette.responses import JSONResponse, Response
 
 from taskgraph.interfaces import views
 from taskgraph.interfaces.http.asked import Asked
-from taskgraph.interfaces.http.feeds import Where, place_of
+from taskgraph.interfaces.http.feeds import Where
 from taskgraph.interfaces.http.problems import response
 from taskgraph.model.errors import TaskgraphError
+from taskgraph.queries.journal import read_cursor
 
 STREAM: Final = "text/event-stream"
 _PING_SECONDS: Final = 15
@@ -24,7 +25,7 @@ async def events(asked: Asked) -> Response:
     where = {name: texts for name, texts in query["where."].items() if texts}
     if STREAM in asked.request.headers.get("accept", "") and asked.request.method != "HEAD":
         since = asked.request.headers.get("last-event-id") or query["since"]
-        place_of(since)
+        read_cursor(since)  # an error before the stream begins
         await asked.app.queries.state(asked.graph)
         stream = _stream(asked, since, where)
         return EventSourceResponse(stream, ping=_PING_SECONDS, sep="\n", send_timeout=_SEND_SECONDS)

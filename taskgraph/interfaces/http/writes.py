@@ -113,6 +113,7 @@ async def extend(asked: Asked) -> Response:
 
 
 async def delete(asked: Asked) -> Any:
+    await asked.app.queries.state(asked.graph)  # this very graph: no successor of it, for which the token may not be
     return views.deleted(
         await archive.delete(asked.app, asked.graph, force=asked.query["force"], reason=asked.query["reason"] or "")
     )
