@@ -52,12 +52,26 @@ async def archive_to(
     if not overwrite:
         _must_be_free(path)
     with written_whole(path, handlers.clock.new_id()[:8]) as out:
-        for attempt in range(_TRIES):
-            out.seek(0)
-            out.truncate()
-            done = await archive(handlers, logs, graph_id, out, with_logs=with_logs, signer=signer, progress=progress)
-            if done.complete or done.state not in GRAPH_ENDED or attempt + 1 == _TRIES:
-                break
+        return await archive_whole(handlers, logs, graph_id, out, with_logs=with_logs, signer=signer, progress=progress)
+
+
+async def archive_whole(
+    handlers: Handlers,
+    logs: StoredLogs,
+    graph_id: str,
+    out: BinaryIO,
+    *,
+    with_logs: bool = False,
+    signer: Signer | None = None,
+    progress: Progress = no_progress,
+) -> Archived:
+    """Write a graph into a file that is open; anew where one that has ended changed meanwhile. Raises as `archive`."""
+    for _ in range(_TRIES):
+        out.seek(0)
+        out.truncate()
+        done = await archive(handlers, logs, graph_id, out, with_logs=with_logs, signer=signer, progress=progress)
+        if done.complete or done.state not in GRAPH_ENDED:
+            break
     return done
 
 

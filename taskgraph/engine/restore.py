@@ -111,17 +111,19 @@ async def restore(
     bounds: Bounds = USUAL,
     trust: Trust = NO_TRUST,
     room: int | None = None,
+    plan: Plan | None = None,
     planned: Callable[[Plan], None] = lambda plan: None,
     progress: Progress = no_progress,
 ) -> Restored:
     """Put a graph back, under its own id, as it was. The same call goes on with what was cut off.
 
-    file: is read twice. source: its name, for people. room: as in `check`. planned: called before anything is written.
+    file: is read twice. source: its name, for people. room: as in `check`. plan: what `look` said of it, if it did.
+    planned: called before anything is written.
     Raises InvalidInput for what is no archive, TooLarge for one beyond a bound, Refused for one of a graph that could
     move by itself or that contradicts itself, or if another graph has the id; nothing is written then. Raises Conflict
     when others write the same graph.
     """
-    plan = look(file, source, handlers.clock.now(), bounds=bounds, trust=trust)
+    plan = plan or look(file, source, handlers.clock.now(), bounds=bounds, trust=trust)
     graph_id = plan.contents.graph_id
     planned(plan)
     check(plan, source, trust, room)

@@ -494,6 +494,11 @@ def deletable(found: Iterable[tuple[str, str, datetime]]) -> Json:
     return {"graphs": [{"graphId": one, "state": state, "ended": iso(ended)} for one, state, ended in found]}
 
 
+def imported(document: Json, notes: Sequence[str]) -> Json:
+    """A graph of another program as a document. notes: what was left out or changed."""
+    return {"document": document, "notes": list(notes)}
+
+
 def archived(done: "Archived", file: str, size: int) -> Json:
     return {**_contents(done), "file": file, "bytes": size}
 

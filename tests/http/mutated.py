@@ -25,14 +25,14 @@ from starlette.applications import Starlette
 from taskgraph.interfaces.app import App, open_app
 from taskgraph.interfaces.http.asgi import opened
 from taskgraph.interfaces.http.gate import Gate
-from taskgraph.interfaces.http.routes import Parameter, Route
+from taskgraph.interfaces.http.routes import FILE_BODY, Parameter, Route
 from taskgraph.interfaces.http.table import PATH, ROUTES, description
 from taskgraph.interfaces.settings import read_settings
 from taskgraph.model import schemas
 from tests.http.serving import shape_errors
 
 BODIES: Final[Mapping[str, Sequence[Any]]] = {
-    name: schemas.schema(name)["examples"] for name in ("task-graph", "extension", "change")
+    name: schemas.schema(name)["examples"] for name in ("task-graph", "extension", "edit", "change")
 }
 ODD: Final[Sequence[Any]] = (
     *(None, True, 0, -1, 1 << 70, 1e308, "", " ", "x" * 300, "\x00", "\ud800", "é", "../..", "%2F", "@last", "a/b"),
@@ -49,6 +49,7 @@ HEADERS: Final[Mapping[str, Sequence[str]]] = {
     "prefer": ("wait=0", "wait=x", "wait", ",", "wait=1"),
     "range": ("bytes=0-1", "bytes=-1", "bytes=5-2", "bytes=", "x"),
 }
+HOST: Final = {"host": "127.0.0.1"}
 GRAPHS: Final = ("build", "gone", "g-1")
 
 
@@ -112,6 +113,7 @@ class Mutator:
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
+        self.file = b""
 
     def some(self, share: float) -> bool:
         return self.random.random() < share
@@ -159,14 +161,17 @@ class Mutator:
     def body(self, route: Route) -> bytes:
         if not route.body:
             return b""
+        if route.body == FILE_BODY:
+            return self.broken(self.file)
         value = json.loads(json.dumps(self.random.choice(BODIES.get(route.body, BODIES["task-graph"]))))
         for _ in range(self.random.choice((0, 0, 1, 1, 2, 4))):
             value = self.spoilt(value)
         data = json.dumps(value).encode("utf-8", "surrogatepass")
-        if self.some(0.1):
-            place = self.random.randrange(len(data) + 1)
-            data = data[:place] + self.random.choice((b"", b"\xff", b"\x00", b"[", b'"', b"1e999")) + data[place + 1 :]
-        return data
+        return self.broken(data) if self.some(0.1) else data
+
+    def broken(self, data: bytes) -> bytes:
+        place = self.random.randrange(len(data) + 1)
+        return data[:place] + self.random.choice((b"", b"\xff", b"\x00", b"[", b'"', b"1e999")) + data[place + 1 :]
 
     def spoilt(self, value: Any) -> Any:
         """With one place in it that is odd, or gone."""
@@ -211,7 +216,8 @@ async def play(app: App, count: int, seed: int, say: bool = False) -> tuple[Coun
     async with opened(app, Gate(app, anonymous=True)) as (api, _):
         for name in ("build", "gone"):
             body = json.dumps(BODIES["task-graph"][0]).encode()
-            await call(api, Sent("PUT", f"/api/v1/graphs/{name}", "", {"host": "127.0.0.1"}, body))
+            await call(api, Sent("PUT", f"/api/v1/graphs/{name}", "", HOST, body))
+        mutator.file = (await call(api, Sent("GET", "/api/v1/graphs/build/archive", "", HOST, b""))).body
         for number in range(count):
             route, sent = mutator.request()
             got = await call(api, sent)

@@ -33,7 +33,7 @@ RICH: Final[dict[str, Any]] = {
     },
 }
 PLACES: Final = {"graph": "g", "group": "outer", "task": "a", "run": "0", "request": "more", "schedule": "nightly"}
-WITHOUT_SHAPE: Final = {"openapi", "getOutput", "getLog", "getResult"}
+WITHOUT_SHAPE: Final = {"openapi", "getOutput", "getLog", "getResult", "archiveGraph"}
 
 
 async def rich(server: Server, graph_id: str = "g") -> None:

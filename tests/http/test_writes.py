@@ -162,3 +162,31 @@ async def test_a_large_document_is_read_beside_other_work(local: Server) -> None
     tasks = {f"task {number}": {"task": {"executor": "noop", "target": "later"}} for number in range(5_000)}
     answer = await local.ask("PUT", "/graphs/g", data={"tasks": tasks})
     assert (answer.status, answer.json["taskCount"]) == (201, 5_000)
+
+
+async def test_a_graph_is_edited_and_says_what_became_of_it(open_to_all: Server) -> None:
+    far = {"tasks": {"far": {"reruns": 1, "task": {"target": "gpu", "executor": "noop"}}}}
+    await open_to_all.ask("PUT", "/graphs/g", data=far)
+    more = {"update": {"far": {"reruns": 3}}, "reason": "flaky"}
+    asked = await open_to_all.ask("POST", "/graphs/g/edits", data=more, Prefer="wait=20")
+    assert (asked.status, asked.json["state"], asked.json["unchanged"]) == (200, "done", False)
+    assert shape_errors("edited", asked.json) == []
+    assert (await open_to_all.get("/graphs/g/tasks/far")).json["rerunsAllowed"] == 3
+    place = asked.headers["location"].removeprefix("/api/v1")
+    assert (await open_to_all.get(place)).json["revision"] == asked.json["revision"] == 1
+    old = {"update": {"far": {"reruns": 4}}, "ifRevision": 0}
+    refused = await open_to_all.ask("POST", "/graphs/g/edits?request=late", data=old, Prefer="wait=20")
+    assert (refused.status, refused.code) == (409, "refused")
+    assert (await open_to_all.ask("POST", "/graphs/g/edits", data={"update": {}})).code == "invalid-graph"
+    assert (await open_to_all.ask("POST", "/graphs/none/edits", data=more)).status == 404
+
+
+async def test_a_graph_of_another_program_becomes_a_document(local: Server) -> None:
+    foreign = {"tasks": {"a": {"runtimeSeconds": 1}, "b": {"requires": ["a"]}}}
+    for data in (json.dumps(foreign).encode(), gzip.compress(json.dumps(foreign).encode())):
+        answer = await local.ask("POST", "/graphs:import?from=neutral", data=data)
+        assert (answer.status, shape_errors("imported", answer.json)) == (200, [])
+        assert answer.json["document"]["tasks"]["b"]["requires"] == ["a"]
+    assert (await local.ask("PUT", "/graphs/g", data=answer.json["document"])).status == 201
+    assert (await local.ask("POST", "/graphs:import?from=wfformat", data=foreign)).code == "invalid-graph"
+    assert (await local.ask("POST", "/graphs:import?from=other", data=foreign)).code == "invalid-query"

@@ -5,7 +5,7 @@ import io
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
 from starlette.requests import ClientDisconnect, Request
 
@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
 BODY_BYTES_MAX: Final = 10_000_000
 UNPACKED_BYTES_MAX: Final = 16_000_000
+FILE_BYTES_MAX: Final = 1 << 28
+"""Of an archive, which is kept on disk while it is put back."""
+
 WAIT_SECONDS_MAX: Final = 60.0
 ANONYMOUS: Final = Token("anonymous", Role.ADMIN)
 """Who asks where no token is needed."""
@@ -44,15 +47,26 @@ class Asked:
         packed = self.request.headers.get("content-encoding", "identity").lower()
         if packed not in ("identity", "gzip"):
             raise Problem(415, "encoding", f"the encoding {packed[:50]} is not read here: send gzip, or none")
-        received = bytearray()
+        received = io.BytesIO()
+        await self._receive(received, BODY_BYTES_MAX)
+        return _unpacked(received.getvalue()) if packed == "gzip" else received.getvalue()
+
+    async def file(self, into: BinaryIO) -> None:
+        """The body as it is, into a file. Raises Problem for one that is too large, or packed once more."""
+        if self.request.headers.get("content-encoding", "identity").lower() != "identity":
+            raise Problem(415, "encoding", "send the file as it is, without Content-Encoding")
+        await self._receive(into, FILE_BYTES_MAX)
+
+    async def _receive(self, into: BinaryIO, most: int) -> None:
+        received = 0
         try:
             async for piece in self.request.stream():
-                received += piece
-                if len(received) > BODY_BYTES_MAX:
-                    raise _too_large(BODY_BYTES_MAX)
+                received += len(piece)
+                if received > most:
+                    raise Problem(413, "too-large", f"a body has at most {most:,} bytes here")
+                into.write(piece)
         except ClientDisconnect as error:
             raise Problem(400, "gone", "the sender went away before the body had come") from error
-        return _unpacked(bytes(received)) if packed == "gzip" else bytes(received)
 
     def wait_seconds(self) -> float:
         """For how long its sender wants the answer to be held: `Prefer: wait=SECONDS` (RFC 7240)."""
@@ -70,9 +84,5 @@ def _unpacked(data: bytes) -> bytes:
     except (OSError, EOFError, zlib.error) as error:
         raise Problem(400, "not-gzip", f"the body is not what its Content-Encoding says: {error}") from error
     if len(unpacked) > UNPACKED_BYTES_MAX:
-        raise _too_large(UNPACKED_BYTES_MAX)
+        raise Problem(413, "too-large", f"a body unpacks to at most {UNPACKED_BYTES_MAX:,} bytes")
     return unpacked
-
-
-def _too_large(most: int) -> Problem:
-    return Problem(413, "too-large", f"a body has at most {most:,} bytes; larger graphs grow by extensions")

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 BASE: Final = "/api/v1"
 ANY_BODY: Final = "any"
 """In the place of the schema of a body, where what is wrong with it is the answer."""
+FILE_BODY: Final = "application/gzip"
+"""In the same place, where it is a file."""
 
 _TRUE: Final = {"1": True, "true": True, "": True, "0": False, "false": False}
 _INTEGER: Final = re.compile(r"-?[0-9]{1,9}")

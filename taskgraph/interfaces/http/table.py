@@ -4,9 +4,10 @@ import functools
 from collections.abc import Sequence
 from typing import Any, Final
 
-from taskgraph.interfaces.http import changes, openapi, operate, reads, streams, writes
+from taskgraph.documents.importers import FORMATS
+from taskgraph.interfaces.http import archives, changes, openapi, operate, reads, streams, writes
 from taskgraph.interfaces.http.asked import Asked
-from taskgraph.interfaces.http.routes import ANY_BODY, Parameter, Route
+from taskgraph.interfaces.http.routes import ANY_BODY, FILE_BODY, Parameter, Route
 from taskgraph.interfaces.operations import grant
 from taskgraph.model import limits
 from taskgraph.model.limits import GRAPH_ID_PATTERN
@@ -40,7 +41,7 @@ _REASON = Parameter("reason", "For people.", {"type": "string", "maxLength": 1_0
 _UNGUARDED = Parameter("unguarded", "Make the change whatever has become of the graph by then.", _FLAG)
 _REQUEST = Parameter(
     "request",
-    "An id for the extension; made from its content otherwise.",
+    "An id for it; made from its content otherwise.",
     {"type": "string", "pattern": GRAPH_ID_PATTERN},
 )
 
@@ -125,6 +126,23 @@ _GRAPHS: Final = (
         body=ANY_BODY,
         problems=(413, 415),
         free="param.",
+        scoped=True,
+    ),
+    Route(
+        *("POST", "/graphs:import", "importGraph", "A graph of another program as a document; gzipped or not."),
+        *(Role.READER, writes.import_, "imported"),
+        query=(
+            Parameter("from", "The program, or format.", {"type": "string", "enum": [*FORMATS], "default": "neutral"}),
+            Parameter(
+                "external",
+                "taskgraph: of dependencies on tasks that the file does not hold.",
+                {"type": "string", "enum": ["satisfied", "reject"], "default": "satisfied"},
+            ),
+            Parameter("executor", "taskgraph: who runs the payloads.", {**_TEXT, "default": "noop"}),
+            Parameter("id", "taskgraph: the future id of the graph.", {"type": "string", "pattern": GRAPH_ID_PATTERN}),
+        ),
+        body=ANY_BODY,
+        problems=(413, 415),
         scoped=True,
     ),
     Route(
@@ -224,6 +242,20 @@ _GRAPHS: Final = (
     Route(
         *(
             "POST",
+            "/graphs/{graph}/edits",
+            "editGraph",
+            "Change or take away tasks that have not started, in one step.",
+        ),
+        *(Role.OPERATOR, writes.edit, "edited"),
+        query=(_REQUEST,),
+        body="edit",
+        status=202,
+        problems=(409, 413, 415),
+        free="param.",
+    ),
+    Route(
+        *(
+            "POST",
             "/graphs/{graph}/changes",
             "changeGraph",
             "Rerun, cancel, pause, resume, (de)activate, limit, prioritize.",
@@ -264,6 +296,22 @@ _MENDING: Final = (
         *(Role.ADMIN, operate.grant_reading, "grant"),
         query=(_HOURS,),
         problems=(409,),
+    ),
+)
+_ARCHIVES: Final = (
+    Route(
+        *("GET", "/graphs/{graph}/archive", "archiveGraph", "The file that `taskgraph archive` writes."),
+        *(Role.ADMIN, archives.write, "application/gzip"),
+        query=(Parameter("logs", "With the output of every run, and its results.", _FLAG),),
+        problems=(409,),
+    ),
+    Route(
+        *("POST", "/archives", "restoreGraph", "Put a graph back that was archived, under its own id, as it was."),
+        *(Role.ADMIN, archives.restore, "restored"),
+        query=(Parameter("signed", "Refuse what is not signed by a key that the server trusts.", _FLAG),),
+        body=FILE_BODY,
+        status=201,
+        problems=(409, 413, 415),
     ),
 )
 _TASKS: Final = (
@@ -403,7 +451,7 @@ _STORE: Final = (
 
 SECTIONS: Final[dict[str, Sequence[Route]]] = {
     "The server": _INFO,
-    "Graphs": (*_GRAPHS, *_MENDING),
+    "Graphs": (*_GRAPHS, *_MENDING, *_ARCHIVES),
     "Tasks": _TASKS,
     "The store": _STORE,
 }

@@ -1,19 +1,22 @@
-"""Routes that take a document: check it, plan it, submit it, or extend a graph by it."""
+"""Routes that take a document: import, check, plan or submit it, extend a graph by it, or edit one."""
 
 import asyncio
+from collections.abc import Callable
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from starlette.responses import JSONResponse, Response
 
 from taskgraph.documents import plan as planning
 from taskgraph.documents.canonical import document_object
+from taskgraph.documents.edit_document import read_edit
+from taskgraph.documents.importers import import_graph
 from taskgraph.documents.nodes import GraphDocument, Kind
 from taskgraph.documents.parameters import mentions, typed
 from taskgraph.documents.read import Given, read_document
 from taskgraph.documents.texts import Form
 from taskgraph.documents.warnings import warnings
-from taskgraph.engine.submission import Submitted
+from taskgraph.engine.submission import Extension, Submitted
 from taskgraph.interfaces import views
 from taskgraph.interfaces.http.asked import Asked
 from taskgraph.interfaces.http.problems import Problem
@@ -21,6 +24,8 @@ from taskgraph.interfaces.http.routes import BASE
 from taskgraph.interfaces.operations import archive, requests, which
 from taskgraph.interfaces.operations.waiting import ends
 from taskgraph.model.errors import InvalidGraph
+
+T = TypeVar("T")
 
 _SOURCE: Final = "body"
 _AT_ONCE_BYTES: Final = 100_000
@@ -37,15 +42,24 @@ _FORMS: Final[dict[str, Form]] = {
 
 async def _document(asked: Asked, kind: Kind = "graph", graph_id: str = "") -> GraphDocument:
     """The document in the body, with its parameters. Raises InvalidGraph with all that is wrong, Problem."""
+    data, form, given = await _text(asked, graph_id)
+    return await _read(len(data), partial(read_document, data, source=_SOURCE, kind=kind, given=given, form=form))
+
+
+async def _text(asked: Asked, graph_id: str = "") -> tuple[bytes, Form, Given]:
+    """The body, its form, and the values of parameters: those of the query, and otherwise those of a graph."""
     form = _form(asked)
     given_ones = (f"{name}={text}" for name, texts in asked.query["param."].items() for text in texts)
     values = typed(given_ones, "param.")
     data = await asked.body()
-    given = Given(values)
     if graph_id and (values or mentions(data.decode("utf-8", "replace"))):
-        given = await requests.given(asked.app, graph_id, values, named=True)
-    read = partial(read_document, data, source=_SOURCE, kind=kind, given=given, form=form)
-    return read() if len(data) < _AT_ONCE_BYTES else await asyncio.to_thread(read)  # events are handled meanwhile
+        return data, form, await requests.given(asked.app, graph_id, values, named=True)
+    return data, form, Given(values)
+
+
+async def _read(size: int, read: Callable[[], T]) -> T:
+    """What `read` makes of so many bytes; events are handled meanwhile, if it takes long."""
+    return read() if size < _AT_ONCE_BYTES else await asyncio.to_thread(read)
 
 
 def _form(asked: Asked) -> Form:
@@ -65,6 +79,14 @@ async def validate(asked: Asked) -> Any:
         return views.invalid_file(error)
     found = InvalidGraph(warnings(document), _SOURCE)
     return views.valid_file(document, found, document_object(document) if asked.query["expanded"] else None)
+
+
+async def import_(asked: Asked) -> Any:
+    """The file may be packed by gzip, as others keep theirs, and is read by its content."""
+    query, data = asked.query, await asked.body()
+    said = {"external": query["external"], "executor": query["executor"], "graph_id": query["id"]}
+    found = await _read(len(data), partial(import_graph, data, query["from"], source=_SOURCE, **said))
+    return views.imported(document_object(found.document), found.notes)
 
 
 async def plan(asked: Asked) -> Any:
@@ -106,10 +128,28 @@ async def extend(asked: Asked) -> Response:
         until = ends(asked.app.clock, seconds)
         done = await requests.extended(asked.app, done, until=until, deferred=True)
     shown = views.extended(graph_id, done.request, done.state, len(document.tasks), done.waits_for)
-    place = f"{BASE}/graphs/{graph_id}/requests/{done.request}"
-    if done.state in requests.ANSWERED:
-        return JSONResponse(shown, 200, {"Location": place})
-    return JSONResponse(shown, 202, {"Location": place, "Retry-After": "1"})
+    return _asked_for(done, done.state, shown)
+
+
+async def edit(asked: Asked) -> Response:
+    """As `extend`."""
+    graph_id = asked.graph
+    data, form, given = await _text(asked, graph_id)
+    document = await _read(len(data), partial(read_edit, data, source=_SOURCE, given=given, form=form))
+    done = await requests.edit(asked.app, graph_id, document, request=asked.query["request"])
+    head = await requests.settled(asked.app, done, "edit", until=ends(asked.app.clock, asked.wait_seconds()))
+    state, unchanged = str(head.get("state", "")), head.get("unchanged") is True
+    return _asked_for(
+        done, state, views.edited(graph_id, done.request, state, head.get("revision"), unchanged=unchanged)
+    )
+
+
+def _asked_for(done: Extension, state: str, shown: Any) -> Response:
+    """200 for a request that handlers have answered, otherwise 202; with the place where it is to be looked at."""
+    place = {"Location": f"{BASE}/graphs/{done.graph_id}/requests/{done.request}"}
+    if state in requests.ANSWERED:
+        return JSONResponse(shown, 200, place)
+    return JSONResponse(shown, 202, {**place, "Retry-After": "1"})
 
 
 async def delete(asked: Asked) -> Any:

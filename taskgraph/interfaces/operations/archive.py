@@ -78,12 +78,26 @@ async def write_before_deletion(
     return str(row.columns.get("operation", "")) if row is not None else ""
 
 
+async def write_again(app: App, graph_id: str, out: BinaryIO, *, with_logs: bool = False) -> Archived:
+    """Write a graph into an empty file that is open; once more where a graph that has ended changed meanwhile."""
+    check_graph_id(graph_id)
+    await app.queries.graph_row(graph_id)
+    signer = app.signer(os.environ)
+    return await archives.archive_whole(app.handlers, app.logs, graph_id, out, with_logs=with_logs, signer=signer)
+
+
+def look(app: App, file: BinaryIO, source: str, *, bounds: Bounds, required: bool = False) -> Plan:
+    """What a file would put back; it is read to its end. Raises InvalidInput, TooLarge (see `engine.restore.look`)."""
+    trust = read_trust(os.environ, required=required)
+    return restoring.look(file, source, app.clock.now(), bounds=bounds, trust=trust)
+
+
 async def preview_restore(
     app: App, file: BinaryIO, source: str, *, bounds: Bounds, required: bool, planned: Callable[[Plan], None]
 ) -> None:
     """Say what a file would put back, and raise Refused for what would not be; nothing is written."""
     trust = read_trust(os.environ, required=required)
-    plan = restoring.look(file, source, app.clock.now(), bounds=bounds, trust=trust)
+    plan = look(app, file, source, bounds=bounds, required=required)
     planned(plan)
     restoring.check(plan, source, trust, restoring.free_bytes(app.settings.path))
 
@@ -95,10 +109,14 @@ async def restore(
     *,
     bounds: Bounds,
     required: bool = False,
+    plan: Plan | None = None,
     planned: Callable[[Plan], None] = lambda plan: None,
     progress: Progress = no_progress,
 ) -> Restored:
-    """Put a graph back that was archived (see `engine.restore.restore`). required: a signature that is trusted."""
+    """Put a graph back that was archived (see `engine.restore.restore`).
+
+    required: a signature that is trusted. plan: what `look` said of the file.
+    """
     return await restoring.restore(
         app.handlers,
         app.logs,
@@ -107,6 +125,7 @@ async def restore(
         bounds=bounds,
         trust=read_trust(os.environ, required=required),
         room=restoring.free_bytes(app.settings.path),
+        plan=plan,
         planned=planned,
         progress=progress,
     )
