@@ -31,8 +31,19 @@ from taskgraph.storage.tables import Change, Delete, Insert, Row
 
 log = logging.getLogger("taskgraph.schedules")
 
+CHANGED: Final = "changed"
+"""Code of a refusal: what a change is for is not as it was read."""
+
 UPCOMING: Final = 5  # times of the next fires that are shown
 _ATTEMPTS_MAX: Final = 10  # the sweep, too, writes the row of a schedule once a fire
+
+
+Still = Callable[[str], bool]
+"""Of the etag of a row: whether the row is still the one that a change is for."""
+
+
+def any_row(etag: str) -> bool:
+    return True
 
 
 class Written(StrEnum):
@@ -58,9 +69,10 @@ class Trouble:
 
 @dataclass(frozen=True, slots=True)
 class ScheduleDetail:
-    """runs: the newest first."""
+    """runs: the newest first. etag: of its row."""
 
     schedule: Schedule
+    etag: str
     upcoming: Sequence[datetime]
     runs: Sequence[RunState]
     overdue_seconds: float
@@ -142,19 +154,22 @@ class Schedules:
         catch_up: CatchUp | None = None,
         overlap: Overlap | None = None,
         keep: int | None = None,
+        active: bool | None = None,
+        still: Still = any_row,
     ) -> Schedule:
         """Change what is given; a fire that has begun goes on as it began.
 
         times: the parts of the recurrence that change; its next time is then the first that is later than now. Fires
         that wait, and one that could not be submitted, take the new document. Raises NotFound, InvalidInput, TooLarge,
-        Conflict if others keep changing it.
+        Refused if its row is not `still` the one that the change is for, Conflict if others keep changing it.
         """
         document_id, parts = self._rows.parts(name, document) if document is not None else ("", [])
 
         async def attempt(row: Row, before: Schedule) -> Schedule:
             now = self._clock.now()
+            after = before if active is None else _switched(before, now, active=active)
             after = dataclasses.replace(
-                before,
+                after,
                 catch_up=before.catch_up if catch_up is None else catch_up,
                 overlap=before.overlap if overlap is None else overlap,
                 keep=before.keep if keep is None else schedule_rules.check_keep(keep),
@@ -178,7 +193,7 @@ class Schedules:
             self._changed()
             return after
 
-        return await self._retried(name, attempt)
+        return await self._retried(name, attempt, still)
 
     async def set_all(self, *, active: bool) -> list[Schedule]:
         """Activate or deactivate every schedule; returns those that this changed."""
@@ -197,29 +212,31 @@ class Schedules:
 
         async def attempt(row: Row, before: Schedule) -> Schedule:
             now = self._clock.now()
-            after = (schedule_rules.activated if active else schedule_rules.deactivated)(before, now)
+            after = _switched(before, now, active=active)
             if after == before:
                 return before
-            if active:
-                after = schedule_rules.set_right(after, now)
             await self._rows.write(row, before, after)
             self._changed()
             return after
 
         return await self._retried(name, attempt)
 
-    async def _retried(self, name: str, attempt: Callable[[Row, Schedule], Awaitable[Schedule]]) -> Schedule:
-        """The result of `attempt`, with the schedule read anew after each Conflict. Raises NotFound."""
+    async def _retried(
+        self, name: str, attempt: Callable[[Row, Schedule], Awaitable[Schedule]], still: Still = any_row
+    ) -> Schedule:
+        """The result of `attempt`, with the schedule read anew after each Conflict. Raises NotFound, Refused."""
         for _ in range(_ATTEMPTS_MAX):
             row, schedule = await self._rows.find(name)
+            _check(row, still, name)
             with contextlib.suppress(Conflict):
                 return await attempt(row, schedule)
         raise _busy(name)
 
-    async def delete(self, name: str) -> Schedule:
-        """Delete a schedule, after a fire that has begun; graphs that it has fired stay. Raises NotFound."""
+    async def delete(self, name: str, *, still: Still = any_row) -> Schedule:
+        """Delete a schedule, after a fire that has begun; graphs that it has fired stay. Raises NotFound, Refused."""
         for _ in range(_ATTEMPTS_MAX):
             row, schedule = await self._rows.find(name)
+            _check(row, still, name)
             if schedule.firing is not None:
                 await self._fires.finish(row, schedule, self._clock.now(), Looked())
                 continue
@@ -262,11 +279,12 @@ class Schedules:
 
     async def show(self, name: str) -> ScheduleDetail:
         """Raises NotFound."""
-        _, schedule = await self._rows.find(name)
+        row, schedule = await self._rows.find(name)
         now = self._clock.now()
         states = [RunState(run, await self._fires.state(run.graph_id)) for run in reversed(schedule.runs)]
         return ScheduleDetail(
             schedule=schedule,
+            etag=row.etag,
             upcoming=_upcoming(schedule, now),
             runs=states,
             overdue_seconds=schedule_rules.overdue(schedule, now).total_seconds(),
@@ -307,6 +325,16 @@ class Schedules:
 
     async def look(self) -> Looked:
         return await self._fires.look()
+
+
+def _check(row: Row, still: Still, name: str) -> None:
+    if not still(row.etag):
+        raise Refused(f"schedule {name} was changed, or has fired, since it was read: read it again", CHANGED)
+
+
+def _switched(schedule: Schedule, now: datetime, *, active: bool) -> Schedule:
+    after = (schedule_rules.activated if active else schedule_rules.deactivated)(schedule, now)
+    return schedule_rules.set_right(after, now) if active and after != schedule else after
 
 
 def _busy(name: str) -> Conflict:

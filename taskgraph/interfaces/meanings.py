@@ -41,5 +41,5 @@ _MEANINGS: Final[tuple[tuple[type[TaskgraphError], Meaning], ...]] = (
 
 def meaning(error: TaskgraphError) -> Meaning:
     if isinstance(error, errors.Refused):
-        return Meaning(CONFLICT, error.code, 409)
+        return Meaning(CONFLICT, error.code, 412 if error.code == "changed" else 409)
     return next(each for kind, each in _MEANINGS if isinstance(error, kind))

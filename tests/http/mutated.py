@@ -32,7 +32,7 @@ from taskgraph.model import schemas
 from tests.http.serving import shape_errors
 
 BODIES: Final[Mapping[str, Sequence[Any]]] = {
-    name: schemas.schema(name)["examples"] for name in ("task-graph", "extension", "edit", "change")
+    name: schemas.schema(name)["examples"] for name in ("task-graph", "extension", "edit", "change", "schedule")
 }
 ODD: Final[Sequence[Any]] = (
     *(None, True, 0, -1, 1 << 70, 1e308, "", " ", "x" * 300, "\x00", "\ud800", "é", "../..", "%2F", "@last", "a/b"),
@@ -44,6 +44,7 @@ HEADERS: Final[Mapping[str, Sequence[str]]] = {
     "content-encoding": ("gzip", "identity", "br"),
     "content-type": ("application/json", "application/yaml", "application/toml", "text/html", "", ";"),
     "idempotency-key": ("k", "k k", "", "é"),
+    "if-match": ('"x"', "*", ",", ""),
     "if-none-match": ('"x"', "*", ","),
     "last-event-id": ("1.0", "x", "99999999999"),
     "prefer": ("wait=0", "wait=x", "wait", ",", "wait=1"),
@@ -129,7 +130,11 @@ class Mutator:
         if self.some(0.05):
             query.append((str(self.odd()), str(self.odd())))
         headers = {"host": "127.0.0.1", "content-type": "application/json"}
-        headers |= {name: self.random.choice(values) for name, values in HEADERS.items() if self.some(0.05)}
+        headers |= {
+            name: self.random.choice(values)
+            for name, values in HEADERS.items()
+            if self.some(0.2 if name == "if-match" else 0.05)
+        }
         method = route.method if self.some(0.97) else self.random.choice(("GET", "HEAD", "POST", "PUT", "OPTIONS", "X"))
         return route, Sent(method, path, urlencode(query, errors="replace"), headers, self.body(route))
 

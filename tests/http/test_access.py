@@ -30,7 +30,12 @@ def an_archive() -> bytes:
 
 
 DOCUMENT: Final = {"tasks": {"one": {"task": {"executor": "noop"}}}}
-BODIES: Final[dict[str, Any]] = {"change": {"change": "cancel"}, "edit": {"delete": ["x"]}, FILE_BODY: an_archive()}
+BODIES: Final[dict[str, Any]] = {
+    "change": {"change": "cancel"},
+    "edit": {"delete": ["x"]},
+    "schedule": {"document": DOCUMENT, "every": 60},
+    FILE_BODY: an_archive(),
+}
 PLACES: Final = {
     "graph": "g",
     "group": "x",
@@ -48,7 +53,8 @@ async def call(server: Server, route: str, token: str | None) -> Answer:
     one = next(each for each in ROUTES if each.name == route)
     path = one.path.format(**PLACES) + ("?unguarded=1" if one.body == "change" else "")
     body = BODIES.get(one.body, DOCUMENT) if one.body else None
-    return await server.ask(one.method, path, data=body, token=token)
+    guard = {"If_Match": "*"} if one.method == "PATCH" else {}
+    return await server.ask(one.method, path, data=body, token=token, **guard)
 
 
 async def test_each_role_against_each_route(guarded: Server) -> None:

@@ -1,10 +1,8 @@
-"""Operators and admins over HTTP: targets, workers, schedules, messages that were set aside, damage."""
+"""Operators and admins over HTTP: targets, workers, messages that were set aside, damage."""
 
 import asyncio
 from typing import Final
 
-from taskgraph.documents.read import document_from_object
-from taskgraph.documents.recurrence import Times
 from taskgraph.interfaces.http.table import ROUTES
 from taskgraph.model.roles import Role
 from tests.http.serving import Server, shape_errors
@@ -43,18 +41,6 @@ async def test_a_worker_is_drained(local: Server) -> None:
     assert drained == {"worker": name, "draining": "now", "exit": False, "state": "asked"}
     assert (await done(local, "POST", f"/workers/{name}:undrain", "undrainWorker"))["draining"] == ""
     assert (await local.ask("POST", "/workers/nobody:drain")).status == 404
-
-
-async def test_a_schedule_is_switched_run_and_deleted(open_to_all: Server) -> None:
-    server = open_to_all
-    await server.app.schedules().create("nightly", document_from_object(DOCUMENT), Times(cron="0 2 * * *").over())
-    assert (await done(server, "POST", "/schedules/nightly:deactivate", "deactivateSchedule"))["active"] is False
-    assert (await done(server, "POST", "/schedules/nightly:activate", "activateSchedule"))["active"] is True
-    fired = await done(server, "POST", "/schedules/nightly:run-now", "runSchedule")
-    assert await server.ended(str(fired["graphId"])) == "finished"
-    assert (await server.get("/graphs?schedule=nightly")).json["graphs"][0]["graphId"] == fired["graphId"]
-    assert (await done(server, "DELETE", "/schedules/nightly", "deleteSchedule"))["outcome"] == "deleted"
-    assert (await server.ask("POST", "/schedules/nightly:run-now")).status == 404
 
 
 async def test_a_message_that_was_set_aside_is_put_back(local: Server) -> None:

@@ -1,4 +1,4 @@
-"""Routes by which operators and admins act on a store: targets, workers, schedules, and what has gone wrong."""
+"""Routes by which operators and admins act on a store: targets, workers, and what has gone wrong."""
 
 from typing import Any
 
@@ -40,28 +40,6 @@ async def _drain(asked: Asked, draining: str, *, exits: bool) -> Any:
     name = asked.path["worker"]
     await workers.ask(asked.app, name, draining=draining, exits=exits)
     return views.drained(name, "asked", draining=draining, exits=exits)
-
-
-async def activate(asked: Asked) -> Any:
-    return await _switch(asked, active=True)
-
-
-async def deactivate(asked: Asked) -> Any:
-    return await _switch(asked, active=False)
-
-
-async def _switch(asked: Asked, *, active: bool) -> Any:
-    done = await asked.app.schedules().set_active(asked.path["schedule"], active=active)
-    return views.schedule_changed(done, "active" if active else "inactive")
-
-
-async def run_now(asked: Asked) -> Any:
-    name = asked.path["schedule"]
-    return views.fired(name, await asked.app.schedules().run_now(name))
-
-
-async def delete_schedule(asked: Asked) -> Any:
-    return views.schedule_changed(await asked.app.schedules().delete(asked.path["schedule"]), "deleted")
 
 
 async def replay(asked: Asked) -> Any:

@@ -20,6 +20,7 @@ _TITLES: Final[Mapping[int, str]] = {
     404: "There is no such thing",
     405: "This cannot be done here",
     409: "The state does not allow this",
+    412: "What was planned, or read, has moved",
     413: "The body is too large",
     415: "The body is of a kind that is not read here",
     416: "There are no such bytes",

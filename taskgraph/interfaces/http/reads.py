@@ -215,14 +215,6 @@ def _part(text: str, size: int) -> tuple[int, int]:
 # --- the store --------------------------------------------------------------------------------------------------
 
 
-async def schedules(asked: Asked) -> Any:
-    return views.schedules(await asked.app.schedules().listed())
-
-
-async def schedule(asked: Asked) -> Any:
-    return views.schedule_detail(await asked.app.schedules().show(asked.path["schedule"]))
-
-
 async def crew(asked: Asked) -> Any:
     return views.workers(await workers.listed(asked.app, asked.query["target"] or ""))
 

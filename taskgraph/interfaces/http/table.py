@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from taskgraph.documents.importers import FORMATS
-from taskgraph.interfaces.http import archives, changes, openapi, operate, reads, streams, writes
+from taskgraph.interfaces.http import archives, changes, openapi, operate, reads, schedules, streams, writes
 from taskgraph.interfaces.http.asked import Asked
 from taskgraph.interfaces.http.routes import ANY_BODY, FILE_BODY, Parameter, Route
 from taskgraph.interfaces.operations import grant
@@ -370,15 +370,33 @@ _STORE: Final = (
     ),
     Route(
         *("GET", "/schedules", "listSchedules", "The schedules, with their next fire."),
-        *(Role.READER, reads.schedules, "schedules"),
+        *(Role.READER, schedules.listed, "schedules"),
     ),
     Route(
         *("GET", "/schedules/{schedule}", "getSchedule", "A schedule, its next fires and its graphs."),
-        *(Role.READER, reads.schedule, "scheduleDetail"),
+        *(Role.READER, schedules.show, "scheduleDetail"),
+    ),
+    Route(
+        *(
+            "PUT",
+            "/schedules/{schedule}",
+            "putSchedule",
+            "Create a schedule; or replace the one that `If-Match` names.",
+        ),
+        *(Role.ADMIN, schedules.put, "scheduleDone"),
+        body="schedule",
+        status=201,
+        problems=(409, 412, 413, 415, 428),
+    ),
+    Route(
+        *("PATCH", "/schedules/{schedule}", "patchSchedule", "Change what is given of the one that `If-Match` names."),
+        *(Role.ADMIN, schedules.patch, "scheduleDone"),
+        body="schedule",
+        problems=(409, 412, 413, 415, 428),
     ),
     Route(
         *("POST", "/schedules/{schedule}:activate", "activateSchedule", "Let a schedule fire again."),
-        *(Role.OPERATOR, operate.activate, "scheduleDone"),
+        *(Role.OPERATOR, schedules.activate, "scheduleDone"),
         problems=(409,),
     ),
     Route(
@@ -388,18 +406,18 @@ _STORE: Final = (
             "deactivateSchedule",
             "Let a schedule fire no more; its graphs go on.",
         ),
-        *(Role.OPERATOR, operate.deactivate, "scheduleDone"),
+        *(Role.OPERATOR, schedules.deactivate, "scheduleDone"),
         problems=(409,),
     ),
     Route(
         *("POST", "/schedules/{schedule}:run-now", "runSchedule", "Submit the graph of a schedule now."),
-        *(Role.OPERATOR, operate.run_now, "fired"),
+        *(Role.OPERATOR, schedules.run_now, "fired"),
         problems=(409,),
     ),
     Route(
         *("DELETE", "/schedules/{schedule}", "deleteSchedule", "Delete a schedule; its graphs stay, and go on."),
-        *(Role.ADMIN, operate.delete_schedule, "scheduleDone"),
-        problems=(409,),
+        *(Role.ADMIN, schedules.delete, "scheduleDone"),
+        problems=(409, 412),
     ),
     Route(
         *("GET", "/workers", "listWorkers", "Workers and handlers, and what they have in hand."),

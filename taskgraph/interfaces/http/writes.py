@@ -42,19 +42,19 @@ _FORMS: Final[dict[str, Form]] = {
 
 async def _document(asked: Asked, kind: Kind = "graph", graph_id: str = "") -> GraphDocument:
     """The document in the body, with its parameters. Raises InvalidGraph with all that is wrong, Problem."""
-    data, form, given = await _text(asked, graph_id)
-    return await _read(len(data), partial(read_document, data, source=_SOURCE, kind=kind, given=given, form=form))
+    data, written, given = await _text(asked, graph_id)
+    return await _read(len(data), partial(read_document, data, source=_SOURCE, kind=kind, given=given, form=written))
 
 
 async def _text(asked: Asked, graph_id: str = "") -> tuple[bytes, Form, Given]:
     """The body, its form, and the values of parameters: those of the query, and otherwise those of a graph."""
-    form = _form(asked)
+    written = form(asked)
     given_ones = (f"{name}={text}" for name, texts in asked.query["param."].items() for text in texts)
     values = typed(given_ones, "param.")
     data = await asked.body()
     if graph_id and (values or mentions(data.decode("utf-8", "replace"))):
-        return data, form, await requests.given(asked.app, graph_id, values, named=True)
-    return data, form, Given(values)
+        return data, written, await requests.given(asked.app, graph_id, values, named=True)
+    return data, written, Given(values)
 
 
 async def _read(size: int, read: Callable[[], T]) -> T:
@@ -62,7 +62,7 @@ async def _read(size: int, read: Callable[[], T]) -> T:
     return read() if size < _AT_ONCE_BYTES else await asyncio.to_thread(read)
 
 
-def _form(asked: Asked) -> Form:
+def form(asked: Asked) -> Form:
     media_type = asked.request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if media_type not in _FORMS:
         known = "application/json, application/yaml or application/toml"
@@ -134,8 +134,8 @@ async def extend(asked: Asked) -> Response:
 async def edit(asked: Asked) -> Response:
     """As `extend`."""
     graph_id = asked.graph
-    data, form, given = await _text(asked, graph_id)
-    document = await _read(len(data), partial(read_edit, data, source=_SOURCE, given=given, form=form))
+    data, written, given = await _text(asked, graph_id)
+    document = await _read(len(data), partial(read_edit, data, source=_SOURCE, given=given, form=written))
     done = await requests.edit(asked.app, graph_id, document, request=asked.query["request"])
     head = await requests.settled(asked.app, done, "edit", until=ends(asked.app.clock, asked.wait_seconds()))
     state, unchanged = str(head.get("state", "")), head.get("unchanged") is True
