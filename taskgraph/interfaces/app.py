@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from taskgraph.model.placement import Offer
     from taskgraph.queries.overview import Overview
     from taskgraph.worker.executors import Executors
+    from taskgraph.worker.gateway import Gateway
     from taskgraph.worker.loop import Worker
     from taskgraph.worker.registration import Registration
 
@@ -66,6 +67,7 @@ class App:
     made_handlers: "Callable[[], Handlers]" = field(repr=False)
     """Gives the same handlers each time; see `handlers`."""
     made_poison: "Callable[[], Poison]" = field(repr=False)
+    made_gateway: "Callable[[], Gateway]" = field(repr=False)
     locks: WorkerLocks | None = None
     """Lock files of workers; only where the store is a file of this machine."""
     hidden: HiddenMessages | None = None
@@ -83,6 +85,10 @@ class App:
     @property
     def poison(self) -> "Poison":
         return self.made_poison()
+
+    @property
+    def gateway(self) -> "Gateway":
+        return self.made_gateway()
 
     def schedules(self) -> "Schedules":
         from taskgraph.engine.schedules import Schedules
@@ -286,6 +292,12 @@ def _poison(telemetry: Telemetry, tables: Tables, queues: Queues, clock: Clock, 
     return Poison(tables, queues, clock, names, telemetry)
 
 
+def _gateway(handlers: "Handlers", poison: "Poison", logs: StoredLogs, wakeup: Wakeup) -> "Gateway":
+    from taskgraph.worker.gateway import Gateway
+
+    return Gateway(handlers, poison, logs, wakeup, setup.version())
+
+
 async def _left_open() -> None:
     """A store that was handed in is closed by its owner."""
 
@@ -340,6 +352,8 @@ async def open_app(
     queues = WithOwn(queues, Announced(MemoryQueues(clock), wakeup))
     names = QueueNames(settings.prefix, settings.queues_per_operation)
     parts = tables, queues, clock, names
+    made_handlers = functools.cache(lambda: _handlers(settings, telemetry, *parts))
+    made_poison = functools.cache(lambda: _poison(telemetry, *parts))
     try:
         yield App(
             settings=settings,
@@ -350,8 +364,9 @@ async def open_app(
             wakeup=wakeup,
             names=names,
             queries=Queries(*parts, is_dead=locks.is_dead if locks is not None else not_known),
-            made_handlers=functools.cache(lambda: _handlers(settings, telemetry, *parts)),
-            made_poison=functools.cache(lambda: _poison(telemetry, *parts)),
+            made_handlers=made_handlers,
+            made_poison=made_poison,
+            made_gateway=functools.cache(lambda: _gateway(made_handlers(), made_poison(), logs, wakeup)),
             **of_kind,
         )
     finally:

@@ -1,11 +1,16 @@
 """Port: the files of runs: a log, the result, and what else is kept of one. A lost log fails no task."""
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
 
 Place = tuple[str, str, int]
 """A run: graphId, taskId, and its number."""
+
+Read = Callable[..., Awaitable[bytes | None]]
+"""Reads a log: see `Logs.read`, for one run."""
+
+_STEP_BYTES: Final = 64 * 1024  # read at once, when looking for the end of a log
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,3 +60,17 @@ class StoredLogs(Logs, Protocol):
 
         What is appended meanwhile may stay. Raises StorageUnavailable: some may be gone then.
         """
+
+
+async def size_of(read: Read) -> int:
+    """How long a log is. No request says it: its end is looked for by steps that double, then by halves."""
+    low, high = 0, _STEP_BYTES
+    while await read(offset=high, limit=1):
+        low, high = high, 2 * high
+    while high - low > _STEP_BYTES:
+        middle = (low + high) // 2
+        if await read(offset=middle, limit=1):
+            low = middle
+        else:
+            high = middle
+    return low + len(await read(offset=low, limit=high - low) or b"")

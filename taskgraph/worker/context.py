@@ -68,6 +68,8 @@ class WorkerContext:
     """What `cwd` of commands begins at: a folder, SUBMITTER, or "" for its own."""
     graph_id: str = ""
     """The only graph that it works on, "" for all."""
+    message_seconds: float = 0.0
+    """The lease of its work messages, if another than that of its runs."""
     names: QueueNames = field(init=False)
     """Of the queues that it receives from."""
     counters: WorkerCounters = field(default_factory=WorkerCounters)
@@ -84,6 +86,7 @@ class WorkerContext:
 
     def __post_init__(self) -> None:
         self.clock = self.handlers.clock
+        self.message_seconds = self.message_seconds or self.lease_seconds
         self.names = self.handlers.names
 
     @property

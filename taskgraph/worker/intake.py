@@ -65,8 +65,11 @@ class Intake:
         """How many tasks may be asked for: those in stock come first."""
         return self._slots.capacity - len(self._stock)
 
-    async def receive(self) -> tuple[bool, bool]:
-        """Ask the queues; gives whether there was something, and whether there may be more of it."""
+    async def receive(self, *, at_once: bool = False) -> tuple[bool, bool]:
+        """Ask the queues; gives whether there was something, and whether there may be more of it.
+
+        at_once: what was received has been taken then; otherwise it is taken in the background.
+        """
         found = more = False
         queues = self._context.handlers.queues
         asked = self._turns.next()
@@ -78,7 +81,7 @@ class Intake:
             if target in closed:
                 continue
             count = min(limits.RECEIVE_MAX, max(1, int(room / self._per_message)))
-            deliveries = await queues.receive(queue, count=count, lease_seconds=self._context.lease_seconds)
+            deliveries = await queues.receive(queue, count=count, lease_seconds=self._context.message_seconds)
             if deliveries and await self._gate.is_paused(target):
                 for delivery in deliveries:
                     await release(queues, delivery, limits.GATE_SECONDS)
@@ -86,7 +89,9 @@ class Intake:
             if deliveries:
                 found = True
                 more = more or len(deliveries) == count
-                self._context.background(self._take_all(self._reserved(deliveries)))
+                taking = self._context.background(self._take_all(self._reserved(deliveries)))
+                if at_once:
+                    await taking
         return found, more
 
     async def take(self, deliveries: Sequence[Delivery]) -> None:

@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import logging
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
@@ -22,7 +22,7 @@ from taskgraph.model.columns import Value
 from taskgraph.model.errors import Conflict, Unclear
 from taskgraph.model.foreign_times import Standing, standing
 from taskgraph.queries.targets import GATES, PERMIT, TargetLimit, length_of, limits_in, permit_key
-from taskgraph.storage.tables import Change, Delete, Insert, Range, Replace, Row, Tables, query_all
+from taskgraph.storage.tables import Change, Delete, Insert, Merge, Range, Replace, Row, Tables, query_all
 
 MARGIN: Final = 1 / 4
 """Of a permit's lease: for clocks that differ, and runs that take their time to end."""
@@ -144,6 +144,23 @@ class Permits:
             with contextlib.suppress(Conflict, Unclear):  # what was not given back ends by itself  # reach: permits
                 await self._tables.commit(GATES, changes)
 
+    async def hand_over(self, target: str, claims: Sequence[str]) -> Sequence[str]:
+        """Have a permit go with each of these runs from now on, see `RunPermits`; gives those that get none."""
+        async with self._changing:
+            mine, now = self._mine.get(target, {}), self._clock.monotonic()
+            numbers = [number for number, one in sorted(mine.items()) if one.good_until > now][: len(claims)]
+            of_runs = dict(zip(numbers, claims, strict=False))
+            columns = self._columns(self._clock.now())
+            changes = [Replace(_key(target, n), mine[n].etag, {**columns, "token": of}) for n, of in of_runs.items()]
+            try:
+                if changes:
+                    await self._tables.commit(GATES, changes)
+            except (Conflict, Unclear):  # reach: permits
+                return claims  # which may have got them, and let them end
+            for number in numbers:
+                del mine[number]
+            return claims[len(numbers) :]
+
     def lost(self) -> dict[str, int]:
         """Permits lost since the last call, to others or for want of a renewal: target -> how many."""
         now = self._clock.monotonic()
@@ -213,6 +230,40 @@ class Permits:
             "until": until,
             "seconds": self._lease_seconds,
         }
+
+
+class RunPermits:
+    """Permits of single runs, whose claims are their tokens: any process may renew them, or give them back."""
+
+    def __init__(self, tables: Tables, clock: Clock) -> None:
+        self._tables = tables
+        self._clock = clock
+
+    async def renew(self, claims: Mapping[str, float]) -> set[str]:
+        """Renew the permits of these runs; gives the runs that have one. claims: to the length of the new lease."""
+
+        def change(row: Row) -> Change:
+            seconds = claims[str(row.columns["token"])] / (1 - MARGIN)
+            until = self._clock.now() + timedelta(seconds=seconds)
+            return Merge(row.key, row.etag, {"until": until, "seconds": seconds})
+
+        return await self._change(claims, change)
+
+    async def give_back(self, claims: Collection[str]) -> None:
+        """What could not be given back ends by itself."""
+        await self._change(claims, lambda row: Delete(row.key, row.etag))
+
+    async def _change(self, claims: Collection[str], change: Callable[[Row], Change]) -> set[str]:
+        for _ in range(_TRIES):
+            rows = await query_all(self._tables, GATES, Range(PERMIT, f"{PERMIT[:-1]};"))
+            ours = [row for row in rows if row.columns.get("token") in claims]
+            try:
+                for start in range(0, len(ours), limits.COMMIT_CHANGES_MAX):
+                    await self._tables.commit(GATES, [*map(change, ours[start : start + limits.COMMIT_CHANGES_MAX])])
+            except (Conflict, Unclear):  # reach: permits
+                continue  # read what is there now
+            return {str(row.columns["token"]) for row in ours}
+        raise Conflict("others kept writing permits")
 
 
 def _key(target: str, number: int) -> str:

@@ -21,11 +21,11 @@ _LOOK_SECONDS_MAX: Final = 5.0  # and if they are not
 class QueueTurns:
     """The turns of the work queues of one worker."""
 
-    def __init__(self, context: WorkerContext, gate: TargetGate, slots: Slots) -> None:
+    def __init__(self, context: WorkerContext, gate: TargetGate, slots: Slots, turn: int = 0) -> None:
         self._context = context
         self._gate = gate
         self._slots = slots
-        self._turn = 0
+        self._turn = turn
         self.receiving = False
         """Whether the queues are asked time and again."""
         self._listening = False

@@ -100,7 +100,7 @@ class Registration:
         self._tables = tables
         self._clock = clock
         self._worker = worker
-        self._details = details
+        self.details = details
         self._key = key_of(worker.name)
         self._etag = ""
         self._since = clock.now()
@@ -120,15 +120,15 @@ class Registration:
                 await self.beat()
             except StorageError as error:  # reach: registry
                 log.warning("%s could not say that it lives: %s", self._worker.name, error)
-            until = self._clock.monotonic() + self._details.every_seconds * (0.9 + 0.2 * self._clock.jitter())
+            until = self._clock.monotonic() + self.details.every_seconds * (0.9 + 0.2 * self._clock.jitter())
             while not stop.is_set() and (left := until - self._clock.monotonic()) > 0:
                 if self._exits and self._worker.at_rest:
                     log.info("worker %s has drained and ends", self._worker.name)
                     stop.set()
                     return
-                pause = _LOOK_SECONDS if self._exits else _CHANGED_SECONDS if self._details.prompt else left
+                pause = _LOOK_SECONDS if self._exits else _CHANGED_SECONDS if self.details.prompt else left
                 await wait_any((stop,), min(left, pause))
-                if self._details.prompt and self._shown != self._worker.presence():
+                if self.details.prompt and self._shown != self._worker.presence():
                     break
 
     async def beat(self) -> None:
@@ -138,7 +138,7 @@ class Registration:
         """
         for _ in range(_TRIES):
             self._shown = self._worker.presence()
-            now = self._columns(self._shown)
+            now = {**self._columns(self._shown), **self._offer()}
             change = Merge(self._key, self._etag, now) if self._etag else Insert(self._key, {**self._first(), **now})
             self._written = True
             try:
@@ -168,6 +168,11 @@ class Registration:
         except StorageError as error:  # reach: registry
             log.info("the row of %s is left to the sweep: %s", self._worker.name, error)
 
+    @property
+    def exits(self) -> bool:
+        """Whether the worker is to end once it has drained."""
+        return self._exits
+
     async def _read(self) -> None:
         """Obey the row: it was changed, or deleted."""
         (row,) = await self._tables.get(WORKERS, [self._key])
@@ -182,22 +187,28 @@ class Registration:
             self._worker.undrain()
 
     def _first(self) -> dict[str, Value]:
-        details = self._details
+        details = self.details
         return {
             "schema": _SCHEMA,
             "name": self._worker.name,
-            "targets": compact_json(list(details.targets)),
-            "labels": compact_json(list(details.labels)),
             "executors": compact_json(list(details.executors)),
             "host": details.host,
-            "slots": details.slots,
             "version": details.version,
             "pid": details.pid,
-            "every": details.every_seconds,
             "since": self._since,
             "draining": "",
             "exit": False,
             **({"kind": details.kind} if details.kind else {}),
+        }
+
+    def _offer(self) -> dict[str, Value]:
+        """What may be another by the next time, of a worker elsewhere."""
+        details = self.details
+        return {
+            "targets": compact_json(list(details.targets)),
+            "labels": compact_json(list(details.labels)),
+            "slots": details.slots,
+            "every": details.every_seconds,
         }
 
     def _columns(self, has: Presence) -> dict[str, Value]:

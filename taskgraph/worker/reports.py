@@ -140,15 +140,7 @@ class Reporter:
         )
 
     def _resolution(self, one: ClaimedRun, outcome: Outcome) -> dict[str, Any]:
-        work = one.work
-        resolution: dict[str, Any] = {"failed": outcome.failed}
-        if outcome.reason:
-            resolution["reason"] = outcome.reason[: limits.REASON_CHARS_MAX]
-        if outcome.code:
-            resolution["code"] = outcome.code
-        if outcome.exit_code is not None:
-            resolution["exitCode"] = outcome.exit_code
-        resolution |= outcome.more
+        work, resolution = one.work, resolution_of(outcome)
         if not one.executor.instant and "cached" not in resolution:
             resolution["logsUrl"] = self._context.logs.url(work.graph_id, work.task_id, work.run)
         return resolution
@@ -189,6 +181,18 @@ class Reporter:
             return
         for one in ones:
             await self._messages.let_go(one)
+
+
+def resolution_of(outcome: Outcome) -> dict[str, Any]:
+    """What the row says of a run that came to this, but for its files."""
+    resolution: dict[str, Any] = {"failed": outcome.failed}
+    if outcome.reason:
+        resolution["reason"] = outcome.reason[: limits.REASON_CHARS_MAX]
+    if outcome.code:
+        resolution["code"] = outcome.code
+    if outcome.exit_code is not None:
+        resolution["exitCode"] = outcome.exit_code
+    return {**resolution, **outcome.more}
 
 
 def _hand_back(one: ClaimedRun, reason: str) -> HandBack:

@@ -100,10 +100,7 @@ class Runner:
 
     async def _prepare(self, one: ClaimedRun) -> "_Prepared | Outcome":
         """What is to be run, or the outcome of an earlier run that stands for it. Raises InvalidInput, NoResult."""
-        work = one.work
-        rows = await self._rows_of(work) if one.takes else {}
-        if rows:
-            work = await self._with_results(work, rows)
+        work, rows = await self.with_results(one.work) if one.takes else (one.work, {})
         of_command = one.executor.name == _COMMAND
         if of_command and (folder := self._context.folder):
             work = dataclasses.replace(work, folder=await self._of_submitter(work) if folder == SUBMITTER else folder)
@@ -186,8 +183,11 @@ class Runner:
             await self._context.keep_trying(read, "results that a task needs cannot be read yet")
         return {each: rows.get(row_key(each)) for each in wanted}
 
-    async def _with_results(self, work: Work, rows: Mapping[str, Row | None]) -> Work:
-        """The work with the outputs of other tasks in its payload. Raises NoResult."""
+    async def with_results(self, work: Work) -> tuple[Work, Mapping[str, Row | None]]:
+        """The work with the outputs of other tasks in its payload, and the rows of these. Raises NoResult."""
+        rows = await self._rows_of(work)
+        if not rows:
+            return work, rows
         resolved = {}
         for task_id, row in rows.items():
             state, resolution = as_resolved(row)
@@ -196,7 +196,7 @@ class Runner:
                 data = await self._context.logs.read(*place, name="result.json", limit=RESULT_BYTES_MAX)
                 resolution = resolution | (as_output(data) if data is not None else {})
             resolved[task_id] = state, resolution
-        return dataclasses.replace(work, definition=put_in(work.definition, resolved))
+        return dataclasses.replace(work, definition=put_in(work.definition, resolved)), rows
 
     async def _end_at_deadline(self, one: ClaimedRun) -> None:
         """Resolve the task when its deadline passes while it runs, and end the run then."""

@@ -36,12 +36,15 @@ class Admission:
 class TargetGate:
     """Lets work of one worker's targets in."""
 
-    def __init__(self, context: WorkerContext, slots: Slots) -> None:
+    def __init__(
+        self, context: WorkerContext, slots: Slots, gates: Gates | None = None, permit_seconds: float = 0.0
+    ) -> None:
+        """permit_seconds: the lease of its permits, if another than that of its runs."""
         tables, clock = context.handlers.records.tables, context.clock
         self._context = context
         self._slots = slots
-        self.gates = Gates(tables, clock)
-        self.permits = Permits(tables, clock, context.name, context.lease_seconds)
+        self.gates = gates or Gates(tables, clock)
+        self.permits = Permits(tables, clock, context.name, permit_seconds or context.lease_seconds)
         self._full: dict[str, float] = {}  # limited target without a free permit -> when to ask again (monotonic)
         self._admitted: set[ReadyTask] = set()  # there is a permit for each, and none is being claimed yet
 

@@ -22,6 +22,7 @@ from taskgraph.queries.graphs import Queries
 from taskgraph.storage.signals.wakeup import Wakeup
 from taskgraph.storage.tables import Row
 from taskgraph.testing import MemoryLogs
+from taskgraph.worker.gateway import Gateway
 from tests.scenarios.crew import Calls, Crew, virtually
 
 WITHIN: Final = 1.0  # seconds, with the poll of a handler (0.05 s here) and the commits
@@ -45,6 +46,7 @@ def serve(crew: Crew, stop: asyncio.Event) -> None:
         queries=Queries(handlers.records.tables, handlers.queues, crew.clock, handlers.names),
         made_handlers=lambda: handlers,
         made_poison=lambda: poison,
+        made_gateway=lambda: Gateway(handlers, poison, MemoryLogs(), Wakeup()),
         locks=None,
     )
     crew.start(crew.consumer(handlers=handlers), stop=stop)

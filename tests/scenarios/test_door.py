@@ -26,8 +26,10 @@ from taskgraph.model.errors import (
 )
 from taskgraph.model.messages import EVENT_TYPES, AddTasks, Rerun, to_text
 from taskgraph.model.names import POISON
+from taskgraph.storage.memory import MemoryLogs
 from taskgraph.storage.signals.wakeup import Wakeup
 from taskgraph.storage.tables import Merge, Range, query_all
+from taskgraph.worker.gateway import Gateway
 from tests.scenarios.stage import Stage, graph
 from tests.scenarios.test_retention import Shelf
 
@@ -59,6 +61,7 @@ class StageDoor(Door):
                 queries=stage.queries,
                 made_handlers=lambda: handlers,
                 made_poison=lambda: poison,
+                made_gateway=lambda: Gateway(handlers, poison, MemoryLogs(), Wakeup()),
             ),
             Consumer(handlers, poison, Wakeup()),
         )

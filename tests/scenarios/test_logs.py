@@ -12,6 +12,7 @@ from taskgraph import Client, InvalidInput, NotFound
 from taskgraph.interfaces.operations import logs
 from taskgraph.interfaces.operations.logs import Wanted
 from taskgraph.model.ids import task_id_of
+from taskgraph.storage.logs import size_of
 from taskgraph.storage.memory import MemoryLogs
 from taskgraph.testing import MemoryStore
 
@@ -77,7 +78,7 @@ async def test_the_end_of_a_log_is_found(monkeypatch: pytest.MonkeyPatch) -> Non
         if data:
             await kept.append("g", "t", 0, data)
         read = partial(kept.read, "g", "t", 0)
-        assert await logs.size_of(read) == len(data), f"seed {seed}: {data!r}"
+        assert await size_of(read) == len(data), f"seed {seed}: {data!r}"
         lines = data.splitlines(keepends=True)
         for number in range(4):
             wanted = b"".join(lines[len(lines) - number :] if number <= len(lines) else lines)

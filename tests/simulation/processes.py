@@ -31,12 +31,14 @@ from taskgraph.model.names import LIVE, POISON
 from taskgraph.model.states import TaskState
 from taskgraph.queries.graphs import Queries
 from taskgraph.storage.logs import LogPage
+from taskgraph.storage.memory import MemoryLogs
 from taskgraph.storage.own_queues import WithOwn
 from taskgraph.storage.queues import Delivery
 from taskgraph.storage.signals.wakeup import Announced, Wakeup
 from taskgraph.storage.tables import Change, Page, Range, Row
 from taskgraph.testing import MemoryQueues, MemoryTables
 from taskgraph.worker.executors import Executors, Outcome, Work, WriteLog
+from taskgraph.worker.gateway import Gateway
 from taskgraph.worker.loop import Worker
 from tests.simulation.world import Faults
 
@@ -381,6 +383,7 @@ class ProcessWorld:
             queries=Queries(process, handlers.queues, clock, handlers.names),
             made_handlers=lambda: handlers,
             made_poison=lambda: poison,
+            made_gateway=lambda: Gateway(handlers, poison, MemoryLogs(), Wakeup()),
             locks=None,
         )
 

@@ -44,12 +44,14 @@ from taskgraph.model.secrecy import Handed
 from taskgraph.protocol.dispatch_windows import ReadyBatch, Windows
 from taskgraph.queries import workers
 from taskgraph.queries.graphs import Queries
+from taskgraph.storage.memory import MemoryLogs
 from taskgraph.storage.signals.wakeup import Wakeup
 from taskgraph.storage.sqlite.store import EmbeddedStore
 from taskgraph.storage.tables import Insert, Merge
 from taskgraph.testing import HurriedClock, MemoryQueues, MemoryTables
 from taskgraph.worker.executors import Executors
 from taskgraph.worker.executors.idle import NoopExecutor
+from taskgraph.worker.gateway import Gateway
 
 TASK = "A" * 22  # an id
 DOCUMENT = GraphDocument({"a": TaskNode("a", (), 0, {"target": "nobody"})})
@@ -110,6 +112,7 @@ def app_over(tables: MemoryTables, clock: Clock | None = None) -> App:
         queries=Queries(tables, queues, clock, handlers.names),
         made_handlers=lambda: handlers,
         made_poison=lambda: poison,
+        made_gateway=lambda: Gateway(handlers, poison, MemoryLogs(), Wakeup()),
         locks=None,
     )
 

@@ -168,7 +168,8 @@ async def _copy(read: Callable[..., Awaitable[bytes | None]], printer: _LogPrint
 
 
 async def _tail_of(read: Callable[..., Awaitable[bytes | None]], lines: int) -> int:
-    from taskgraph.interfaces.operations.logs import size_of, start_of_tail
+    from taskgraph.interfaces.operations.logs import start_of_tail
+    from taskgraph.storage.logs import size_of
 
     return await start_of_tail(read, await size_of(read), lines)
 

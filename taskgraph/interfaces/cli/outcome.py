@@ -126,7 +126,7 @@ async def _log_tail(app: "App", graph_id: str, task_id: str, run: int) -> list[s
     if not data:
         return []
     if len(data) == _LOG_WHOLE_BYTES:
-        from taskgraph.interfaces.operations.logs import size_of
+        from taskgraph.storage.logs import size_of
 
         read = partial(app.logs.read, graph_id, task_id, run)
         data = await read(offset=await size_of(read) - _LOG_TAIL_BYTES, limit=_LOG_TAIL_BYTES)

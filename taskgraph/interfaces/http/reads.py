@@ -19,6 +19,7 @@ from taskgraph.model import limits
 from taskgraph.model.errors import NotFound
 from taskgraph.model.schemas import parse_date_time
 from taskgraph.queries.values import GraphListed, GraphsWanted, Listing
+from taskgraph.storage.logs import size_of
 from taskgraph.storage.tables import Row
 
 _GRAPH_KEY: Final = r"[0-9]{15}:[A-Za-z0-9_-]{1,64}"
@@ -184,7 +185,7 @@ async def _file(asked: Asked, name: str, media_type: str) -> Response:
     first = await read()
     if first is None:
         raise NotFound(f"run {number} of “{found.label}” has no {'log' if name == logs.LOG else 'result'}")
-    size = len(first) if len(first) < _LOG_BYTES_MAX else await logs.size_of(read)
+    size = len(first) if len(first) < _LOG_BYTES_MAX else await size_of(read)
     start, end = _part(asked.request.headers.get("range", ""), size)
     if asked.query.get("tail") is not None:
         start, end = await logs.start_of_tail(read, size, asked.query["tail"]), size

@@ -1,7 +1,7 @@
 """What the tasks of a graph have printed: of all of them, of some, of a group, or of those that failed for good."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Sequence
+from collections.abc import AsyncGenerator, Collection, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -15,6 +15,7 @@ from taskgraph.model.states import TaskState
 from taskgraph.queries.groups import group_members
 from taskgraph.queries.rows import status_of_task
 from taskgraph.queries.values import TaskStatus
+from taskgraph.storage.logs import Read
 
 LOG: Final = "run.log"
 PIECE_BYTES: Final = 1 << 20
@@ -26,9 +27,6 @@ _LOOK_SECONDS_MAX: Final = 5.0
 _LOOK_SHARE: Final = 10  # looking for logs takes at most about one part in so many of the time
 _QUIET_SECONDS: Final = 1.0  # a line without an end is not waited for any longer
 _NEVER: Final = datetime.max.replace(tzinfo=UTC)
-
-Read = Callable[..., Awaitable[bytes | None]]
-"""Reads a log: see `Logs.read`, for one run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,20 +235,6 @@ def _failed(task: TaskStatus) -> bool:
 
 
 # --- the end of a log ------------------------------------------------------------------------------------------
-
-
-async def size_of(read: Read) -> int:
-    """How long a log is. No request says it: its end is looked for by steps that double, then by halves."""
-    low, high = 0, _STEP_BYTES
-    while await read(offset=high, limit=1):
-        low, high = high, 2 * high
-    while high - low > _STEP_BYTES:
-        middle = (low + high) // 2
-        if await read(offset=middle, limit=1):
-            low = middle
-        else:
-            high = middle
-    return low + len(await read(offset=low, limit=high - low) or b"")
 
 
 async def start_of_tail(read: Read, size: int, lines: int) -> int:

@@ -1,0 +1,276 @@
+"""The parts of `gateway`: one taking of tasks for a worker elsewhere, and what the registry says of such workers."""
+
+import asyncio
+import logging
+import math
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from taskgraph.documents.results import files_taken
+from taskgraph.engine.handlers import Handlers
+from taskgraph.engine.poison import Poison
+from taskgraph.model import limits
+from taskgraph.model.clock import Clock
+from taskgraph.model.errors import InvalidInput, StorageError
+from taskgraph.model.placement import Offer
+from taskgraph.queries.targets import Gates
+from taskgraph.queries.workers import FINISH, NOW
+from taskgraph.storage.logs import Logs
+from taskgraph.storage.signals.wakeup import Wakeup
+from taskgraph.storage.tables import Tables
+from taskgraph.worker.claims import Claims
+from taskgraph.worker.context import WorkerContext
+from taskgraph.worker.executors import Executors, Outcome, Work, WriteLog
+from taskgraph.worker.executors.contract import payload_of
+from taskgraph.worker.feeding import Feeder
+from taskgraph.worker.intake import Intake
+from taskgraph.worker.messages import WorkMessages
+from taskgraph.worker.permits import MARGIN
+from taskgraph.worker.queue_turns import QueueTurns
+from taskgraph.worker.registration import RUNNING_SHOWN_MAX, Presence, Registration, WorkerDetails
+from taskgraph.worker.reports import Reporter
+from taskgraph.worker.runs import Runner
+from taskgraph.worker.slots import Slots
+from taskgraph.worker.stock import Stock
+from taskgraph.worker.target_gate import TargetGate
+from taskgraph.worker.values import ClaimedRun
+
+log = logging.getLogger("taskgraph.gateway")
+
+_BEAT_SECONDS: Final = limits.WORKER_SEEN_SECONDS / 2
+_CHANGED_SECONDS: Final = 2.0  # between two writes of a row, if what it shows has changed
+_WORKERS_MAX: Final = 10_000
+
+
+class _Elsewhere:
+    """In place of executors: whatever a definition asks for is the business of the worker, but for kept files."""
+
+    name = "http"
+    instant = False
+
+    def can_run(self, definition: Mapping[str, Any]) -> str | None:
+        try:
+            payload = payload_of(definition)
+        except InvalidInput:
+            return None  # its worker says so
+        if "outputs" in payload or payload.get("cache", False) is not False:
+            return "workers over HTTP keep no files: this task has outputs, or a cache"
+        if files_taken(definition):
+            return "workers over HTTP are given no files, and this task takes some"
+        return None
+
+    async def run(self, work: Work, write_log: WriteLog) -> Outcome:
+        raise RuntimeError("it runs elsewhere")
+
+
+_EXECUTORS: Final = Executors([_Elsewhere()], override=_Elsewhere.name)
+
+
+class _Taken(Slots):
+    """What is claimed for these slots runs elsewhere, so it never begins here."""
+
+    def fill(self) -> None:
+        pass
+
+
+class Taking:
+    """One taking of tasks: a worker that takes what it has slots for, and stops there."""
+
+    def __init__(
+        self,
+        handlers: Handlers,
+        poison: Poison,
+        logs: Logs,
+        wakeup: Wakeup,
+        gates: Gates,
+        *,
+        name: str,
+        target: str,
+        labels: Collection[str],
+        slots: int,
+        lease_seconds: float,
+        turn: int,
+    ) -> None:
+        self._context = context = WorkerContext(
+            handlers=handlers,
+            poison=poison,
+            executors=_EXECUTORS,
+            logs=logs,
+            wakeup=wakeup,
+            name=name,
+            targets=(target,),
+            offer=Offer(frozenset(labels)),
+            slots=slots,
+            lease_seconds=lease_seconds,
+            store_url="",
+            message_seconds=min(lease_seconds, limits.LEASE_SECONDS),
+        )
+        self._target = target
+        self._messages = messages = WorkMessages(context)
+        self._runner = Runner(context, lose=lambda one, why: None)
+        self._slots = slots_ = _Taken(
+            context, self._runner, on_ended=lambda *_: None, on_filled=lambda: None, on_full=lambda: None
+        )
+        # A permit outlasts the lease of its run, as far as clocks may differ.
+        self._gate = gate = TargetGate(context, slots_, gates, lease_seconds / (1 - MARGIN))
+        stock, turns = Stock(gate, slots_), QueueTurns(context, gate, slots_, turn)
+        claims = Claims(context, messages, gate, slots_)
+        reporter = Reporter(context, messages, _by_message)
+        self._feeder = feeder = Feeder(context, messages, slots_, stock, turns, claims, reporter)
+        self._intake = Intake(context, messages, gate, slots_, stock, turns, claims, feeder)
+
+    async def take(self) -> tuple[list[ClaimedRun], list[ClaimedRun]]:
+        """Runs that are claimed now, and those of them that have no permit of their target. Raises StorageError."""
+        context = self._context
+        await self._gate.look()
+        await self._intake.receive(at_once=True)
+        runs = [one for own in self._slots.withdraw(lambda one: True).values() for one in own]
+        context.stop()
+        self._feeder.stop_napping()
+        await self._feeder.put_down("full")  # what else came with the messages is for others
+        while context.tasks:
+            await asyncio.wait(context.tasks)
+        without: Collection[str] = ()
+        if self._gate.permits.targets:
+            without = await self._gate.permits.hand_over(self._target, [one.work.claim for one in runs])
+            await self._gate.give_everything_back()
+        for one in runs:
+            await self._messages.let_go(one)
+        return (
+            [one for one in runs if one.work.claim not in without],
+            [one for one in runs if one.work.claim in without],
+        )
+
+    async def with_results(self, one: ClaimedRun) -> Work:
+        """What is to be run, with the results that it takes. Raises NoResult, StorageError."""
+        work, _ = await self._runner.with_results(one.work)
+        return work
+
+
+async def _by_message(one: ClaimedRun, result: object) -> bool:
+    return False
+
+
+@dataclass(frozen=True, slots=True)
+class _InHand:
+    """A run of a worker, until its lease ends (monotonic), as far as is known here."""
+
+    token: str
+    graph_id: str
+    label: str
+    until: float
+
+
+class _Member:
+    """A worker elsewhere, as its row in the registry sees it (see `registration.RegisteredWorker`)."""
+
+    at_rest = False
+
+    def __init__(self, name: str, clock: Clock) -> None:
+        self.name = name
+        self._clock = clock
+        self.in_hand: dict[str, _InHand] = {}  # by claim
+        self.draining = ""
+        self.registration: Registration | None = None
+        self.wrote = -math.inf
+        self.shown: Presence | None = None
+
+    def presence(self) -> Presence:
+        own = self.held()
+        return Presence(len(own), [(each.graph_id, each.label) for each in own[:RUNNING_SHOWN_MAX]])
+
+    def held(self) -> list[_InHand]:
+        now = self._clock.monotonic()
+        for claim in [claim for claim, each in self.in_hand.items() if each.until < now]:
+            del self.in_hand[claim]
+        return list(self.in_hand.values())
+
+    def drain(self, *, now: bool) -> None:
+        self.draining = NOW if now else FINISH
+
+    def undrain(self) -> None:
+        self.draining = ""
+
+
+class Crew:
+    """The workers elsewhere that have asked this process for something.
+
+    Each has a row in the registry, which is written when it asks, now and then. What a worker has in hand is known as
+    far as it went through this process.
+    """
+
+    def __init__(self, tables: Tables, clock: Clock, version: str) -> None:
+        self._tables = tables
+        self._clock = clock
+        self._version = version
+        self._members: dict[str, _Member] = {}
+        self._worker_of: dict[str, str] = {}  # by claim
+
+    def in_hand(self, token: str) -> int:
+        """Runs of all workers that came with a token."""
+        return sum(each.token == token for member in self._members.values() for each in member.held())
+
+    def draining(self, name: str) -> tuple[str, bool]:
+        """How a worker is to drain (`queries.workers`), "" if it is not, and whether it is to end then."""
+        member = self._members.get(name)
+        if member is None or not member.draining or member.registration is None:
+            return "", False
+        return member.draining, member.registration.exits
+
+    async def asks(
+        self, name: str, target: str, labels: Collection[str], slots: int, lease_seconds: float
+    ) -> "_Member":
+        """A worker asks for tasks."""
+        if name not in self._members and len(self._members) >= _WORKERS_MAX:
+            self._members.clear()
+            self._worker_of.clear()
+        member = self._members.setdefault(name, _Member(name, self._clock))
+        busy = len(member.held())
+        details = WorkerDetails(
+            targets=(target,),
+            labels=sorted(labels),
+            executors=(_Elsewhere.name,),
+            host="",
+            slots=busy + slots,
+            version=self._version,
+            pid=0,
+            every_seconds=max(limits.WORKER_SEEN_SECONDS, lease_seconds / 3),
+        )
+        if member.registration is None:
+            member.registration = Registration(self._tables, self._clock, member, details)
+        else:
+            targets = dict.fromkeys([*member.registration.details.targets, target])
+            member.registration.details = replace(details, targets=tuple(targets))
+        await self._write(member)
+        return member
+
+    def has(self, token: str, claim: str, work: Work, worker: str, lease_seconds: float) -> None:
+        """A worker has got a run."""
+        if (member := self._members.get(worker)) is not None:
+            until = self._clock.monotonic() + lease_seconds
+            member.in_hand[claim] = _InHand(token, work.graph_id, work.label, until)
+            self._worker_of[claim] = worker
+
+    async def renewed(self, claim: str, lease_seconds: float) -> None:
+        member = self._members.get(self._worker_of.get(claim, ""))
+        if member is not None and (one := member.in_hand.get(claim)) is not None:
+            member.in_hand[claim] = replace(one, until=self._clock.monotonic() + lease_seconds)
+            await self._write(member)
+
+    def has_no_longer(self, claim: str) -> None:
+        member = self._members.get(self._worker_of.pop(claim, ""))
+        if member is not None:
+            member.in_hand.pop(claim, None)
+
+    async def _write(self, member: _Member) -> None:
+        """Write the row of a worker, unless that was done just now; a store in trouble costs the row alone."""
+        now = self._clock.monotonic()
+        changed = member.presence() != member.shown
+        if member.registration is None or now - member.wrote < (_CHANGED_SECONDS if changed else _BEAT_SECONDS):
+            return
+        member.wrote, member.shown = now, member.presence()
+        try:
+            await member.registration.beat()
+        except StorageError as error:  # reach: registry
+            log.warning("%s could not be registered: %s", member.name, error)
