@@ -155,3 +155,24 @@ install_functions_worker() {
     "$venv/bin/python" -m taskgraph_functions_host.environment "$root/.venv-functions" 9<&- ||
         die "the function app cannot be run here, for the reason above"
 }
+
+# The client of the old TaskCluster scheduler, as it was published in 2017, by which the tests speak to ours. What it
+# pins for its asynchronous half, which is not used, does not build any more: it gets later versions of the rest.
+install_old_client() {
+    local place=$root/.venv-taskcluster version=1.3.5 done_stamp python
+    done_stamp=$place/.taskgraph-$version
+    [[ -e $done_stamp && -x $place/bin/python ]] && return
+    python=$(find_python)
+    lock "$python" "$root/scripts/test"
+    if [[ ! -e $done_stamp || ! -x $place/bin/python ]]; then
+        say "installing taskcluster $version into $place (once; some seconds)"
+        rm -rf "$place"
+        "$python" -m venv "$place" >&2 || die "cannot make $place with $python"
+        local pip=("$place/bin/python" -m pip install --quiet --quiet --disable-pip-version-check)
+        "${pip[@]}" 'requests>=2.31,<3' 'mohawk>=1.1,<2' 'slugid>=2,<3' 'six>=1.16,<2' >&2 9<&- &&
+            "${pip[@]}" --no-deps "taskcluster==$version" >&2 9<&- ||
+            die "pip could not install taskcluster, for the reason above"
+        : >"$done_stamp"
+    fi
+    unlock
+}

@@ -183,6 +183,35 @@ class TaskQueries(GraphQueries):
         counts = len(requires), len(left), len(dependents)
         return values.TaskDetail(status, shown[0], shown[1], shown[2], json.loads(text), *counts, optional=shown[3])
 
+    async def details(self, graph_id: str) -> list[values.TaskDetail]:
+        """Every task with all its edges and its definition, sorted by label: one look at all rows of the graph.
+
+        A task that an extension adds at this moment may be missing, and is then named by no other.
+        """
+        await self.graph_row(graph_id)
+        # In the order of keys, tasks come last: what the other rows name is there by then.
+        rows = {row.key: row async for row in self.rows(graph_id) if not row.key.startswith("event:")}
+        tasks = {key.removeprefix("task:"): row for key, row in rows.items() if key.startswith("task:")}
+        labels = {own: str(row.columns.get("label", "")) for own, row in tasks.items()}
+        looked = Edges(self._tables, graph_id, {**rows})
+        paused = await gates.closed(self._tables)
+        found: list[values.TaskDetail] = []
+        for own, row in tasks.items():
+            edges = (
+                await looked.required(references(row, "requires")),
+                await looked.required(references(row, "requiresLeft"), left=True),
+                await looked.dependents(references(row, "dependents")),
+                await looked.required(references(row, "optional")),
+            )
+            named = [sorted(labels[each] for each in some if each in labels) for some in edges]
+            longer = rows.get(f"definition:{own}")
+            text = str(row.columns.get("task", "")) or (gathered(longer.columns, "task") if longer else "{}")
+            requires, left, dependents, optional = named
+            counts = len(requires), len(left), len(dependents)
+            first = status_of_task(row, paused), requires, left, dependents
+            found.append(values.TaskDetail(*first, json.loads(text), *counts, optional=optional))
+        return sorted(found, key=lambda each: each.status.label)
+
     async def results(self, graph_id: str) -> dict[str, Any]:
         """Label -> what the task has handed on, of all tasks that have, sorted by label. Reads every completed task."""
         await self.graph_row(graph_id)

@@ -13,7 +13,15 @@ import pytest
 ROOT: Final = Path(__file__).resolve().parents[2]
 UNTRACKED: Final = frozenset(
     {".git", ".venv", "node_modules", ".taskgraph", "__pycache__", "dist", "build", ".hypothesis"}
-    | {".venv-az", ".venv-functions", ".mypy_cache", ".ruff_cache", ".pytest_cache", ".import_linter_cache"}
+    | {
+        ".venv-az",
+        ".venv-functions",
+        ".venv-taskcluster",
+        ".mypy_cache",
+        ".ruff_cache",
+        ".pytest_cache",
+        ".import_linter_cache",
+    }
 )
 
 

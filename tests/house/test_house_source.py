@@ -33,7 +33,8 @@ LIBRARIES: Final = MappingProxyType(
         "azure_functions_runtime": ("taskgraph_functions_host.worker_main",),  # in a process of its own
         "cronsim": ("taskgraph_functions_host.schedule", "taskgraph.documents.recurrence"),
         "sqlite3": ("taskgraph.storage.sqlite",),
-        "starlette": ("taskgraph.interfaces.http",),
+        "mohawk": ("taskgraph.interfaces.taskcluster",),
+        "starlette": ("taskgraph.interfaces.http", "taskgraph.interfaces.taskcluster"),
         "sse_starlette": ("taskgraph.interfaces.http",),
         "uvicorn": ("taskgraph.interfaces.http",),
         "typer": ("taskgraph.interfaces.cli",),
@@ -52,7 +53,7 @@ LIBRARIES: Final = MappingProxyType(
 ADAPTERS: Final = ("taskgraph.storage.azure", "taskgraph.storage.sqlite", "taskgraph.storage.memory")
 NAMERS_OF_ADAPTERS: Final = ("taskgraph.interfaces.app", "taskgraph.testing", *ADAPTERS)
 
-DOORS: Final = ("taskgraph.interfaces.cli", "taskgraph.interfaces.client", "taskgraph.interfaces.http")
+DOORS: Final = tuple(f"taskgraph.interfaces.{each}" for each in ("cli", "client", "http", "taskcluster"))
 PAST_THE_OPERATIONS: Final = ("app.handlers", "app.tables", "app.queues")
 READS_OF_DOORS: Final = {
     ("cli.common", "app.tables"),  # one row, to see that the store answers

@@ -18,6 +18,7 @@ from taskgraph.interfaces.app import App, open_app
 from taskgraph.interfaces.http import server
 from taskgraph.interfaces.operations import tokens
 from taskgraph.interfaces.settings import read_settings
+from taskgraph.interfaces.taskcluster.asgi import mount
 from taskgraph.model import schemas
 from taskgraph.model.roles import Role
 from taskgraph.worker.executors import built_in
@@ -76,14 +77,20 @@ class Server:
 
 @asynccontextmanager
 async def serving(
-    store: str, folder: Path, *, anonymous: bool = True, rate: float = 0.0, slots: int = 2
+    store: str, folder: Path, *, anonymous: bool = True, rate: float = 0.0, slots: int = 2, old_clients: bool = False
 ) -> AsyncIterator[Server]:
-    """anonymous: without tokens; otherwise there is one for each role."""
+    """anonymous: without tokens; otherwise there is one for each role. old_clients: those of TaskCluster are served."""
     environ = {"TASKGRAPH_PREFIX": f"t{secrets.token_hex(6)}"} if not store.startswith("sqlite:") else {}
     settings = read_settings(store, environ, cwd=folder)
     async with open_app(settings) as app:
-        made = {} if anonymous else {role: (await tokens.create(app, str(role), role))[1] for role in Role}
-        listening = await server.open_port(app, server.read_address("0"), anonymous=anonymous, rate=rate)
+        made = (
+            {}
+            if anonymous
+            else {role: (await tokens.create(app, str(role), role, hawk=old_clients))[1] for role in Role}
+        )
+        more = [partial(mount, anonymous=anonymous)] if old_clients else []
+        address = server.read_address("0")
+        listening = await server.open_port(app, address, anonymous=anonymous, rate=rate, more=more)
         stop = asyncio.Event()
         workers = [app.worker(built_in(app.clock), slots=slots)] if slots else []
         others = [partial(listening.run, app, stop)]

@@ -141,7 +141,12 @@ ELSEWHERE: Final = (
     Place(
         "http",
         "the HTTP API: none of those who are played here asks over it",
-        ("tests/http/test_access.py", "tests/http/test_events.py", "tests/http/test_mutated.py"),
+        (
+            "tests/http/test_access.py",
+            "tests/http/test_events.py",
+            "tests/http/test_mutated.py",
+            "tests/http/test_taskcluster.py",
+        ),
     ),
     Place("gates", "gates of targets: none is closed here", ("tests/scenarios/test_gates.py",)),
     Place("permits", "permits of limited targets: no target is limited here", ("tests/scenarios/test_permits.py",)),

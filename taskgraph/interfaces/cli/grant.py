@@ -90,6 +90,7 @@ def _explain(session: Session, found: "Grant") -> None:
     "taskgraph token create dashboard --role reader --days 90",
     "taskgraph token create ci --role submitter --graphs 'nightly-*' --graphs 'release-*'",
     "TOKEN=$(taskgraph token create ops --role operator)",
+    "taskgraph token create decision --role submitter --hawk",
 )
 def create(
     session: Session,
@@ -113,6 +114,12 @@ def create(
         ),
     ] = None,
     days: Annotated[float | None, typer.Option("--days", metavar="DAYS", help="It ends after so long.")] = None,
+    hawk: Annotated[
+        bool,
+        typer.Option(
+            "--hawk", help="Old TaskCluster clients may sign with it (serve --taskcluster): the store keeps it whole."
+        ),
+    ] = False,
 ) -> None:
     """Make a token for the HTTP API (taskgraph serve --http), and print it.
 
@@ -125,7 +132,7 @@ def create(
         from taskgraph.interfaces.operations import tokens
         from taskgraph.model.roles import Role
 
-        return await tokens.create(app, name, Role(role), graphs=graphs or (), days=days)
+        return await tokens.create(app, name, Role(role), graphs=graphs or (), days=days, hawk=hawk)
 
     found, text = session.open(made)
     if session.answered(views.token, found, text):

@@ -23,6 +23,7 @@ from taskgraph.model.secrecy import Handed, read_handed, withdraw
 
 if TYPE_CHECKING:
     from taskgraph.interfaces.app import App
+    from taskgraph.interfaces.http.asgi import More
     from taskgraph.interfaces.http.server import Listening
     from taskgraph.model.clock import Clock
     from taskgraph.model.placement import Offer
@@ -151,9 +152,14 @@ class HttpOptions:
         typer.Option("--rate", min=0, metavar="N", help="So many requests a second of each token; 0 for any number."),
     ] = 0.0
 
+    taskcluster: Annotated[
+        bool,
+        typer.Option("--taskcluster", help="Also answer clients of the old TaskCluster scheduler, under /v1."),
+    ] = False
+
     def check(self) -> None:
-        if self.http is None and (self.no_auth or self.allow_host or self.rate):
-            raise InvalidInput("--no-auth, --allow-host and --rate go with --http")
+        if self.http is None and (self.no_auth or self.allow_host or self.rate or self.taskcluster):
+            raise InvalidInput("--no-auth, --allow-host, --rate and --taskcluster go with --http")
 
 
 @command(
@@ -161,6 +167,7 @@ class HttpOptions:
     "taskgraph serve --worker 4 --target default --target gpu",
     "taskgraph serve --keep-days 30",
     "taskgraph serve --worker 4 --http 8080",
+    "taskgraph serve --http 8080 --taskcluster",
     options=("store", "verbose", "log_format"),
 )
 def serve(
@@ -219,7 +226,27 @@ async def _listening(app: "App", over: HttpOptions) -> "Listening | None":
     from taskgraph.interfaces.http import server
 
     address = server.read_address(over.http)
-    return await server.open_port(app, address, anonymous=over.no_auth, hosts=over.allow_host or (), rate=over.rate)
+    return await server.open_port(
+        app,
+        address,
+        anonymous=over.no_auth,
+        hosts=over.allow_host or (),
+        rate=over.rate,
+        more=[_old_clients(anonymous=over.no_auth)] if over.taskcluster else [],
+    )
+
+
+def _old_clients(*, anonymous: bool) -> "More":
+    """Raises InvalidInput where what they need is not installed."""
+    try:
+        from taskgraph.interfaces.taskcluster.asgi import mount
+    except ModuleNotFoundError as error:
+        if error.name != "mohawk":
+            raise
+        raise InvalidInput(
+            "--taskcluster needs mohawk, which reads signatures: pip install 'taskgraph-scheduler[taskcluster]'"
+        ) from error
+    return partial(mount, anonymous=anonymous)
 
 
 @command(

@@ -2,7 +2,7 @@
 
 import hashlib
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Final
 
@@ -12,6 +12,7 @@ from starlette.middleware import Middleware
 from starlette.middleware.gzip import GZipMiddleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
+from starlette.routing import BaseRoute
 from starlette.routing import Route as StarletteRoute
 
 from taskgraph.interfaces.app import App
@@ -33,7 +34,11 @@ _SECURITY: Final = {"X-Content-Type-Options": "nosniff", "Cache-Control": "no-st
 Endpoint = Callable[[Request], Awaitable[Response]]
 
 
-def make(app: App, gate: Gate, feeds: Feeds) -> Starlette:
+More = Callable[[App, Gate, Feeds], BaseRoute]
+"""Makes a route of another API beside this one."""
+
+
+def make(app: App, gate: Gate, feeds: Feeds, more: Sequence[More] = ()) -> Starlette:
     """The app over a store that is open. feeds: open too."""
     by_path: dict[str, dict[str, Route]] = {}
     for route in ROUTES:
@@ -43,7 +48,7 @@ def make(app: App, gate: Gate, feeds: Feeds) -> Starlette:
         endpoint = _endpoint(app, gate, feeds, methods)
         routes.append(StarletteRoute(path, endpoint, methods=[*methods, "OPTIONS"]))
     return Starlette(
-        routes=routes,
+        routes=[*routes, *(each(app, gate, feeds) for each in more)],
         middleware=[Middleware(GZipMiddleware, minimum_size=_GZIP_BYTES_MIN, compresslevel=GZIP_LEVEL)],
         exception_handlers={HTTPException: _refused},
     )
@@ -118,8 +123,8 @@ def _bug(error: Exception) -> Problem:
 
 
 @asynccontextmanager
-async def opened(app: App, gate: Gate) -> AsyncGenerator[tuple[Starlette, Feeds]]:
+async def opened(app: App, gate: Gate, more: Sequence[More] = ()) -> AsyncGenerator[tuple[Starlette, Feeds]]:
     """The app, and what its clients follow: streams end when that is closed, or on leaving."""
     feeds = Feeds(app)
     async with feeds.open():
-        yield make(app, gate, feeds), feeds
+        yield make(app, gate, feeds, more), feeds

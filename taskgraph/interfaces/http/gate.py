@@ -68,7 +68,7 @@ class Gate:
             return who or ANONYMOUS
         if who is None:
             raise Problem(401, "no-token", "send a token: Authorization: Bearer TOKEN", headers=_CHALLENGE)
-        self._spend(who)
+        self.spend(who)
         if not who.role.may(route.role):
             raise Problem(
                 403, "role", f"{route.name} needs the role {route.role}; the token {who.name} is a {who.role}'s"
@@ -105,7 +105,8 @@ class Gate:
             self._known[text] = now + KNOWN_SECONDS, found
         return found
 
-    def _spend(self, who: Token) -> None:
+    def spend(self, who: Token) -> None:
+        """Count a request of a token. Raises Problem for one too many."""
         if not self._rate:
             return
         now, most = self._app.clock.monotonic(), 2 * self._rate

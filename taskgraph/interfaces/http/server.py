@@ -4,14 +4,14 @@ import asyncio
 import contextlib
 import ipaddress
 import socket
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 import uvicorn
 
 from taskgraph.interfaces.app import App
-from taskgraph.interfaces.http.asgi import opened
+from taskgraph.interfaces.http.asgi import More, opened
 from taskgraph.interfaces.http.gate import Gate
 from taskgraph.interfaces.operations import tokens
 from taskgraph.model.errors import InvalidInput, Refused
@@ -47,15 +47,16 @@ def read_address(text: str) -> Address:
 
 @dataclass(frozen=True, slots=True)
 class Listening:
-    """A port that is open, and who is let in."""
+    """A port that is open, and who is let in. more: other APIs beside this one."""
 
     address: Address
     bound: socket.socket
     gate: Gate
+    more: Sequence[More] = ()
 
     async def run(self, app: App, stop: asyncio.Event) -> None:
         """Answer requests until `stop` is set; then streams end, and requests under way are finished."""
-        async with opened(app, self.gate) as (api, feeds):
+        async with opened(app, self.gate, self.more) as (api, feeds):
             config = uvicorn.Config(
                 api,
                 lifespan="off",
@@ -86,9 +87,15 @@ class _Server(uvicorn.Server):
 
 
 async def open_port(
-    app: App, address: Address, *, anonymous: bool, hosts: Collection[str] = (), rate: float = 0.0
+    app: App,
+    address: Address,
+    *,
+    anonymous: bool,
+    hosts: Collection[str] = (),
+    rate: float = 0.0,
+    more: Sequence[More] = (),
 ) -> Listening:
-    """Listen there. anonymous: no token is needed. hosts, rate: see `Gate`.
+    """Listen there. anonymous: no token is needed. hosts, rate: see `Gate`. more: see `Listening`.
 
     Raises InvalidInput where that cannot be, and Refused where anyone could ask, or no one: to do without tokens takes
     loopback, and the wish for it.
@@ -108,7 +115,7 @@ async def open_port(
     bound = _bind(address)
     own = f"[{address.host}]" if ":" in address.host else address.host
     gate = Gate(app, anonymous=anonymous, hosts=[own, *hosts], rate=rate)
-    return Listening(Address(address.host, bound.getsockname()[1]), bound, gate)
+    return Listening(Address(address.host, bound.getsockname()[1]), bound, gate, more)
 
 
 def _bind(address: Address) -> socket.socket:

@@ -1,7 +1,8 @@
 """Tokens that open the HTTP API: make one, list them, take one back, and say what one may do.
 
 A token is `tg.NAME.SECRET`. The store keeps the SHA-256 of it, so that it is seen once, when it is made. A secret of
-two ids (244 random bits) needs no slow hash.
+two ids (244 random bits) needs no slow hash. Hawk signs with the token itself, so of one that is made for Hawk the
+store keeps the text.
 """
 
 import hashlib
@@ -18,6 +19,7 @@ from taskgraph.interfaces.operations.checks import asked_by
 from taskgraph.model import limits
 from taskgraph.model.columns import texts, time_of
 from taskgraph.model.errors import Conflict, InvalidInput, NotFound, Refused
+from taskgraph.model.ids import is_graph_id
 from taskgraph.model.json_strict import show
 from taskgraph.model.names import TOKENS
 from taskgraph.model.roles import Role
@@ -30,7 +32,10 @@ _ID_CHARS: Final = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ01234567
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """graphs: patterns of the ids that it is for, none for all and for the store itself. until: None for ever."""
+    """graphs: patterns of the ids that it is for, none for all and for the store itself. until: None for ever.
+
+    hawk: whether it may sign requests by Hawk.
+    """
 
     name: str
     role: Role
@@ -38,13 +43,14 @@ class Token:
     created: datetime | None = None
     until: datetime | None = None
     by: str = ""
+    hawk: bool = False
 
     def is_for(self, graph_id: str) -> bool:
         return not self.graphs or any(fnmatchcase(graph_id, each) for each in self.graphs)
 
 
 async def create(
-    app: App, name: str, role: Role, *, graphs: Sequence[str] = (), days: float | None = None
+    app: App, name: str, role: Role, *, graphs: Sequence[str] = (), days: float | None = None, hawk: bool = False
 ) -> tuple[Token, str]:
     """A new token, and its text. days: until it ends. Raises InvalidInput, and Refused where the name is taken."""
     check_graph_id(name, "a token", new=True)
@@ -59,12 +65,13 @@ async def create(
         raise InvalidInput(f"{days:g} days: more than 0, and at most {limits.TOKEN_DAYS_MAX:,}")
     now = app.clock.now()
     until = None if days is None else now + timedelta(days=days)
-    made = Token(name, role, tuple(graphs), now, until, asked_by())
+    made = Token(name, role, tuple(graphs), now, until, asked_by(), hawk)
     text = f"{_MARK}.{name}.{app.clock.new_id()}{app.clock.new_id()}"
     ends = {} if until is None else {"until": until}
+    plain = {"secret": text} if hawk else {}
     kept = {"role": str(role), "graphs": json.dumps(list(graphs)), "hash": _digest(text), "by": made.by}
     try:
-        await app.tables.commit(TOKENS, [Insert(name, {**kept, "created": now, **ends})])
+        await app.tables.commit(TOKENS, [Insert(name, {**kept, **plain, "created": now, **ends})])
     except Conflict as error:  # reach: http
         raise Refused(f"there is a token {name} already; revoke it first, or choose another name", "exists") from error
     return made, text
@@ -101,6 +108,20 @@ async def find(app: App, text: str) -> Token | None:
     (row,) = await app.tables.get(TOKENS, [name])
     if row is None or not hmac.compare_digest(str(row.columns.get("hash", "")), _digest(text)):
         return None
+    return _unless_ended(app, row)
+
+
+async def for_hawk(app: App, name: str) -> tuple[Token, str] | None:
+    """The token of this name and its text, if it is for Hawk and has not ended: one read."""
+    if not is_graph_id(name):
+        return None
+    (row,) = await app.tables.get(TOKENS, [name])
+    text = str(row.columns.get("secret", "")) if row is not None else ""
+    found = _unless_ended(app, row) if row is not None and text else None
+    return (found, text) if found is not None else None
+
+
+def _unless_ended(app: App, row: Row) -> Token | None:
     found = _token(row)
     return found if found.until is None or app.clock.now() < found.until else None
 
@@ -118,4 +139,5 @@ def _token(row: Row) -> Token:
         time_of(columns, "created"),
         time_of(columns, "until"),
         str(columns.get("by", "")),
+        "secret" in columns,
     )

@@ -1,0 +1,151 @@
+"""The methods of the old scheduler."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from taskgraph.documents.read import document_from_object
+from taskgraph.interfaces.operations import requests
+from taskgraph.interfaces.operations.waiting import ends
+from taskgraph.interfaces.taskcluster import documents
+from taskgraph.interfaces.taskcluster.call import NO_GRAPH, SCHEDULER_ID, Call, CallError, Json
+from taskgraph.model.errors import Refused
+from taskgraph.model.ids import task_id_of
+from taskgraph.model.states import GRAPH_GONE, GraphState, TaskState
+from taskgraph.queries.rows import object_of
+from taskgraph.queries.values import TaskDetail
+from taskgraph.storage.tables import Row
+
+_EXTEND_SECONDS: Final = 25.0
+_GRAPH_STATES: Final[Mapping[str, str]] = {
+    GraphState.BLOCKED: "blocked",
+    GraphState.CANCELLING: "blocked",
+    GraphState.CANCELLED: "blocked",
+    GraphState.FINISHED: "finished",
+}
+_TASK_STATES: Final[Mapping[str, str]] = {
+    TaskState.UNSCHEDULED: "unscheduled",
+    TaskState.PENDING: "scheduled",
+    TaskState.RUNNING: "scheduled",
+    TaskState.COMPLETED: "completed",
+    TaskState.FAILED: "completed",  # and not satisfied: the old scheduler never wrote “failed”
+}
+_METADATA: Final = ("name", "description", "owner", "source")
+_NAME_CHARS_MAX: Final = 255
+
+
+async def create(call: Call) -> Json:
+    """A repeat with the same content gives the same answer, whatever has become of the graph."""
+    graph_id, body = call.path["taskGraphId"], call.body
+    call.demand_graph(graph_id)
+    call.demand([*body.get("scopes", ()), *(f"scheduler:route:{each}" for each in body.get("routes", ()))])
+    if not documents.SLUGID.fullmatch(graph_id):
+        raise CallError(400, f"taskGraphId {graph_id[:100]} is no slugid")
+    made = document_from_object(documents.document(graph_id, body), source="body")
+    try:
+        done = await requests.submit(call.app, graph_id, made, folder="")
+    except Refused as error:
+        message = str(error)
+        if error.code == "different-content":
+            message = "Different TaskGraph with given taskGraphId already exists"
+        raise CallError(409, message, {"info": str(error)}) from error
+    return {"status": _status(await _graph(call, done.graph_id), done.graph_id)}
+
+
+async def extend(call: Call) -> Json:
+    """Answered once the tasks are in the graph."""
+    graph_id, nodes = call.path["taskGraphId"], call.body["tasks"]
+    row = await _graph(call, graph_id)
+    named = documents.required(nodes)
+    found = await call.app.queries.statuses(graph_id, [task_id_of(graph_id, each) for each in named])
+    document = documents.extension(graph_id, nodes, {each.label for each in found})
+    documents.check_scopes(nodes, _kept(row).get("scopes", []))
+    made = document_from_object(document, source="body", kind="extension")
+    try:
+        asked = await requests.extend(call.app, graph_id, made)
+        until = ends(call.app.clock, _EXTEND_SECONDS)
+        done = await requests.extended(call.app, asked, until=until, deferred=True)
+    except Refused as error:
+        message = str(error)
+        if "already has a different task" in message:
+            message = "Different TaskId with given TaskId already exists"
+        raise CallError(409, message, {"info": str(error)}) from error
+    if done.state != "done":
+        raise CallError(503, "the tasks are not in the graph yet: ask again", {"info": f"request {done.request}"})
+    return {"status": _status(await _graph(call, graph_id), graph_id)}
+
+
+async def status(call: Call) -> Json:
+    graph_id = call.path["taskGraphId"]
+    return {"status": _status(await _graph(call, graph_id), graph_id)}
+
+
+async def info(call: Call) -> Json:
+    graph_id = call.path["taskGraphId"]
+    return _info(await _graph(call, graph_id), graph_id)
+
+
+async def inspect(call: Call) -> Json:
+    graph_id = call.path["taskGraphId"]
+    row = await _graph(call, graph_id)
+    found = await call.app.queries.details(graph_id)
+    tasks = [_task(each, graph_id) for each in found]
+    return {**_info(row, graph_id), "tasks": tasks, "scopes": _kept(row).get("scopes", [])}
+
+
+async def inspect_task(call: Call) -> Json:
+    graph_id = call.path["taskGraphId"]
+    await _graph(call, graph_id)
+    return _task(await call.app.queries.task(graph_id, call.path["taskId"]), graph_id)
+
+
+async def _graph(call: Call, graph_id: str) -> Row:
+    """The row of a graph that old clients can see. Raises CallError."""
+    call.demand_graph(graph_id)
+    row = await call.app.queries.graph_row(graph_id)
+    if row.columns.get("state") in {*GRAPH_GONE, GraphState.RESTORING}:
+        raise CallError(404, NO_GRAPH)
+    return row
+
+
+def _status(row: Row, graph_id: str) -> Json:
+    state = _GRAPH_STATES.get(str(row.columns.get("state", "")), "running")
+    return {"taskGraphId": graph_id, "schedulerId": SCHEDULER_ID, "state": state}
+
+
+def _info(row: Row, graph_id: str) -> Json:
+    metadata = object_of(row.columns, "metadata")
+    return {
+        "status": _status(row, graph_id),
+        "metadata": {key: metadata.get(key, "") for key in _METADATA},
+        "tags": object_of(row.columns, "tags"),
+    }
+
+
+def _kept(row: Row) -> Mapping[str, Any]:
+    """What only old clients know of a graph; empty of one that others have submitted."""
+    found = object_of(row.columns, "params").get(documents.KEPT)
+    return found if isinstance(found, dict) else {}
+
+
+def _task(found: TaskDetail, graph_id: str) -> Json:
+    def shown(labels: Any) -> list[str]:
+        return [_task_id(graph_id, each) for each in labels]
+
+    task, metadata = found.status, found.definition.get("metadata")
+    name = metadata.get("name") if isinstance(metadata, dict) else None
+    return {
+        "taskId": _task_id(graph_id, task.label),
+        "name": str(name or task.label)[:_NAME_CHARS_MAX],
+        "requires": shown(found.requires),
+        "requiresLeft": shown(found.requires_left),
+        "reruns": task.reruns_allowed,
+        "rerunsLeft": task.reruns_left,
+        "state": _TASK_STATES.get(task.state, "exception"),
+        "satisfied": task.state == TaskState.COMPLETED,
+        "dependents": shown(found.dependents),
+    }
+
+
+def _task_id(graph_id: str, label: str) -> str:
+    """Of a task for old clients: its label, if that can be one, as it is for all that they submit."""
+    return label if documents.SLUGID.fullmatch(label) else task_id_of(graph_id, label)
