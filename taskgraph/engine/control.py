@@ -128,7 +128,7 @@ async def hold_back(transactor: Transactor, message: HoldBack, *, keep_alive: Ke
     graph_id = message.graph
     graph = await _graph(transactor, graph_id)
     holder = by_group(message.group) if message.group else PAUSED
-    items: list[Item] = [Hold(holder, message.on, message.asked, message.reason)]
+    items: list[Item] = [Hold(holder, message.on, message.asked, message.reason, message.by)]
     if message.group:
         if not await has_group(transactor.records.tables, graph, graph_id, message.group):
             return Answer(items[0], Outcome.STALE)
@@ -208,7 +208,7 @@ async def set_limit(transactor: Transactor, message: SetLimit, *, keep_alive: Ke
     graph, row = await tables.get(graph_id, [GRAPH, limit_key(scope)])
     if graph is None:
         raise NoGraph(graph_id)
-    item = ChangeLimit(scope, message.most, message.asked, message.reason, message.group)
+    item = ChangeLimit(scope, message.most, message.asked, message.reason, message.group, message.by)
     if row is None and message.group and not await has_group(tables, graph, graph_id, message.group):
         return Answer(item, Outcome.STALE)
     (answer,) = await transactor.transition(graph_id, [item], keep_alive=keep_alive)

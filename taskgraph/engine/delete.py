@@ -60,13 +60,14 @@ async def delete(
     force: bool = False,
     because: str = "",
     operation: str = "",
+    by: str = "",
     progress: Progress = no_progress,
 ) -> Deleted:
     """Delete a graph, or go on with that. Repeatable.
 
-    force: also a blocked graph, and one with notices to deliver. because: the reason, for people. operation: see
-    `lifecycle.BeginDeletion`. Raises NotFound for a
-    graph that never was, Refused for one that has not ended, Conflict when others kept writing: the same call goes on.
+    force: also a blocked graph, and one with notices to deliver. because: the reason, for people. operation, by: see
+    `lifecycle.BeginDeletion`. Raises NotFound for a graph that never was, Refused for one that has not ended, Conflict
+    when others kept writing: the same call goes on.
     """
     graph = await graph_row(handlers, graph_id)
     if graph is None:
@@ -81,7 +82,7 @@ async def delete(
             await _check_notices(handlers, graph_id)
         await enter_live(handlers.records, graph_id)
         until = handlers.clock.now() + timedelta(seconds=limits.TOMBSTONE_SECONDS)
-        (answer,) = await handlers.transition(graph_id, [BeginDeletion(until, force, because, operation)])
+        (answer,) = await handlers.transition(graph_id, [BeginDeletion(until, force, because, operation, by)])
         if answer.error is not None:
             raise answer.error
         if answer.outcome is Outcome.REFUSED:
@@ -127,7 +128,9 @@ async def finish_deletion(
             continue
         tables = handlers.records.tables
         await insert_once(tables, TOMBSTONES, tombstone_key(graph_id, until), {"graph": graph_id, "until": until})
-        kept = {name: graph.columns[name] for name in ("created", "was", "because") if name in graph.columns}
+        kept = {
+            name: graph.columns[name] for name in ("created", "was", "because", "deletedBy") if name in graph.columns
+        }
         deleted: Columns = {"state": str(GraphState.DELETED), "deleted": handlers.clock.now(), "until": until}
         try:
             await tables.commit(graph_id, [Replace(GRAPH, graph.etag, {"schema": SCHEMA, **deleted, **kept})])

@@ -103,8 +103,9 @@ async def repair_graph(
     *,
     progress: Progress = lambda rows: None,
     handled: bool = True,
+    by: str = "",
 ) -> Examined:
-    """Look at a graph, mend what is certain, sweep it, and look again. Raises NotFound if there is none."""
+    """Look at a graph, mend what is certain, sweep it, and look again. by: who asks. Raises NotFound."""
     first: dict[tuple[str, str, str], Finding] = {}
     tried: dict[tuple[str, str, str], str] = {}  # what is not tried again, with the reason
     for _ in range(REPAIRS_MAX):
@@ -116,7 +117,7 @@ async def repair_graph(
             break
         # What holds too little back is mended before any item is decided again, which may let something begin.
         for one in [each for each in todo if isinstance(each.repair, Patch)] or todo:
-            reason = await _repair(handlers, graph_id, one, picture.rows)
+            reason = await _repair(handlers, graph_id, one, picture.rows, by)
             if reason:
                 tried[one.identity] = reason
             elif not isinstance(one.repair, Patch):
@@ -263,7 +264,7 @@ async def _poisoned(poison: Poison, graph_id: str) -> list[Finding]:
 # --- mending ---------------------------------------------------------------------------------------------------
 
 
-async def _repair(handlers: Handlers, graph_id: str, found: Finding, rows: Mapping[str, Row]) -> str:
+async def _repair(handlers: Handlers, graph_id: str, found: Finding, rows: Mapping[str, Row], by: str) -> str:
     """Carry out one repair; gives why it cannot be, "" if it was, or if another commit was first."""
     try:
         match found.repair:
@@ -275,7 +276,7 @@ async def _repair(handlers: Handlers, graph_id: str, found: Finding, rows: Mappi
             case Reindex(listed=True):
                 await _list_again(handlers, graph_id)
             case Patch() as patch:
-                await _commit(handlers, graph_id, found, patch, rows)
+                await _commit(handlers, graph_id, found, patch, rows, by)
             case Redo(items):
                 answers = await handlers.transition(graph_id, items)
                 errors = [str(answer.error) for answer in answers if answer.error is not None]
@@ -298,13 +299,15 @@ def _routing(rows: Mapping[str, Row], about: str) -> dict[str, str]:
     return {facts.ROUTING: routing} if routing else {}
 
 
-async def _commit(handlers: Handlers, graph_id: str, found: Finding, patch: Patch, rows: Mapping[str, Row]) -> None:
+async def _commit(
+    handlers: Handlers, graph_id: str, found: Finding, patch: Patch, rows: Mapping[str, Row], by: str
+) -> None:
     """One commit: the columns, under all etags that the repair rests on, with its facts as the next event row."""
     records = handlers.records
     operation = await records.operation(graph_id)
     changes: list[Change] = patch.changes(operation.id)
     if not patch.inserts:  # rows that are put back into the journal are facts themselves, in the place of others
-        fact = {"event": "graph-repaired", "code": found.code, "row": found.key, "label": found.label}
+        fact = {"event": "graph-repaired", "code": found.code, "row": found.key, "label": found.label, "by": by}
         repaired = {name: value for name, value in fact.items() if value}
         # All facts are of the one commit, and each is of its own row.
         events: list[Mapping[str, Any]] = [

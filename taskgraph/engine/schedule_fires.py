@@ -147,7 +147,8 @@ class Fires:
         if holding is None:
             return schedule_rules.begin(schedule)
         if schedule.overlap is Overlap.CANCEL:
-            await self._cancel(holding, f"schedule {schedule.name} is due again, and cancels what is not over by then")
+            reason = f"schedule {schedule.name} is due again, and cancels what is not over by then"
+            await self._cancel(holding, reason, schedule.name)
         return schedule_rules.held_up(schedule)
 
     async def not_over(self, schedule: Schedule, ended: set[str]) -> str | None:
@@ -167,11 +168,12 @@ class Fires:
             return not await self._queries.busy(graph_id)
         return state in _GONE_STATES or state in GRAPH_ENDED
 
-    async def _cancel(self, graph_id: str, reason: str) -> None:
+    async def _cancel(self, graph_id: str, reason: str, schedule: str) -> None:
         (graph,) = await self._tables.get(graph_id, [GRAPH])
         if graph is not None and graph.columns.get("state") != GraphState.CANCELLING:
             reopened = integer(graph.columns, "reopened")
-            await self._handlers.dispatcher.send_events([Cancel(graph_id, reason=reason, reopened=reopened)])
+            cancel = Cancel(graph_id, reason=reason, reopened=reopened, by=by_schedule(schedule))
+            await self._handlers.dispatcher.send_events([cancel])
 
     async def state(self, graph_id: str) -> str:
         """The state of a graph, "gone" where it was deleted."""
@@ -185,7 +187,8 @@ class Fires:
         graph_id = graph_id_of(schedule.name, schedule.firing)
         try:
             document = await self._rows.document(schedule, schedule.firing_document)
-            await submit(self._handlers, graph_id, document, origin=origin_of(schedule.name, schedule.firing))
+            origin, by = origin_of(schedule.name, schedule.firing), by_schedule(schedule.name)
+            await submit(self._handlers, graph_id, document, origin=origin, by=by)
         except (Conflict, Unclear, StorageUnavailable):
             raise
         except TaskgraphError as error:
@@ -216,6 +219,11 @@ class Fires:
 def origin_of(name: str, due: datetime) -> dict[str, Value]:
     """Columns of the row of a graph that a schedule has fired."""
     return {"schedule": name, "firedFor": due}
+
+
+def by_schedule(name: str) -> str:
+    """Who acts, for the journal."""
+    return f"schedule {name}"
 
 
 def _reason(error: TaskgraphError) -> str:

@@ -18,7 +18,7 @@ from taskgraph.documents.canonical import content_hash
 from taskgraph.documents.nodes import GraphDocument
 from taskgraph.documents.recurrence import Recurrence, Times
 from taskgraph.engine.handlers import Handlers
-from taskgraph.engine.schedule_fires import Fires, Looked, origin_of
+from taskgraph.engine.schedule_fires import Fires, Looked, by_schedule, origin_of
 from taskgraph.engine.schedule_rows import ScheduleRows, schedule_in
 from taskgraph.engine.submission import Submission, submit
 from taskgraph.model import limits
@@ -257,7 +257,8 @@ class Schedules:
         due = now.replace(microsecond=0)
         run = Run(schedule_rules.manual_graph_id_of(name, now), due, now, manual=True)
         document = await self._rows.document(schedule, schedule.document)
-        submission = await submit(self._handlers, run.graph_id, document, origin=origin_of(name, due))
+        origin, by = origin_of(name, due), by_schedule(name)
+        submission = await submit(self._handlers, run.graph_id, document, origin=origin, by=by)
         for _ in range(_ATTEMPTS_MAX):
             try:
                 await self._rows.write(row, schedule, schedule_rules.with_run(schedule, run))

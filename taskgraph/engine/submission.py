@@ -93,14 +93,16 @@ async def submit(
     progress: Progress = no_progress,
     origin: Mapping[str, Value] | None = None,
     folder: str = "",
+    by: str = "",
 ) -> Submission:
     """Write a validated graph and start it. The same content again gives the same answer.
 
-    origin: further columns of its row and of its entry in the list. folder: where its submitter is, for its row alone.
-    Raises Refused if the id stands for other content.
+    origin: further columns of its row and of its entry in the list. folder, by: where its submitter is and who that is,
+    for its row alone. Raises Refused if the id stands for other content.
     """
+    own = {name: text for name, text in ((FOLDER, folder), ("by", by)) if text}
     with handlers.telemetry.asking("submit", graph_id):
-        return await _submit(handlers, graph_id, document, progress, origin or {}, folder)
+        return await _submit(handlers, graph_id, document, progress, origin or {}, own)
 
 
 async def _submit(
@@ -109,7 +111,7 @@ async def _submit(
     document: GraphDocument,
     progress: Progress,
     origin: Mapping[str, Value],
-    folder: str,
+    own: Mapping[str, Value],
 ) -> Submission:
     digests = node_digests(document)
     digest = content_hash(document, digests)
@@ -144,8 +146,7 @@ async def _submit(
         marked = _BY_KEY + digest if layout.cut else digest
         try:
             trace = handlers.telemetry.trace_of_graph(graph_id)
-            more = {**origin, FOLDER: folder} if folder else origin
-            first = _graph_row(graph_id, document, layout, marked, now, trace, len(registered), more)
+            first = _graph_row(graph_id, document, layout, marked, now, trace, len(registered), {**origin, **own})
             further_fences = range(1, int(str(first.columns.get(WRITERS, 1))))
             fenced: list[Change] = [Insert(fence_key(number), _FENCE_ROW) for number in further_fences]
             etags = await records.tables.commit(graph_id, [first, *fenced])
@@ -502,13 +503,13 @@ async def _read_fence(tables: Tables, graph_id: str, fence: _Fence) -> bool:
 
 
 async def extend(
-    handlers: Handlers, graph_id: str, document: GraphDocument, *, request: str | None = None
+    handlers: Handlers, graph_id: str, document: GraphDocument, *, request: str | None = None, by: str = ""
 ) -> Extension:
     """Write the request of an extension and send it to the handlers. The same content again gives the same request.
 
     In a paused graph it is answered when that is resumed. request: an id of the caller's choice; derived from the
-    content otherwise. Raises NotFound for an unknown graph, Refused unless the graph runs or is blocked, or if this
-    request id was used for other content.
+    content otherwise. by: who asks, for the journal. Raises NotFound for an unknown graph, Refused unless the graph
+    runs or is blocked, or if this request id was used for other content.
     """
     with handlers.telemetry.asking("extend", graph_id):
         digest = content_hash(document)
@@ -522,12 +523,14 @@ async def extend(
         if registered := notices.registrations({}, document.tasks.values()):
             await register(handlers.records.tables, graph_id, registered, handlers.clock.now())
         text = canonical_json(document_object(document)) if head is None else ""
-        state = await _stage(handlers, graph_id, head, request, text, digest, len(document.tasks), ADD_TASKS)
+        state = await _stage(handlers, graph_id, head, request, text, digest, len(document.tasks), ADD_TASKS, by)
         waits = state == "staged" and is_deferring(Draft(GRAPH, graph.columns, None))
         return Extension(graph_id, request, state, RESUME if waits else "")
 
 
-async def edit(handlers: Handlers, graph_id: str, document: "EditDocument", *, request: str | None = None) -> Extension:
+async def edit(
+    handlers: Handlers, graph_id: str, document: "EditDocument", *, request: str | None = None, by: str = ""
+) -> Extension:
     """`extend` for an edit: one that was made, and still holds, is done; one that was undone meanwhile is made anew.
 
     request: an id of the caller's choice, by which the edit is made only once.
@@ -542,7 +545,7 @@ async def edit(handlers: Handlers, graph_id: str, document: "EditDocument", *, r
             return Extension(graph_id, request, "done")
         if (state := graph.columns["state"]) not in GOING:
             raise Refused(f"graph {graph_id} is {state}; only one that runs or is blocked is edited", "not-running")
-        state = await _stage(handlers, graph_id, head, request, document.text, digest, len(document.updates), EDIT)
+        state = await _stage(handlers, graph_id, head, request, document.text, digest, len(document.updates), EDIT, by)
         return Extension(graph_id, request, state)
 
 
@@ -558,15 +561,23 @@ async def _asked_before(handlers: Handlers, graph_id: str, request: str, digest:
 
 
 async def _stage(
-    handlers: Handlers, graph_id: str, head: Row | None, request: str, text: str, digest: str, count: int, kind: str
+    handlers: Handlers,
+    graph_id: str,
+    head: Row | None,
+    request: str,
+    text: str,
+    digest: str,
+    count: int,
+    kind: str,
+    by: str,
 ) -> str:
     """Have a request answered, anew if it was before; returns its state. head: its row, None for a new request."""
     if head is None:
-        parts, first = request_rows(request, text, digest, count, handlers.clock.now(), kind=kind)
+        parts, first = request_rows(request, text, digest, count, handlers.clock.now(), kind=kind, by=by)
         for chunk in (*_chunks(parts), [first]):
             await _insert(handlers, graph_id, chunk)
     elif head.columns["state"] in ("refused", "done"):
-        staged: Columns = {"state": "staged", "reason": "", "staged": handlers.clock.now()}
+        staged: Columns = {"state": "staged", "reason": "", "staged": handlers.clock.now(), "by": by}
         with contextlib.suppress(Conflict, Unclear):  # another call staged it, or this call did
             await handlers.records.tables.commit(graph_id, [Merge(head.key, head.etag, staged)])
     (head,) = await handlers.records.tables.get(graph_id, [request_key(request)])

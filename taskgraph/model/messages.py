@@ -104,7 +104,7 @@ class Cancel:
 class HoldBack:
     """Hold tasks back, or let them go on: these tasks, or this group, or, without either, the whole graph.
 
-    asked: when, RFC 3339 in UTC: of two wishes the later one counts, in whatever order they arrive.
+    asked: when, RFC 3339 in UTC: of two wishes the later one counts, in whatever order they arrive. by: see Rerun.
     """
 
     graph: str
@@ -113,28 +113,31 @@ class HoldBack:
     group: str = ""
     tasks: tuple[str, ...] = ()
     reason: str = ""
+    by: str = ""
 
 
 @value
 class SetLimit:
-    """Let so many tasks of a graph, or of a group, be in flight; 0: any number. asked: see HoldBack."""
+    """Let so many tasks of a graph, or of a group, be in flight; 0: any number. asked, by: see HoldBack."""
 
     graph: str
     most: int
     asked: str
     group: str = ""
     reason: str = ""
+    by: str = ""
 
 
 @value
 class Prioritize:
-    """Give these tasks this level, as far as they neither run nor have ended. asked: see HoldBack."""
+    """Give these tasks this level, as far as they neither run nor have ended. asked, by: see HoldBack."""
 
     graph: str
     level: str
     asked: str
     tasks: tuple[str, ...]
     reason: str = ""
+    by: str = ""
 
 
 @value
@@ -629,9 +632,9 @@ MESSAGE_TYPES: Final = {
     "add-tasks": MessageType(AddTasks, (_REQUEST,), "extend"),
     "cancel": MessageType(Cancel, (_CANCELLED, _REASON, _TERMINATE, _REOPENED, _BY), "cancel"),
     "edit": MessageType(Edit, (_REQUEST,), "edit"),
-    "hold-back": MessageType(HoldBack, (Key("on", _flag), _ASKED, _GROUP, _HELD, _REASON), "hold-back"),
-    "prioritize": MessageType(Prioritize, (_TO_LEVEL, _ASKED, _NAMED, _REASON), "prioritize"),
-    "set-limit": MessageType(SetLimit, (_MAX, _ASKED, _GROUP, _REASON), "set-limit"),
+    "hold-back": MessageType(HoldBack, (Key("on", _flag), _ASKED, _GROUP, _HELD, _REASON, _BY), "hold-back"),
+    "prioritize": MessageType(Prioritize, (_TO_LEVEL, _ASKED, _NAMED, _REASON, _BY), "prioritize"),
+    "set-limit": MessageType(SetLimit, (_MAX, _ASKED, _GROUP, _REASON, _BY), "set-limit"),
     "rerun": MessageType(Rerun, (_AGAIN, _REASON, _REOPENS, _BY), "rerun"),
     "send-ready": MessageType(SendReady, (_AFTER,)),
     "task-completed": MessageType(TaskCompleted, (_results(failed=False), _said("worker", WORKER_CHARS_MAX))),

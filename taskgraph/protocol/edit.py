@@ -203,7 +203,8 @@ def _apply(item: EditGraph, graph: Draft, context: Context) -> None:
     graph.set("revision", revision)
     if any(key.startswith("task:") for key in item.delete):
         graph.set(DELETED_IN, revision)
-    context.event("graph-edited", about=EVERY_ROW, request=item.request, revision=revision, **item.fact)
+    by = view.get(request_key(item.request)).text("by") or None
+    context.event("graph-edited", about=EVERY_ROW, request=item.request, revision=revision, by=by, **item.fact)
     for edit in item.edits:
         _go_on(edit, context)
     for below, name in item.lost:

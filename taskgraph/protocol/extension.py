@@ -326,7 +326,8 @@ def _fact_of(text: str) -> Mapping[str, Any]:
 def _done(head: Draft, tasks: int, fact: Mapping[str, Any], context: Context) -> None:
     head.set("state", "done")
     head.set("answered", context.now)
-    context.event("graph-extended", request=head.key.removeprefix("request:"), tasks=tasks, **fact)
+    request, by = head.key.removeprefix("request:"), head.text("by") or None
+    context.event("graph-extended", request=request, tasks=tasks, by=by, **fact)
 
 
 RULES: Final[Rules] = {

@@ -15,7 +15,7 @@ from taskgraph.documents.checks import too_limited
 from taskgraph.documents.nodes import GraphDocument, TaskNode
 from taskgraph.documents.references import external_labels, results_without_requirement
 from taskgraph.model import facts, limits, priorities
-from taskgraph.model.columns import Value, integer
+from taskgraph.model.columns import Columns, Value, integer
 from taskgraph.model.errors import IntegrityError
 from taskgraph.model.ids import WHOLE_GRAPH, ids_text, limit_scope, task_id_of, value
 from taskgraph.model.states import FailurePolicy, TaskState, When, by_group
@@ -116,9 +116,9 @@ def _link_rows(link: Link) -> int:
 
 
 def request_rows(
-    request: str, text: str, digest: str, tasks: int, now: datetime, *, kind: str = ADD_TASKS
+    request: str, text: str, digest: str, tasks: int, now: datetime, *, kind: str = ADD_TASKS, by: str = ""
 ) -> tuple[list[Insert], Insert]:
-    """Rows of a request: its parts, and the head row that goes in last. kind: ADD_TASKS or EDIT."""
+    """Rows of a request: its parts, and the head row that goes in last. kind: ADD_TASKS or EDIT. by: who asks."""
     key = extension.request_key(request)
     pieces = limits.ROW_CHARS_MAX // 2 // limits.PROPERTY_CHARS_MAX
     size = pieces * limits.PROPERTY_CHARS_MAX
@@ -126,11 +126,8 @@ def request_rows(
         Insert(f"{key}:{number:04}", {"schema": SCHEMA, **spread("text", piece)})
         for number, piece in enumerate(split_text(text, size))
     ]
-    head = Insert(
-        key,
-        {"schema": SCHEMA, "kind": kind, "state": "staged", "digest": digest, "tasks": tasks, "staged": now},
-    )
-    return parts, head
+    columns: Columns = {"schema": SCHEMA, "kind": kind, "state": "staged", "digest": digest, "tasks": tasks}
+    return parts, Insert(key, {**columns, "staged": now, **({"by": by} if by else {})})
 
 
 def plan_steps(

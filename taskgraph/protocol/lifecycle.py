@@ -44,13 +44,14 @@ class BeginDeletion(Item):
     """A graph is to be deleted: from here on nothing else is decided about it. Its rows go in later commits.
 
     until: its id is not given again before. forced: a blocked graph too. because: for people. operation: of the graph
-    row as it was archived; one that has been written since is left alone, "" for any.
+    row as it was archived; one that has been written since is left alone, "" for any. by: who asks.
     """
 
     until: datetime
     forced: bool = False
     because: str = ""
     operation: str = ""
+    by: str = ""
 
 
 @value
@@ -95,7 +96,7 @@ def _start(item: Start, context: Context) -> Verdict:
     _end_writing(graph, context)
     graph.set("state", str(GraphState.RUNNING))
     graph.set("started", context.now)
-    context.event("graph-running")
+    context.event("graph-running", by=graph.text("by") or None)
     return Outcome.APPLIED, ""
 
 
@@ -135,7 +136,9 @@ def _begin_deletion(item: BeginDeletion, context: Context) -> Verdict:
     graph.set("deleting", context.now)
     graph.set("until", item.until)
     graph.set("because", item.because[: limits.REASON_CHARS_MAX])
-    context.event("graph-deleting", was=state, reason=item.because or None)
+    if item.by:
+        graph.set("deletedBy", item.by)
+    context.event("graph-deleting", was=state, reason=item.because or None, by=item.by or None)
     return Outcome.APPLIED, ""
 
 

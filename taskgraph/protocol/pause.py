@@ -30,12 +30,14 @@ class Hold(Item):
     """Pause a graph or a group of it, or let it go on. holder: PAUSED or `by_group`.
 
     asked: RFC 3339 in UTC, so that of two requests the later one counts, in whatever order they arrive; "" for now.
+    by: who asks.
     """
 
     holder: str
     on: bool
     asked: str = ""
     reason: str = ""
+    by: str = ""
 
 
 @value
@@ -56,12 +58,13 @@ class PublishHolds(Item):
 
 @value
 class HoldTask(Item):
-    """Make a task inactive, or active again. asked, reason: see Hold."""
+    """Make a task inactive, or active again. asked, by: see Hold."""
 
     task_id: str
     on: bool
     asked: str = ""
     reason: str = ""
+    by: str = ""
 
 
 def _requests(row: Draft) -> dict[str, str]:
@@ -101,9 +104,11 @@ def hold(item: Hold, context: Context) -> Verdict:
     if item.on:
         graph.set_ids("pausing", [*pausing, item.holder])
         graph.set("pausedReason", item.reason)
+        graph.set("pausedBy", item.by)
     else:
         graph.set_ids("pausing", pausing)
-        context.event("graph-resumed", group=held_group(item.holder) or None, reason=item.reason or None)
+        group = held_group(item.holder) or None
+        context.event("graph-resumed", group=group, reason=item.reason or None, by=item.by or None)
     return Outcome.APPLIED, ""
 
 
@@ -139,9 +144,9 @@ def publish_holds(item: PublishHolds, context: Context) -> Verdict:
     if graph.value("settling") is not True:
         return Outcome.REPEATED, ""
     graph.set("settling", False)
+    reason, by = graph.text("pausedReason") or None, graph.text("pausedBy") or None
     for holder in graph.ids("pausing"):
-        reason = graph.text("pausedReason") or None
-        context.event("graph-paused", group=held_group(holder) or None, reason=reason)
+        context.event("graph-paused", group=held_group(holder) or None, reason=reason, by=by)
     graph.set_ids("pausing", [])
     return Outcome.APPLIED, ""
 
@@ -158,7 +163,7 @@ def hold_task(item: HoldTask, context: Context) -> Verdict:
         return answer
     before = task.ids("held")
     task.set_ids("held", [INACTIVE, *before] if item.on else [each for each in before if each != INACTIVE])
-    context.event("task-held" if item.on else "task-released", task, reason=item.reason or None)
+    context.event("task-held" if item.on else "task-released", task, reason=item.reason or None, by=item.by or None)
     _let_go(task, before, context)
     return Outcome.APPLIED, ""
 
@@ -192,7 +197,7 @@ def take_along(task: Draft, graph: Draft) -> None:
 
 
 def items_of(message: HoldBack) -> list[HoldTask]:
-    return [HoldTask(task, message.on, message.asked, message.reason) for task in message.tasks]
+    return [HoldTask(task, message.on, message.asked, message.reason, message.by) for task in message.tasks]
 
 
 RULES: Final[Rules] = {Hold: hold, Settle: settle, PublishHolds: publish_holds, HoldTask: hold_task}

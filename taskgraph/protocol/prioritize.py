@@ -19,12 +19,13 @@ PRIORITIZED: Final = "prioritized"
 
 @value
 class PrioritizeTask(Item):
-    """asked: see `pause.Hold`."""
+    """asked, by: see `pause.Hold`."""
 
     task_id: str
     level: str
     asked: str = ""
     reason: str = ""
+    by: str = ""
 
 
 def prioritize_task(item: PrioritizeTask, context: Context) -> Verdict:
@@ -42,14 +43,15 @@ def prioritize_task(item: PrioritizeTask, context: Context) -> Verdict:
         task.set(PRIORITIZED, asked)
     if item.level != was:
         task.set(COLUMN, column(item.level))
-        context.event("task-prioritized", task, level=item.level, was=was, reason=item.reason or None)
+        reason, by = item.reason or None, item.by or None
+        context.event("task-prioritized", task, level=item.level, was=was, reason=reason, by=by)
     if state == TaskState.PENDING:
         dispatch(task, context)
     return Outcome.APPLIED if asked > known else Outcome.REPEATED, "" if item.level != was else f"it is {was} already"
 
 
 def items_of(message: Prioritize) -> list[PrioritizeTask]:
-    return [PrioritizeTask(task, message.level, message.asked, message.reason) for task in message.tasks]
+    return [PrioritizeTask(task, message.level, message.asked, message.reason, message.by) for task in message.tasks]
 
 
 RULES: Final[Rules] = {PrioritizeTask: prioritize_task}

@@ -10,7 +10,7 @@ only: one that is accepted after the fence was planned for its revision, so its 
 is waited for.
 """
 
-from typing import Final
+from typing import Any, Final
 
 from taskgraph.model import limits
 from taskgraph.model.columns import Value
@@ -30,7 +30,7 @@ TOO_MANY: Final = f"its graph has {limits.LIMITED_GROUPS_MAX} limits, and can ha
 
 @value
 class ChangeLimit(Item):
-    """Let so many tasks of a scope be in flight. most: 0 for the highest possible. asked: see `pause.Hold`.
+    """Let so many tasks of a scope be in flight. most: 0 for the highest possible. asked, by: see `pause.Hold`.
 
     group: its name, "" for the whole graph.
     """
@@ -40,6 +40,7 @@ class ChangeLimit(Item):
     asked: str = ""
     reason: str = ""
     group: str = ""
+    by: str = ""
 
 
 @value
@@ -88,8 +89,7 @@ def change_limit(item: ChangeLimit, context: Context) -> Verdict:
         return Outcome.APPLIED, "it is so already"
     row.set("max", most)
     row.set("moved", context.now)
-    group, reason = row.text("label") or None, item.reason or None
-    context.event("graph-limited", about=row.key, group=group, max=most, was=before, reason=reason)
+    _limited(item, context, max=most, was=before, about=row.key, group=row.text("label"))
     return Outcome.APPLIED, ""
 
 
@@ -109,9 +109,14 @@ def _set_first(item: ChangeLimit, asked: str, graph: Draft, context: Context) ->
     graph.set_ids("limits", [*scopes, item.scope])
     graph.set("limiting", True)
     graph.set("revision", graph.integer("revision") + 1)  # what was planned before does not know of it
-    context.event("graph-limited", group=item.group or None, max=item.most, reason=item.reason or None)
+    _limited(item, context, max=item.most, group=item.group)
     context.effects.append(Refill())
     return Outcome.APPLIED, ""
+
+
+def _limited(item: ChangeLimit, context: Context, *, group: str, about: str = "", **fields: Any) -> None:
+    fields |= {"group": group or None, "reason": item.reason or None, "by": item.by or None}
+    context.event("graph-limited", about=about, **fields)
 
 
 def come_under(item: ComeUnder, context: Context) -> Verdict:

@@ -1,12 +1,18 @@
 """Changes over HTTP: each kind is made, the journal says by whom, and what cannot be is a problem."""
 
 import asyncio
+from functools import partial
+from pathlib import Path
 from typing import Any, Final
 
 import pytest
 
+from taskgraph.documents.edit_document import read_edit
+from taskgraph.interfaces.operations import requests
+from taskgraph.interfaces.operations.checks import asking
+from taskgraph.model import ids
 from taskgraph.model.roles import Role
-from tests.http.serving import Answer, Server, shape_errors
+from tests.http.serving import Answer, Server, serving, shape_errors
 
 GRAPH: Final[dict[str, Any]] = {
     "failurePolicy": "continue",
@@ -62,12 +68,54 @@ async def test_every_kind_of_change_is_made(open_to_all: Server) -> None:
     assert (again.status, again.json["asked"]) == (200, False)
 
 
-async def test_the_journal_says_by_whom(guarded: Server) -> None:
-    await guarded.ask("PUT", "/graphs/g", data=GRAPH, token=guarded.tokens[Role.SUBMITTER])
-    answer = await change(guarded, guarded.tokens[Role.OPERATOR], change="cancel", labels=["far"])
-    assert answer.status == 200, answer.data
-    events = (await guarded.ask("GET", "/graphs/g/events?where.label=far", token=guarded.tokens[Role.READER])).json
-    assert [(each["event"], each.get("by")) for each in events["events"]] == [("task-cancelled", "operator")]
+async def test_the_journal_says_by_whom(place: str, tmp_path: Path) -> None:
+    async with serving(place, tmp_path, anonymous=False) as server:
+        ask, ops = partial(server.ask, token=server.tokens[Role.ADMIN]), server.tokens[Role.OPERATOR]
+        waits = {"task": {"target": "gpu", "executor": "noop"}}
+        graph = {**GRAPH, "tasks": {**GRAPH["tasks"], "later": waits, "stays": waits}}
+        await server.ask("PUT", "/graphs/g", data=graph, token=server.tokens[Role.SUBMITTER])
+        for body in (
+            {"change": "pause", "group": "some"},
+            {"change": "resume", "group": "some"},
+            {"change": "deactivate", "labels": ["further"]},
+            {"change": "activate", "labels": ["further"]},
+            {"change": "set-limit", "max": 2},
+            {"change": "set-limit", "max": 2, "group": "some"},
+            {"change": "prioritize", "priority": "high", "labels": ["further"]},
+        ):
+            answer = await change(server, ops, **body)
+            assert answer.status == 200, (body, answer.data)
+        more = {"tasks": {"more": {"requires": ["far"], "task": {"executor": "noop"}}}}
+        added = await ask("POST", "/graphs/g/extensions", data=more, Prefer="wait=20")
+        assert added.status == 200, added.data
+        with asking("ann"):
+            edit = read_edit(b'{"delete": ["later"]}', source="edit")
+            await requests.settled(server.app, await requests.edit(server.app, "g", edit), "edit")
+        for body in (
+            {"change": "cancel", "labels": ["far"]},
+            {"change": "rerun", "labels": ["far"]},
+            {"change": "cancel"},
+        ):
+            assert (await change(server, ops, **body)).status == 200
+        events = (await ask("GET", "/graphs/g/events?where.by=*")).json["events"]
+        assert [(each["event"], each["by"]) for each in events] == [
+            ("graph-running", "submitter"),
+            ("graph-paused", "operator"),
+            ("graph-resumed", "operator"),
+            ("task-held", "operator"),
+            ("task-released", "operator"),
+            ("graph-limited", "operator"),
+            ("graph-limited", "operator"),
+            ("task-prioritized", "operator"),
+            ("graph-extended", "admin"),
+            ("graph-edited", "ann"),
+            ("task-cancelled", "operator"),
+            ("task-rerun", "operator"),
+            ("graph-cancelling", "operator"),
+        ]
+        assert (await ask("DELETE", "/graphs/g")).status == 200
+        (row,) = await server.app.tables.get("g", [ids.GRAPH])
+        assert row.columns["deletedBy"] == "admin"
 
 
 async def test_a_change_is_asked_for_without_waiting(local: Server) -> None:

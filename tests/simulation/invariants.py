@@ -69,6 +69,14 @@ TASK_MOVES = frozenset(
 )
 
 
+_ASKED_FOR = frozenset(
+    {
+        *("graph-paused", "graph-resumed", "graph-limited", "graph-extended", "graph-edited"),
+        *("task-held", "task-released", "task-prioritized"),
+    }
+)
+"""Facts that follow from a request alone: each says whose it was."""
+
 EDITED_TO = frozenset({"unscheduled", "pending", "skipped"})
 """States in which an edit leaves a task: it waits, or stands ready, or its condition is not met."""
 
@@ -306,9 +314,10 @@ class Invariants:
         self._bounded(row, limits.REQUIRES_MAX)
 
     def _note_pauses(self, row: Row) -> None:
-        kinds = str(row.columns["kinds"])
-        if "graph-paused" in kinds or "graph-resumed" in kinds:
+        if not _ASKED_FOR.isdisjoint(str(row.columns["kinds"]).split()):
             for fact in json.loads(str(row.columns["events"])):
+                if fact["event"] in _ASKED_FOR and not fact.get("by"):
+                    raise Violation(f"{fact} does not say who asked for it")
                 if fact["event"] == "graph-paused":
                     self.paused.add(fact.get("group", ""))
                 elif fact["event"] == "graph-resumed":

@@ -1166,6 +1166,12 @@ MUTANTS: Final = (
         paused,
     ),
     Mutant(
+        "the journal says by whom a pause was asked for",
+        "that is forgotten at the fence",
+        _reworded(pause, "hold", ('        graph.set("pausedBy", item.by)\n', "")),
+        paused,
+    ),
+    Mutant(
         "P14: a graph is paused when the extension under way is in",
         "it is said before",
         _reworded(pause, "publish_holds", (' or graph.text("extending")', "")),

@@ -434,11 +434,11 @@ class Play:
         return True
 
     async def _act(self, act: Act) -> bool:
-        client = self.client
+        client, by = self.client, f"ann-{self.driver.acts_done}"
         match act.kind:
             case "extend":
                 try:
-                    answer = await extend(client, GRAPH_ID, self.life.document(act.requires))
+                    answer = await extend(client, GRAPH_ID, self.life.document(act.requires), by=by)
                 except Refused as refused:
                     hold(refused.code == act.answer, refused)
                     self._next_act()
@@ -447,7 +447,7 @@ class Play:
                     self._next_act()
             case "edit":
                 try:
-                    answer = await edit(client, GRAPH_ID, act.edit)
+                    answer = await edit(client, GRAPH_ID, act.edit, by=by)
                 except Refused as refused:
                     hold(refused.code == act.answer, refused)
                     self._next_act()
@@ -458,21 +458,21 @@ class Play:
             case "rerun":
                 task_id = task_id_of(GRAPH_ID, act.label)
                 self.driver.rerun_of = task_id, self.invariants.runs[task_id]
-                message = Rerun(GRAPH_ID, (self.driver.rerun_of,), "", self.invariants.graph_state == "cancelled")
+                message = Rerun(GRAPH_ID, (self.driver.rerun_of,), "", self.invariants.graph_state == "cancelled", by)
                 await client.queues.send(client.names.events, [to_text(message)])
             case "cancel":
                 tasks = ((task_id_of(GRAPH_ID, act.label), 0),) if act.label else ()
                 reopened = int(str(self.rows[GRAPH].columns.get("reopened", 0)))
-                wanted = Cancel(GRAPH_ID, tasks, "somebody wants it", act.terminate, 0 if tasks else reopened)
+                wanted = Cancel(GRAPH_ID, tasks, "somebody wants it", act.terminate, 0 if tasks else reopened, by)
                 await client.queues.send(client.names.events, [to_text(wanted)])
             case "hold" | "release":
                 alone = (task_id_of(GRAPH_ID, act.label),) if act.label else ()
                 asked = f"2030-01-01T00:00:{self.driver.acts_done:02}+00:00"  # each act later than the one before
-                wish = HoldBack(GRAPH_ID, act.kind == "hold", asked, act.group, alone)
+                wish = HoldBack(GRAPH_ID, act.kind == "hold", asked, act.group, alone, by=by)
                 await client.queues.send(client.names.events, [to_text(wish)])
             case "limit":
                 asked = f"2030-01-01T00:00:{self.driver.acts_done:02}+00:00"
-                change = SetLimit(GRAPH_ID, act.most, asked, act.group)
+                change = SetLimit(GRAPH_ID, act.most, asked, act.group, by=by)
                 await client.queues.send(client.names.events, [to_text(change)])
             case "pass":
                 self._next_act()

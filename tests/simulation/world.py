@@ -719,7 +719,7 @@ class World:
 
     async def _extend(self, number: int) -> None:
         try:
-            answer = await extend(self._askers(), self.graph_id, self.extensions[number])
+            answer = await extend(self._askers(), self.graph_id, self.extensions[number], by="ann")
         except NotFound:
             return
         except Refused as refused:
@@ -748,7 +748,7 @@ class World:
         assert self.edit is not None
         made, held = self.edit.made, self.edit.holds(wish)
         with contextlib.suppress(NotFound, Refused):
-            answer = await edit(self._askers(), self.graph_id, wish)
+            answer = await edit(self._askers(), self.graph_id, wish, by="ann")
             if answer.state == "done" and self.edit.made == made and not held:
                 raise Violation(f"an edit is said to be made, and is not: {wish.text}")
 
@@ -962,7 +962,7 @@ class World:
         tasks = tuple((reference_of(key), int(self.rows[key].columns["run"])) for key in chosen)
         if tasks:
             await handlers.queues.send(
-                handlers.names.events, [to_text(Rerun(self.graph_id, tasks, "x", self.state() == "cancelled"))]
+                handlers.names.events, [to_text(Rerun(self.graph_id, tasks, "x", self.state() == "cancelled", "ann"))]
             )
 
     def _again_comes(self, rate: float) -> bool:
@@ -991,7 +991,7 @@ class World:
         if self.cancel_reopened < 0:
             self.cancel_reopened = int(self.rows[GRAPH].columns.get("reopened", 0))
         terminate, reopened = self.cancel == "terminate", self.cancel_reopened
-        message = Cancel(self.graph_id, tasks, "x", terminate=terminate, reopened=0 if tasks else reopened)
+        message = Cancel(self.graph_id, tasks, "x", terminate=terminate, reopened=0 if tasks else reopened, by="ann")
         await handlers.queues.send(handlers.names.events, [to_text(message)])
 
     def _cancel_is_taken_up(self) -> bool:
@@ -1080,7 +1080,7 @@ class World:
         row = self.rows.get(limit_key(limit_scope(self.graph_id, name)))
         asked = self._asked([str(row.columns.get("asked", ""))] if row is not None else [])
         handlers = self.handlers()
-        message = SetLimit(self.graph_id, self.choice((1, 0, 3, 2)), asked, name)
+        message = SetLimit(self.graph_id, self.choice((1, 0, 3, 2)), asked, name, by="ann")
         await handlers.queues.send(handlers.names.events, [to_text(message)])
 
     async def _prioritize(self) -> None:
@@ -1090,13 +1090,13 @@ class World:
         asked = self._asked([str(self.rows[row_key(each)].columns.get("prioritized", "")) for each in tasks])
         self.levels_asked[asked] = self.choice(LEVELS)
         handlers = self.handlers()
-        message = Prioritize(self.graph_id, self.levels_asked[asked], asked, tasks)
+        message = Prioritize(self.graph_id, self.levels_asked[asked], asked, tasks, by="ann")
         await handlers.queues.send(handlers.names.events, [to_text(message)])
 
     async def _hold(self, what: str) -> None:
         on, asked = self.wishes[what]
         tasks = (_task_id_of(self.graph_id, what[5:]),) if what.startswith("task:") else ()
-        message = HoldBack(self.graph_id, on, asked, "" if tasks else what, tasks)
+        message = HoldBack(self.graph_id, on, asked, "" if tasks else what, tasks, by="ann")
         handlers = self.handlers()
         await handlers.queues.send(handlers.names.events, [to_text(message)])
 

@@ -55,7 +55,7 @@ def said(decision: Decision) -> tuple[Outcome, str]:
 
 @pytest.mark.parametrize("state", ["running", "blocked"])
 def test_a_pause_is_a_fence_and_no_fact_yet(state: str) -> None:
-    decision = decided(paused(NIGHT, state=state, pausing=text(NIGHT)), Hold(PAUSED, on=True, reason="why"))
+    decision = decided(paused(NIGHT, state=state, pausing=text(NIGHT)), Hold(PAUSED, on=True, reason="why", by="ann"))
     assert written(decision) == {
         GRAPH: {
             "held": text(NIGHT, PAUSED),
@@ -64,6 +64,7 @@ def test_a_pause_is_a_fence_and_no_fact_yet(state: str) -> None:
             "settling": True,
             "pausing": text(NIGHT, PAUSED),
             "pausedReason": "why",
+            "pausedBy": "ann",
         }
     }
     assert (said(decision), decision.effects) == ((Outcome.APPLIED, ""), ())

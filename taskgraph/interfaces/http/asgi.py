@@ -23,6 +23,7 @@ from taskgraph.interfaces.http.gate import Gate
 from taskgraph.interfaces.http.problems import Problem
 from taskgraph.interfaces.http.routes import Route, read_query
 from taskgraph.interfaces.http.table import ROUTES
+from taskgraph.interfaces.operations.checks import asking
 from taskgraph.model.errors import DeletedGraph, NoGraph, NotFound, TaskgraphError
 from taskgraph.queries.lookup import nearest
 
@@ -80,7 +81,8 @@ def _endpoint(app: App, gate: Gate, feeds: Feeds, methods: Mapping[str, Route]) 
 
 async def _called(route: Route, asked: Asked) -> Response:
     try:
-        made = await route.call(asked)
+        with asking(asked.who.name):
+            made = await route.call(asked)
     except NoGraph as error:
         ids = [each for each in await asked.app.queries.recent_ids() if asked.who.is_for(each)]
         raise NoGraph(error.graph_id, nearest(error.graph_id, ids)) from error

@@ -17,6 +17,7 @@ from taskgraph.engine.restore import Plan, Restored
 from taskgraph.engine.signing import read_trust
 from taskgraph.interfaces.app import App
 from taskgraph.interfaces.operations import which
+from taskgraph.interfaces.operations.checks import asked_by
 from taskgraph.model.errors import Refused
 from taskgraph.model.ids import GRAPH
 from taskgraph.model.states import GRAPH_GONE
@@ -144,7 +145,7 @@ async def delete(
 
     async def take(graph_id: str) -> Deleted:
         check_graph_id(graph_id)
-        said = {"because": reason, "operation": operation}
+        said = {"because": reason, "operation": operation, "by": asked_by()}
         return await deletion.delete(app.handlers, app.logs, graph_id, force=force, progress=progress, **said)
 
     return await which.whole(app, await which.current(app, graph_id), take)

@@ -1,10 +1,12 @@
 """Find what is wrong with the rows of a graph, or of a store and all its live graphs, and mend what can be mended."""
 
 from collections.abc import Callable
+from functools import partial
 
 from taskgraph.engine.doctor import Examined, examine_graph, live_graphs, repair_graph
 from taskgraph.engine.store_times import ExaminedStore, examine_store, repair_store
 from taskgraph.interfaces.app import App
+from taskgraph.interfaces.operations.checks import asked_by
 from taskgraph.model.errors import NotFound
 from taskgraph.queries.lookup import check_graph_id
 
@@ -12,7 +14,8 @@ from taskgraph.queries.lookup import check_graph_id
 async def examine(app: App, graph_id: str, *, repair: bool, progress: Callable[[int], None]) -> Examined:
     """repair: mend what can be mended for certain. progress: called with the number of rows read so far."""
     check_graph_id(graph_id)
-    look, handled = repair_graph if repair else examine_graph, (await app.crew()).handled
+    look = partial(repair_graph, by=asked_by()) if repair else examine_graph
+    handled = (await app.crew()).handled
     try:
         return await look(app.handlers, app.poison, graph_id, progress=progress, handled=handled)
     except NotFound:
@@ -31,7 +34,8 @@ async def examine_all(
         store = await repair_store(app.tables, app.hidden, app.clock)
     else:
         store = await examine_store(app.tables, app.hidden, app.clock.now())
-    look, handled = repair_graph if repair else examine_graph, (await app.crew()).handled
+    look = partial(repair_graph, by=asked_by()) if repair else examine_graph
+    handled = (await app.crew()).handled
     graphs = await live_graphs(app.handlers)
     found: list[Examined] = []
     gone: list[str] = []

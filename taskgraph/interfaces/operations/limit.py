@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from taskgraph.interfaces.app import App
-from taskgraph.interfaces.operations.checks import check_going, check_reason, check_target
+from taskgraph.interfaces.operations.checks import asked_by, check_going, check_reason, check_target
 from taskgraph.interfaces.operations.waiting import poll
 from taskgraph.model import limits
 from taskgraph.model.errors import InvalidInput, Refused
@@ -53,7 +53,7 @@ async def ask(app: App, graph_id: str, most: int, *, group: str = "", reason: st
     before = [str(row.columns.get("asked", ""))] if row is not None else []
     asked = asked_after(app.clock.now(), before, app.clock.jitter())
     with app.handlers.telemetry.asking("set-limit", graph_id):
-        await app.handlers.dispatcher.send_events([SetLimit(graph_id, most, asked, group, reason)])
+        await app.handlers.dispatcher.send_events([SetLimit(graph_id, most, asked, group, reason, asked_by())])
     return LimitRequest(graph_id, group, most or limits.IN_FLIGHT_MAX, asked)
 
 

@@ -6,7 +6,15 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from taskgraph.interfaces.app import App
-from taskgraph.interfaces.operations.checks import GOING, check_going, check_reason, check_target, labels_of, task_rows
+from taskgraph.interfaces.operations.checks import (
+    GOING,
+    asked_by,
+    check_going,
+    check_reason,
+    check_target,
+    labels_of,
+    task_rows,
+)
 from taskgraph.interfaces.operations.waiting import poll
 from taskgraph.model import limits
 from taskgraph.model.columns import seen_state, texts
@@ -73,9 +81,10 @@ async def ask(
     seen = [_asked(row, wish.holder) for row in rows or [graph]]
     asked = asked_after(app.clock.now(), seen, app.clock.jitter())
     wish = replace(wish, asked=asked)
-    messages: list[Message] = [HoldBack(graph_id, on, asked, group, (), reason)]
+    by = asked_by()
+    messages: list[Message] = [HoldBack(graph_id, on, asked, group, (), reason, by)]
     if rows:
-        messages = bundles(lambda part: HoldBack(graph_id, on, asked, "", part, reason), list(wish.tasks))
+        messages = bundles(lambda part: HoldBack(graph_id, on, asked, "", part, reason, by), list(wish.tasks))
     with app.handlers.telemetry.asking("hold-back", graph_id):
         await app.handlers.dispatcher.send_events(messages)
     return wish

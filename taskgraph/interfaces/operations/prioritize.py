@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from taskgraph.interfaces.app import App
-from taskgraph.interfaces.operations.checks import check_going, check_reason, labels_of, task_rows
+from taskgraph.interfaces.operations.checks import asked_by, check_going, check_reason, labels_of, task_rows
 from taskgraph.interfaces.operations.waiting import poll
 from taskgraph.model.columns import seen_state
 from taskgraph.model.errors import InvalidInput, Refused
@@ -54,8 +54,9 @@ async def ask(
     asked = asked_after(app.clock.now(), [str(row.columns.get(PRIORITIZED, "")) for row in rows], app.clock.jitter())
     tasks = labels_of(rows)
     if tasks:
+        by = asked_by()
         with app.handlers.telemetry.asking("prioritize", graph_id):
-            messages = bundles(lambda part: Prioritize(graph_id, level, asked, part, reason), list(tasks))
+            messages = bundles(lambda part: Prioritize(graph_id, level, asked, part, reason, by), list(tasks))
             await app.handlers.dispatcher.send_events(messages)
     return PriorityRequest(graph_id, level, asked, tasks)
 

@@ -10,6 +10,7 @@ from taskgraph.engine.progress import Progress, no_progress
 from taskgraph.engine.submission import Extension, Submission
 from taskgraph.interfaces.app import App, own_folder
 from taskgraph.interfaces.operations import which
+from taskgraph.interfaces.operations.checks import asked_by
 from taskgraph.interfaces.operations.waiting import poll
 from taskgraph.model.columns import WAITS_FOR, Value
 from taskgraph.model.errors import NotFound, Refused
@@ -42,7 +43,8 @@ async def submit(
     graph_id = await which.new_id(app, document, given=graph_id)
     try:
         folder = own_folder() if folder is None else folder
-        return await submission.submit(app.handlers, graph_id, document, progress=progress, folder=folder)
+        by = asked_by()
+        return await submission.submit(app.handlers, graph_id, document, progress=progress, folder=folder, by=by)
     except Refused as error:
         if error.code != "different-content":
             raise
@@ -79,7 +81,7 @@ async def given(app: App, graph_id: str, params: Mapping[str, Any], *, named: bo
 async def extend(app: App, graph_id: str, document: GraphDocument, *, request: str | None = None) -> Extension:
     """Ask for the tasks of a document to be added. Raises InvalidInput, NotFound, Refused (see `submission.extend`)."""
     check_ids(graph_id, request)
-    return await submission.extend(app.handlers, graph_id, document, request=request)
+    return await submission.extend(app.handlers, graph_id, document, request=request, by=asked_by())
 
 
 async def extended(app: App, asked: Extension, *, until: float | None = None, deferred: bool = False) -> Extension:
@@ -93,7 +95,7 @@ async def extended(app: App, asked: Extension, *, until: float | None = None, de
 async def edit(app: App, graph_id: str, document: "EditDocument", *, request: str | None = None) -> Extension:
     """Ask for an edit to be made. Raises InvalidInput, NotFound, Refused (see `submission.edit`)."""
     check_ids(graph_id, request)
-    return await submission.edit(app.handlers, graph_id, document, request=request)
+    return await submission.edit(app.handlers, graph_id, document, request=request, by=asked_by())
 
 
 async def preview_edit(app: App, graph_id: str, document: "EditDocument") -> "EditPreview":
