@@ -1,60 +1,20 @@
 """Who may do what: each role against each route, tokens with a scope or an end, names of the server, and rates."""
 
 import asyncio
-import io
 from pathlib import Path
-from typing import Any, Final
 
 import pytest
 
-from taskgraph.engine.archive_file import Writer
 from taskgraph.interfaces.http import gate as gates
-from taskgraph.interfaces.http.routes import FILE_BODY
 from taskgraph.interfaces.http.table import ROUTES
 from taskgraph.interfaces.operations import tokens
 from taskgraph.model.errors import InvalidInput, NotFound, Refused
 from taskgraph.model.names import TOKENS
 from taskgraph.model.roles import Role
-from taskgraph.storage.tables import Range, Row, query_all
+from taskgraph.storage.tables import Range, query_all
 from taskgraph.testing import ManualClock
-from tests.http.serving import Answer, Server, serving
-
-
-def an_archive() -> bytes:
-    """Of a graph that is not put back: its rows say too little."""
-    out = io.BytesIO()
-    writer = Writer(out, "x", "finished")
-    writer.row(Row("task-graph", "", {"state": "finished"}))
-    writer.end(1, 0, complete=True)
-    return out.getvalue()
-
-
-DOCUMENT: Final = {"tasks": {"one": {"task": {"executor": "noop"}}}}
-BODIES: Final[dict[str, Any]] = {
-    "change": {"change": "cancel"},
-    "edit": {"delete": ["x"]},
-    "schedule": {"document": DOCUMENT, "every": 60},
-    FILE_BODY: an_archive(),
-}
-PLACES: Final = {
-    "graph": "g",
-    "group": "x",
-    "task": "one",
-    "run": "0",
-    "request": "r",
-    "schedule": "s",
-    "target": "gpu",
-    "worker": "w",
-    "key": "k",
-}
-
-
-async def call(server: Server, route: str, token: str | None) -> Answer:
-    one = next(each for each in ROUTES if each.name == route)
-    path = one.path.format(**PLACES) + ("?unguarded=1" if one.body == "change" else "")
-    body = BODIES.get(one.body, DOCUMENT) if one.body else None
-    guard = {"If_Match": "*"} if one.method == "PATCH" else {}
-    return await server.ask(one.method, path, data=body, token=token, **guard)
+from tests.http.access_table import DOCUMENT, call
+from tests.http.serving import Server, serving
 
 
 async def test_each_role_against_each_route(guarded: Server) -> None:

@@ -113,6 +113,7 @@ WORDS: Final[dict[str, tuple[str, ...]]] = {
     "poison list": (),
     "poison replay": ("--all",),
     "token create": ("ci", "--role", "submitter", "--graphs", "nightly-*"),
+    "token share": ("ran",),
     "token list": (),
     "token revoke": ("ci",),
     "keygen": ("KEY",),

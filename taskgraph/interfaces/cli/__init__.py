@@ -162,7 +162,7 @@ _add_group(
     "token",
     _ADMINISTER,
     "What opens the HTTP API: make it, look at it, take it back.",
-    (grant.create, grant.list_, grant.revoke),
+    (grant.create, grant.share, grant.list_, grant.revoke),
 )
 _add_group(
     "poison",

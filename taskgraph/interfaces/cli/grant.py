@@ -143,6 +143,34 @@ def create(
     session.output.say(f"token {name}: {role}{whose}, {ends}; it is not shown again")
 
 
+@command(
+    "taskgraph token share nightly-2026-08-01",
+    "taskgraph token share nightly-2026-08-01 --hours 2 --json",
+)
+def share(
+    session: Session,
+    graph_id: GraphArgument,
+    hours: Annotated[float, typer.Option("--hours", metavar="N", help="For so long, 720 at most.")] = 24.0,
+) -> None:
+    """Print a token that reads one graph over HTTP, and no other, for some hours.
+
+    It is kept nowhere, so that it is neither listed nor taken back by itself: `taskgraph token revoke shares` ends all
+    of them at once.
+    """
+    check_graph_id(graph_id)
+
+    async def shared(app: "App", graph_id: str) -> "tuple[Token, str]":
+        from taskgraph.interfaces.operations import shares
+
+        return await shares.share(app, graph_id, hours=hours)
+
+    _, (found, text) = session.open_graph(graph_id, shared)
+    if session.answered(views.token, found, text):
+        return
+    session.output.data(text)
+    session.output.say(f"opens graph {found.graphs[0]} for reading, and nothing else, until {moment(found.until)}")
+
+
 @command("taskgraph token list", "taskgraph token list --json")
 def list_(session: Session) -> None:
     """List the tokens of a store, also those that have ended. What they are is kept nowhere."""
@@ -161,7 +189,11 @@ def list_(session: Session) -> None:
             [
                 Column("NAME", lambda one: one.name),
                 Column("ROLE", lambda one: str(one.role)),
-                Column("GRAPHS", lambda one: ", ".join(one.graphs) or "all", flexible=True),
+                Column(
+                    "GRAPHS",
+                    lambda one: ", ".join(one.graphs) or ("one each" if one.name == "shares" else "all"),
+                    flexible=True,
+                ),
                 Column("CREATED", lambda one: moment(one.created)),
                 Column("UNTIL", lambda one: moment(one.until) if one.until else "it is revoked"),
                 Column("BY", lambda one: one.by, flexible=True),
@@ -172,9 +204,12 @@ def list_(session: Session) -> None:
         session.output.hint(f"taskgraph token create NAME --role reader{session.store_words}")
 
 
-@command("taskgraph token revoke dashboard")
+@command("taskgraph token revoke dashboard", "taskgraph token revoke shares")
 def revoke(session: Session, name: NameArgument) -> None:
-    """Take a token back. Servers that have seen it lately let it in for ten seconds more."""
+    """Take a token back, or with `shares` all that `token share` made.
+
+    Servers that have seen it lately let it in for ten seconds more.
+    """
 
     async def revoked(app: "App") -> "Token":
         from taskgraph.interfaces.operations import tokens

@@ -11,7 +11,7 @@ from taskgraph.interfaces.app import App
 from taskgraph.interfaces.http.asked import ANONYMOUS
 from taskgraph.interfaces.http.problems import Problem
 from taskgraph.interfaces.http.routes import Route
-from taskgraph.interfaces.operations import tokens
+from taskgraph.interfaces.operations import shares, tokens
 from taskgraph.interfaces.operations.tokens import Token
 from taskgraph.model import limits
 
@@ -101,7 +101,8 @@ class Gate:
         if until < now:
             if len(self._known) >= _KNOWN_MAX:
                 self._known.clear()
-            found = await tokens.find(self._app, text)
+            find = shares.find if text.startswith(shares.MARK) else tokens.find
+            found = await find(self._app, text)
             self._known[text] = now + KNOWN_SECONDS, found
         return found
 

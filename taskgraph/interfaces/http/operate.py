@@ -4,7 +4,7 @@ from typing import Any
 
 from taskgraph.interfaces import views
 from taskgraph.interfaces.http.asked import Asked
-from taskgraph.interfaces.operations import doctor, grant, limit, notify, pause, workers
+from taskgraph.interfaces.operations import doctor, grant, limit, notify, pause, shares, workers
 from taskgraph.queries.workers import FINISH, NOW
 
 
@@ -57,3 +57,7 @@ async def retry_notices(asked: Asked) -> Any:
 
 async def grant_reading(asked: Asked) -> Any:
     return views.grant(await grant.read(asked.app, asked.graph, hours=asked.query["hours"]))
+
+
+async def share(asked: Asked) -> Any:
+    return views.token(*await shares.share(asked.app, asked.graph, hours=asked.query["hours"]))

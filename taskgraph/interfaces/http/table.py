@@ -8,7 +8,7 @@ from taskgraph.documents.importers import FORMATS
 from taskgraph.interfaces.http import archives, changes, openapi, operate, reads, schedules, streams, writes
 from taskgraph.interfaces.http.asked import Asked
 from taskgraph.interfaces.http.routes import ANY_BODY, FILE_BODY, Parameter, Route
-from taskgraph.interfaces.operations import grant
+from taskgraph.interfaces.operations import grant, shares
 from taskgraph.model import limits
 from taskgraph.model.limits import GRAPH_ID_PATTERN
 from taskgraph.model.roles import Role
@@ -33,6 +33,11 @@ _HOURS = Parameter(
     "hours",
     "For so long.",
     {"type": "number", "minimum": 0, "maximum": grant.HOURS_MAX, "default": grant.HOURS_DEFAULT},
+)
+_SHARE_HOURS = Parameter(
+    "hours",
+    "For so long.",
+    {"type": "number", "minimum": 0, "maximum": limits.SHARE_HOURS_MAX, "default": shares.HOURS_DEFAULT},
 )
 _FORCE = Parameter(
     "force", "Also a blocked one, which could go on, and one with notices that are not delivered yet.", _FLAG
@@ -295,6 +300,12 @@ _MENDING: Final = (
         ),
         *(Role.ADMIN, operate.grant_reading, "grant"),
         query=(_HOURS,),
+        problems=(409,),
+    ),
+    Route(
+        *("POST", "/graphs/{graph}:share", "shareGraph", "A token that reads this graph, and no other, until a time."),
+        *(Role.ADMIN, operate.share, "token"),
+        query=(_SHARE_HOURS,),
         problems=(409,),
     ),
 )

@@ -1,0 +1,85 @@
+"""Which status each sender gets from each route: `python -m tests.http.access_table` prints it as a table.
+
+Columns: without a token, with one of each role, and with a share token of the very graph, and of another one.
+"""
+
+import asyncio
+import io
+import tempfile
+from pathlib import Path
+from typing import Any, Final
+
+from taskgraph.engine.archive_file import Writer
+from taskgraph.interfaces.http.routes import FILE_BODY
+from taskgraph.interfaces.http.table import ROUTES
+from taskgraph.interfaces.operations import shares
+from taskgraph.model.roles import Role
+from taskgraph.storage.tables import Row
+from tests.http.serving import Answer, Server, serving
+
+
+def an_archive() -> bytes:
+    """Of a graph that is not put back: its rows say too little."""
+    out = io.BytesIO()
+    writer = Writer(out, "x", "finished")
+    writer.row(Row("task-graph", "", {"state": "finished"}))
+    writer.end(1, 0, complete=True)
+    return out.getvalue()
+
+
+DOCUMENT: Final = {"tasks": {"one": {"task": {"executor": "noop"}}}}
+BODIES: Final[dict[str, Any]] = {
+    "change": {"change": "cancel"},
+    "edit": {"delete": ["x"]},
+    "schedule": {"document": DOCUMENT, "every": 60},
+    FILE_BODY: an_archive(),
+}
+PLACES: Final = {
+    "graph": "g",
+    "group": "x",
+    "task": "one",
+    "run": "0",
+    "request": "r",
+    "schedule": "s",
+    "target": "gpu",
+    "worker": "w",
+    "key": "k",
+}
+
+
+async def call(server: Server, route: str, token: str | None, graph: str = "g") -> Answer:
+    """The answer of a route about this graph."""
+    one = next(each for each in ROUTES if each.name == route)
+    path = one.path.format(**{**PLACES, "graph": graph}) + ("?unguarded=1" if one.body == "change" else "")
+    body = BODIES.get(one.body, DOCUMENT) if one.body else None
+    guard = {"If_Match": "*"} if one.method == "PATCH" else {}
+    return await server.ask(one.method, path, data=body, token=token, **guard)
+
+
+async def table(server: Server) -> dict[str, dict[str, int]]:
+    """Statuses by route and sender. The graph is submitted anew before each, as routes delete it."""
+    for graph in ("g", "other"):
+        await server.ask("PUT", f"/graphs/{graph}", data=DOCUMENT, token=server.tokens[Role.ADMIN])
+    senders: dict[str, str | None] = {"none": None, **{str(role): server.tokens[role] for role in Role}}
+    for name, graph in (("its share", "g"), ("a share", "other")):
+        senders[name] = (await shares.share(server.app, graph))[1]
+    rows: dict[str, dict[str, int]] = {}
+    for route in ROUTES:
+        rows[route.name] = {name: (await call(server, route.name, token)).status for name, token in senders.items()}
+    return rows
+
+
+async def _print() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        async with serving(f"sqlite:///{folder}/store.db", Path(folder), anonymous=False, slots=0) as server:
+            rows = await table(server)
+    names = list(next(iter(rows.values())))
+    print(f"| method | path | {' | '.join(names)} |")
+    print("|---" * (len(names) + 2) + "|")
+    for route in ROUTES:
+        statuses = " | ".join(str(rows[route.name][name]) for name in names)
+        print(f"| {route.method} | {route.path or '/'} | {statuses} |")
+
+
+if __name__ == "__main__":
+    asyncio.run(_print())
