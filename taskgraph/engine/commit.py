@@ -106,6 +106,11 @@ class Records:
             self._remember(graph_id, *await find_end(self.tables, graph_id, 1, 0, 0))
         return self.begin(graph_id)
 
+    async def end(self, graph_id: str) -> int:
+        """The last number of its journal, looked up: what this process remembers may be old."""
+        self._remember(graph_id, *await find_end(self.tables, graph_id, *self._ends.get(graph_id, (1, 0, 0))))
+        return self._ends[graph_id][0] - 1
+
     async def commit(
         self, graph_id: str, changes: Sequence[Change], operation: Operation, rows: dict[str, Row | None]
     ) -> None:

@@ -13,7 +13,7 @@ from taskgraph.model import limits
 from taskgraph.model.columns import integer, texts
 from taskgraph.model.errors import NoGraph, NotFound
 from taskgraph.model.ids import GRAPH, limit_key, limit_scope, reference_of
-from taskgraph.model.messages import AddTasks, Cancel, HoldBack, SetLimit
+from taskgraph.model.messages import AddTasks, Cancel, HoldBack, Message, SetLimit
 from taskgraph.model.states import PAUSED, TASK_UNRESOLVED, GraphState, TaskState, by_group, held_group
 from taskgraph.protocol.cancel import BY_HAND, CancelGraph, CancelTask, PublishCancelled
 from taskgraph.protocol.concurrency import missing_scopes, scopes_of
@@ -33,30 +33,46 @@ log = logging.getLogger("taskgraph.handlers")
 _FENCE_ROWS: Final = 3  # the graph, an extension that ends with it, the event
 
 
-async def cancel_graph(transactor: Transactor, message: Cancel, *, keep_alive: KeepAlive = no_keep_alive) -> Answer:
-    """Fence a graph off, and cancel its tasks. Raises NotFound for an unknown graph.
+async def fence_of(transactor: Transactor, message: Message) -> list[Item]:
+    """The fence that a message begins with, and what goes along with it; nothing for other messages.
 
-    Ready and running tasks go into the fence's own commit as far as there is room, the ready first: unless there are
-    more of these, nothing begins after the fence.
+    Raises NotFound for an unknown graph.
     """
-    graph_id = message.graph
+    match message:
+        case Cancel(tasks=()):
+            return await _cancelling(transactor, message)
+        case HoldBack(tasks=()):
+            return await _holding(transactor, message)
+        case SetLimit():
+            return [_limiting(message)]
+        case _:
+            return []
+
+
+async def cancel_graph(transactor: Transactor, message: Cancel, *, keep_alive: KeepAlive = no_keep_alive) -> Answer:
+    """Fence a graph off, and cancel its tasks. Raises NotFound for an unknown graph."""
+    items = await _cancelling(transactor, message)
+    answer, *_ = await transactor.transition(message.graph, items, keep_alive=keep_alive)
+    return answer
+
+
+async def _cancelling(transactor: Transactor, message: Cancel) -> list[Item]:
+    """The fence, and ready and running tasks as far as there is room in its commit, the ready first.
+
+    Unless there are more ready ones, nothing begins after the fence.
+    """
+    graph_id, reason = message.graph, message.reason or BY_HAND
     graph = await _graph(transactor, graph_id)
-    items: list[Item] = [
-        CancelGraph(message.reason or BY_HAND, at_once=message.terminate, reopened=message.reopened, by=message.by)
-    ]
+    items: list[Item] = [CancelGraph(reason, at_once=message.terminate, reopened=message.reopened, by=message.by)]
     if graph.columns.get("state") in (GraphState.RUNNING, GraphState.BLOCKED):
         room = transactor.records.changes_max - _FENCE_ROWS
         for state in (TaskState.PENDING, TaskState.RUNNING):
             if len(items) <= room:
                 found = Range("task:", "task;", where={"state": (str(state),)}, select=("state",))
                 page = await transactor.records.tables.query(graph_id, found, limit=room)
-                items += [
-                    _cancel(row, message.reason or BY_HAND, CANCELLED, message.terminate, message.reopened)
-                    for row in page.rows
-                ]
+                items += [_cancel(row, reason, CANCELLED, message.terminate, message.reopened) for row in page.rows]
         del items[room + 1 :]
-    answer, *_ = await transactor.transition(graph_id, items, keep_alive=keep_alive)
-    return answer
+    return items
 
 
 async def go_on_cancelling(transactor: Transactor, graph_id: str, *, keep_alive: KeepAlive = no_keep_alive) -> int:
@@ -126,18 +142,11 @@ async def recall(transactor: Transactor, graph_id: str, *, keep_alive: KeepAlive
 async def hold_back(transactor: Transactor, message: HoldBack, *, keep_alive: KeepAlive = no_keep_alive) -> Answer:
     """Pause a graph or a group of it, or let it go on. Raises NotFound for an unknown graph or group."""
     graph_id = message.graph
-    graph = await _graph(transactor, graph_id)
-    holder = by_group(message.group) if message.group else PAUSED
-    items: list[Item] = [Hold(holder, message.on, message.asked, message.reason, message.by)]
+    items = await _holding(transactor, message)
     if message.group:
+        graph = await _graph(transactor, graph_id)
         if not await has_group(transactor.records.tables, graph, graph_id, message.group):
             return Answer(items[0], Outcome.STALE)
-    elif message.on and not graph.columns.get("held"):
-        number = integer(graph.columns, "holds") + 1
-        room = transactor.records.changes_max - _FENCE_ROWS
-        ready = Range("task:", "task;", where={"state": (str(TaskState.PENDING),)}, select=("state",))
-        page = await transactor.records.tables.query(graph_id, ready, limit=room)
-        items += [Settle(reference_of(row.key), (PAUSED,), number) for row in page.rows[:room]]
     answer, *_ = await transactor.transition(graph_id, items, keep_alive=keep_alive)
     if answer.error is None:
         await settle_holds(transactor, graph_id, keep_alive=keep_alive)
@@ -148,6 +157,21 @@ async def hold_back(transactor: Transactor, message: HoldBack, *, keep_alive: Ke
             if deferred := texts(resumed.columns, DEFERRED):
                 await transactor.dispatcher.send_events([AddTasks(graph_id, request) for request in deferred])
     return answer
+
+
+async def _holding(transactor: Transactor, message: HoldBack) -> list[Item]:
+    """What stands ready is settled in the fence's own commit, as far as there is room."""
+    graph_id = message.graph
+    holder = by_group(message.group) if message.group else PAUSED
+    items: list[Item] = [Hold(holder, message.on, message.asked, message.reason, message.by)]
+    graph = await _graph(transactor, graph_id)
+    if not message.group and message.on and not graph.columns.get("held"):
+        number = integer(graph.columns, "holds") + 1
+        room = transactor.records.changes_max - _FENCE_ROWS
+        ready = Range("task:", "task;", where={"state": (str(TaskState.PENDING),)}, select=("state",))
+        page = await transactor.records.tables.query(graph_id, ready, limit=room)
+        items += [Settle(reference_of(row.key), (PAUSED,), number) for row in page.rows[:room]]
+    return items
 
 
 async def _graph(transactor: Transactor, graph_id: str) -> Row:
@@ -208,13 +232,18 @@ async def set_limit(transactor: Transactor, message: SetLimit, *, keep_alive: Ke
     graph, row = await tables.get(graph_id, [GRAPH, limit_key(scope)])
     if graph is None:
         raise NoGraph(graph_id)
-    item = ChangeLimit(scope, message.most, message.asked, message.reason, message.group, message.by)
+    item = _limiting(message)
     if row is None and message.group and not await has_group(tables, graph, graph_id, message.group):
         return Answer(item, Outcome.STALE)
     (answer,) = await transactor.transition(graph_id, [item], keep_alive=keep_alive)
     if answer.error is None:
         await go_on_limiting(transactor, graph_id, keep_alive=keep_alive)
     return answer
+
+
+def _limiting(message: SetLimit) -> ChangeLimit:
+    scope = limit_scope(message.graph, message.group)
+    return ChangeLimit(scope, message.most, message.asked, message.reason, message.group, message.by)
 
 
 async def go_on_limiting(transactor: Transactor, graph_id: str, *, keep_alive: KeepAlive = no_keep_alive) -> int:

@@ -65,7 +65,7 @@ async def leave_live(records: Records, graph_id: str) -> None:
     if entry is None:
         return
     # The graph row comes right behind the requests: one query covers both.
-    holds = Range("request:", f"{GRAPH}!", where={"state": ("staged", *LOOKED_AT)}, select=("state",))
+    holds = Range("request:", f"{GRAPH}!", where={"state": ("staged", "accepted", *LOOKED_AT)}, select=("state",))
     if await query_all(tables, graph_id, holds):
         return  # late requests are answered by the sweep first
     with contextlib.suppress(Conflict, Unclear):  # it was left, or entered anew: the sweep looks again

@@ -1,25 +1,20 @@
-"""Plan an extension or an edit from its request rows, by what the graph holds; show what an edit would do.
+"""Plan an extension or an edit from its request rows, by what the graph holds.
 
 This module reads what `protocol.extension_plan` and `protocol.edit_plan` go by, and never writes. The loop that takes
 a request to its end is in `requests`.
 """
 
-import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Final
+from typing import Final
 
 from taskgraph.documents.edit_document import EditDocument
 from taskgraph.documents.read import read_document
 from taskgraph.documents.references import external_labels
 from taskgraph.engine.commit import Records
 from taskgraph.model import limits
-from taskgraph.model.columns import Value
-from taskgraph.model.errors import IntegrityError, NoGraph
-from taskgraph.model.ids import GRAPH, event_key, reference_of, row_key, task_id_of
-from taskgraph.protocol.context import Dispatch, Outcome
-from taskgraph.protocol.decide import Decision, decide
+from taskgraph.model.errors import IntegrityError
+from taskgraph.model.ids import reference_of, row_key, task_id_of
 from taskgraph.protocol.definitions import gathered, members_of
 from taskgraph.protocol.edit import EditGraph
 from taskgraph.protocol.edit_plan.names import Names, RefusedError, Snapshot
@@ -29,7 +24,7 @@ from taskgraph.protocol.extension_plan import ExtensionPlan, plan_steps, refusal
 from taskgraph.protocol.propagation import GOING
 from taskgraph.protocol.wiring import KnownGroup
 from taskgraph.queries.groups import group_names, group_rows
-from taskgraph.storage.tables import Change, Delete, Insert, Range, Replace, Row, query_all
+from taskgraph.storage.tables import Range, Row, query_all
 
 POINT_READS_MAX: Final = 200
 """More labels than this are looked up by reading the graph's tasks once, not one by one."""
@@ -155,84 +150,3 @@ async def _long_definitions(records: Records, graph_id: str, plan: EditPlan) -> 
     else:
         found = await query_all(records.tables, graph_id, Range("definition:", "definition;"))
     return {row.key.removeprefix("definition:"): gathered(row.columns, "task") for row in found if row is not None}
-
-
-@dataclass(frozen=True, slots=True)
-class RowChange:
-    """What an edit does to one row. change: insert, update, delete. columns: name -> (before, after), None for none."""
-
-    key: str
-    label: str
-    change: str
-    columns: Mapping[str, tuple[Value | None, Value | None]]
-
-
-@dataclass(frozen=True, slots=True)
-class EditPreview:
-    """What an edit would do now. refusal: why it would be refused, "" if it would not.
-
-    revision: of the graph as it is. rows: what would be written. facts: what the journal would say. ready: labels of
-    tasks that would be sent, or sent again.
-    """
-
-    graph_id: str
-    revision: int
-    refusal: str = ""
-    rows: tuple[RowChange, ...] = ()
-    facts: tuple[Mapping[str, Any], ...] = ()
-    ready: tuple[str, ...] = ()
-
-
-async def preview_edit(records: Records, graph_id: str, document: EditDocument, *, now: datetime) -> EditPreview:
-    """What an edit would do, if it came now; nothing is written. Raises NotFound for an unknown graph."""
-    (graph,) = await records.tables.get(graph_id, [GRAPH])
-    if graph is None:
-        raise NoGraph(graph_id)
-    item = await plan_edit(records, graph_id, graph, document, document.request)
-    if isinstance(item, RefuseRequest):
-        return EditPreview(graph_id, item.revision, item.reason)
-    head = Row(request_key(item.request), "-", {"state": "staged"})
-    rows: dict[str, Row | None] = {}
-    while True:
-        rows[head.key] = head
-        decision = decide(rows, [item], now=now, operation="", sequence=1)
-        if isinstance(decision, Decision):
-            break
-        await records.load(graph_id, decision.keys, rows)
-    (answer, *_) = decision.answers
-    if answer.outcome is not Outcome.APPLIED:
-        return EditPreview(graph_id, item.revision, answer.reason)
-    facts: list[Mapping[str, Any]] = [
-        fact
-        for each in decision.changes
-        if isinstance(each, Insert) and each.key == event_key(1)
-        for fact in json.loads(str(each.columns["events"]))
-    ]
-    sent = [effect.task_id for effect in decision.effects if isinstance(effect, Dispatch)]
-    written = [change for change in decision.changes if change.key not in (head.key, event_key(1))]
-    return EditPreview(
-        graph_id,
-        item.revision,
-        rows=tuple(_row_change(change, rows.get(change.key)) for change in written),
-        facts=tuple(facts),
-        ready=tuple(dict.fromkeys(_label_of(rows.get(row_key(each)), each) for each in sent)),
-    )
-
-
-def _label_of(row: Row | None, otherwise: str) -> str:
-    return str(row.columns.get("label", otherwise)) if row is not None else otherwise
-
-
-def _row_change(change: Change, row: Row | None) -> RowChange:
-    before = row.columns if row is not None else {}
-    label = _label_of(row, "")
-    if isinstance(change, Delete):
-        return RowChange(change.key, label, "delete", {})
-    kind = "insert" if isinstance(change, Insert) else "update"
-    names = {**before, **change.columns} if isinstance(change, Replace) else change.columns
-    columns = {
-        name: (before.get(name), change.columns.get(name))
-        for name in names
-        if name != "operation" and before.get(name) != change.columns.get(name)
-    }
-    return RowChange(change.key, label, kind, columns)

@@ -1,34 +1,55 @@
-"""Answer requests: take an extension or an edit from staged to done or refused.
+"""Answer requests: take an extension, an edit or a planned change from staged to done or refused.
 
 Requests of one graph are answered one after the other, and any call goes on with the one that is under way. `plans`
-plans the changes, and a transition decides them.
+plans the changes, and a transition decides them. A request that names the digest of a plan is made only if handlers
+come to that very plan (`protocol.planned`).
 """
 
+import json
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
 from taskgraph.documents.edit_document import read_edit
+from taskgraph.engine import control
 from taskgraph.engine.commit import Records
+from taskgraph.engine.foresight import Copy, Foreseen, foresee
 from taskgraph.engine.live_index import leave_live
 from taskgraph.engine.plans import plan_edit, plan_extension, request_text
-from taskgraph.engine.transact import KeepAlive, Transactor, no_keep_alive
-from taskgraph.model.errors import IntegrityError, InvalidGraph, NoGraph, NotFound
+from taskgraph.engine.transact import KeepAlive, Transactor, back_off, no_keep_alive
+from taskgraph.model import limits
+from taskgraph.model.errors import Conflict, IntegrityError, InvalidGraph, NoGraph, NotFound, Refused
 from taskgraph.model.ids import GRAPH
+from taskgraph.model.messages import AddTasks, Edit, Message, parse
 from taskgraph.model.states import GRAPH_ENDED, GRAPH_GONE
 from taskgraph.protocol.context import Outcome
+from taskgraph.protocol.decide import Item, asked
 from taskgraph.protocol.edit import EditGraph
-from taskgraph.protocol.extension import DeferExtension, RefuseRequest, is_deferring, request_key
+from taskgraph.protocol.extension import PLAN, AcceptExtension, DeferExtension, RefuseRequest, is_deferring, request_key
 from taskgraph.protocol.extension_plan import EDIT, ExtensionPlan
+from taskgraph.protocol.planned import CHANGE, MOVED, FinishChange, TakeUp
 from taskgraph.protocol.rows import Draft
-from taskgraph.storage.tables import Range, Row, query_all
+from taskgraph.storage.tables import Merge, Range, Row, query_all
+
+if TYPE_CHECKING:
+    from taskgraph.engine.handlers import Handlers
+
+_STANDING_MAX: Final = 40  # ready tasks of a plan whose rows go along in the commit that takes it up
+_ALONG: Final = (40, 10, 1, 0)  # items of a change that may go along, too: as many as fit
 
 
 async def late_requests(records: Records, graph_id: str) -> list[str]:
-    """Ids of the requests that are staged."""
-    staged = Range("request:", "request;", where={"state": ("staged",)}, select=("state",))
-    rows = await query_all(records.tables, graph_id, staged)
-    return [row.key.removeprefix("request:") for row in rows]
+    """Ids of the requests that are staged, and of changes that were taken up: the graph may have ended by these."""
+    looked_at = ("state", "kind")
+    opened = Range("request:", "request;", where={"state": ("staged", "accepted")}, select=looked_at)
+    return [
+        row.key.removeprefix("request:")
+        for row in await query_all(records.tables, graph_id, opened)
+        if row.columns["state"] == "staged" or row.columns.get("kind") == CHANGE
+    ]
 
 
 async def answer_request(
-    transactor: Transactor, graph_id: str, request: str, *, keep_alive: KeepAlive = no_keep_alive
+    transactor: "Handlers", graph_id: str, request: str, *, keep_alive: KeepAlive = no_keep_alive
 ) -> None:
     """Answer one request, after the extension that is under way, if any. Raises NotFound."""
     try:
@@ -39,8 +60,9 @@ async def answer_request(
             raise  # otherwise its rows are being deleted, and a missing one is no error
 
 
-async def _answer_request(transactor: Transactor, graph_id: str, request: str, keep_alive: KeepAlive) -> None:
+async def _answer_request(transactor: "Handlers", graph_id: str, request: str, keep_alive: KeepAlive) -> None:
     key = request_key(request)
+    attempts = 0
     while True:
         rows: dict[str, Row | None] = {}
         await transactor.records.load(graph_id, [GRAPH, key], rows)
@@ -59,8 +81,21 @@ async def _answer_request(transactor: Transactor, graph_id: str, request: str, k
         if under_way and under_way != request:
             await answer_request(transactor, graph_id, under_way, keep_alive=keep_alive)
             continue
+        plan: Foreseen | None = None
+        if head.columns.get(PLAN) and head.columns.get("state") == "staged":
+            plan = await _plan_again(transactor, graph_id, request, head)
+            if plan is None:
+                attempts += 1
+                if attempts > limits.COMMIT_ATTEMPTS_MAX:
+                    raise Conflict(f"graph {graph_id}: facts came faster than request {request} could be planned again")
+                await back_off(transactor.clock, attempts)
+                continue
+            await keep_alive()
+        if head.columns.get("kind") == CHANGE:
+            await _change(transactor, graph_id, request, head, plan, keep_alive)
+            continue
         if head.columns.get("kind") == EDIT:
-            await _edit(transactor, graph_id, request, graph, head, keep_alive)
+            await _edit(transactor, graph_id, request, graph, head, plan, keep_alive)
             continue
         if head.columns.get("state") == "staged" and is_deferring(Draft(GRAPH, graph.columns, None)):
             deferral = DeferExtension(request)
@@ -71,15 +106,78 @@ async def _answer_request(transactor: Transactor, graph_id: str, request: str, k
                 continue  # it was resumed, or is over
             return
         try:
-            plan = await plan_extension(transactor.records, graph_id, graph, head, now=transactor.clock.now())
+            steps = await plan_extension(transactor.records, graph_id, graph, head, now=transactor.clock.now())
         except InvalidGraph as error:
             raise IntegrityError(f"request {request} of graph {graph_id} holds no valid document") from error
         await keep_alive()
-        await _push(transactor, graph_id, key, plan, rows, keep_alive)
+        await _push(transactor, graph_id, key, steps, rows, plan, keep_alive)
+
+
+async def _plan_again(handlers: "Handlers", graph_id: str, request: str, head: Row) -> Foreseen | None:
+    """The plan of a request, if it is the one that it names; None if it is refused now, or facts came meanwhile."""
+    copy = Copy(handlers)
+    await copy.tables.commit(graph_id, [Merge(head.key, head.etag, {PLAN: ""})])
+    messages: Sequence[Message] = [(Edit if head.columns.get("kind") == EDIT else AddTasks)(graph_id, request)]
+    if head.columns.get("kind") == CHANGE:
+        messages = await _messages(handlers.records, graph_id, request)
+    try:
+        plan = await foresee(handlers, graph_id, messages, copy)
+    except Conflict:
+        return None  # rows underneath were written while they were read
+    if plan.digest == head.columns.get(PLAN):
+        return plan
+    if await handlers.records.end(graph_id) == plan.event:  # else it was made of rows of different moments
+        refusal = RefuseRequest(request, f"{MOVED}: its plan is {plan.digest} now")
+        await _answer(handlers, graph_id, refusal, no_keep_alive)
+    return None
+
+
+async def _messages(records: Records, graph_id: str, request: str) -> list[Message]:
+    return [parse(json.dumps(each)) for each in json.loads(await request_text(records, graph_id, request))]
+
+
+async def _change(
+    handlers: "Handlers", graph_id: str, request: str, head: Row, plan: Foreseen | None, keep_alive: KeepAlive
+) -> None:
+    """Take a planned change up, or go on with it. plan: while it is staged."""
+    messages = await _messages(handlers.records, graph_id, request)
+    if plan is not None:
+        items = [item for each in messages for item in await control.fence_of(handlers, each) or asked(each)]
+        for along in _ALONG:
+            try:
+                begun = await _answer(handlers, graph_id, _taken_up(request, plan, *items[:along]), keep_alive)
+                break
+            except IntegrityError:
+                if not along:
+                    raise  # it does not fit one commit, or rests on rows that contradict each other
+        if not begun:
+            return  # facts came meanwhile, or another call takes it up
+    for handled in await handlers.handle(graph_id, messages, keep_alive=keep_alive):
+        if handled.error is not None:
+            raise handled.error
+    await _answer(handlers, graph_id, FinishChange(request), keep_alive)
+
+
+def _taken_up(request: str, plan: Foreseen, *items: Item) -> TakeUp:
+    return TakeUp(request, plan.event, plan.standing[:_STANDING_MAX], items)
+
+
+async def _answer(transactor: Transactor, graph_id: str, item: Item, keep_alive: KeepAlive) -> bool:
+    """Decide and commit one item; whether it was applied. Raises what cannot be decided."""
+    (answer,) = await transactor.transition(graph_id, [item], keep_alive=keep_alive)
+    if answer.error is not None:
+        raise answer.error
+    return answer.outcome is Outcome.APPLIED
 
 
 async def _edit(
-    transactor: Transactor, graph_id: str, request: str, graph: Row, head: Row, keep_alive: KeepAlive
+    transactor: Transactor,
+    graph_id: str,
+    request: str,
+    graph: Row,
+    head: Row,
+    planned: Foreseen | None,
+    keep_alive: KeepAlive,
 ) -> None:
     """Plan an edit for the graph as it is, and try it once; the caller plans again if the graph has changed."""
     try:
@@ -89,7 +187,10 @@ async def _edit(
     again = "revision" in head.columns
     plan = await plan_edit(transactor.records, graph_id, graph, document, request, again=again)
     await keep_alive()
-    (answer,) = await transactor.transition(graph_id, [plan], keep_alive=keep_alive)
+    item = _taken_up(request, planned, plan) if planned is not None and isinstance(plan, EditGraph) else plan
+    (answer,) = await transactor.transition(graph_id, [item], keep_alive=keep_alive)
+    if isinstance(answer.error, Refused):
+        return  # the graph has changed since it was planned
     if answer.error is not None and isinstance(plan, EditGraph):
         # It is more than one commit takes, or rests on rows that contradict each other.
         refusal = RefuseRequest(request, str(answer.error), plan.revision)
@@ -104,6 +205,7 @@ async def _push(
     key: str,
     plan: ExtensionPlan,
     rows: dict[str, Row | None],
+    planned: Foreseen | None,
     keep_alive: KeepAlive,
 ) -> None:
     """Take the steps of a plan until the request is answered, or the plan is no longer valid."""
@@ -117,11 +219,13 @@ async def _push(
         item = plan.step(head)
         if item is None:
             return
+        if planned is not None and isinstance(item, AcceptExtension):
+            item = _taken_up(plan.request, planned, item)
         rows = {each: rows[each] for each in (GRAPH, key) if each in rows}  # inserted rows need not be kept
         (answer,) = await transactor.transition(graph_id, [item], keep_alive=keep_alive, rows=rows)
-        if answer.error is not None:
+        if answer.error is not None and not isinstance(answer.error, Refused):
             raise answer.error
-        if answer.outcome in (Outcome.STALE, Outcome.REPEATED):
+        if answer.error is not None or answer.outcome in (Outcome.STALE, Outcome.REPEATED):
             # Another caller pushes it too. From acceptance on any plan is the right one; before, plan again.
             rows.clear()
             await transactor.records.load(graph_id, [key], rows)

@@ -7,6 +7,7 @@ as a request, which the handlers answer. Documents are validated before.
 
 import asyncio
 import contextlib
+import hashlib
 import itertools
 import json
 import math
@@ -30,7 +31,7 @@ from taskgraph.model.columns import FOLDER, Columns, Value
 from taskgraph.model.errors import Conflict, NoGraph, Refused, StorageUnavailable, Unclear
 from taskgraph.model.ids import GRAPH, WRITERS, fence_key, ids_text, limit_scope, row_key, slugid_from
 from taskgraph.model.json_strict import canonical_json
-from taskgraph.model.messages import AddTasks, Edit, SendReady
+from taskgraph.model.messages import AddTasks, Edit, Message, SendReady, to_object
 from taskgraph.model.names import ALL, listing_key
 from taskgraph.model.priorities import NORMAL, rank
 from taskgraph.model.states import FailurePolicy, GraphState, by_group
@@ -38,10 +39,11 @@ from taskgraph.model.utf16 import utf16_units
 from taskgraph.protocol import notices
 from taskgraph.protocol.context import Outcome
 from taskgraph.protocol.definitions import SCHEMA, SCHEMA_OF_CONDITIONS, first_deadline, moment, schema_for
-from taskgraph.protocol.extension import RESUME, is_deferring, not_extendable, request_key
+from taskgraph.protocol.extension import PLAN, RESUME, is_deferring, not_extendable, request_key
 from taskgraph.protocol.extension_plan import ADD_TASKS, EDIT, request_rows, row_bytes
 from taskgraph.protocol.layout import GraphLayout, name_mapping_rows, written_rows
 from taskgraph.protocol.lifecycle import Start
+from taskgraph.protocol.planned import CHANGE
 from taskgraph.protocol.propagation import GOING
 from taskgraph.protocol.rows import Draft
 from taskgraph.storage.tables import Change, Insert, Merge, Range, Row, Tables, pages
@@ -503,33 +505,47 @@ async def _read_fence(tables: Tables, graph_id: str, fence: _Fence) -> bool:
 
 
 async def extend(
-    handlers: Handlers, graph_id: str, document: GraphDocument, *, request: str | None = None, by: str = ""
+    handlers: Handlers,
+    graph_id: str,
+    document: GraphDocument,
+    *,
+    request: str | None = None,
+    by: str = "",
+    plan: str = "",
 ) -> Extension:
     """Write the request of an extension and send it to the handlers. The same content again gives the same request.
 
     In a paused graph it is answered when that is resumed. request: an id of the caller's choice; derived from the
-    content otherwise. by: who asks, for the journal. Raises NotFound for an unknown graph, Refused unless the graph
-    runs or is blocked, or if this request id was used for other content.
+    content otherwise. by: who asks, for the journal. plan: the digest under which it is made (`protocol.planned`).
+    Raises NotFound for an unknown graph, Refused unless the graph runs or is blocked, or if this request id was used
+    for other content.
     """
     with handlers.telemetry.asking("extend", graph_id):
         digest = content_hash(document)
         request = request or slugid_from(bytes.fromhex(digest)[:16])
         graph, head = await _asked_before(handlers, graph_id, request, digest)
-        asked = head.columns["state"] if head is not None else ""
-        if asked == "done":
+        before = head.columns["state"] if head is not None else ""
+        if before == "done":
             return Extension(graph_id, request, "done")
-        if (state := str(graph.columns["state"])) not in GOING and asked != "accepted":
+        if (state := str(graph.columns["state"])) not in GOING and before != "accepted":
             raise Refused(f"graph {graph_id}: {not_extendable(state)}", "not-running")
         if registered := notices.registrations({}, document.tasks.values()):
             await register(handlers.records.tables, graph_id, registered, handlers.clock.now())
         text = canonical_json(document_object(document)) if head is None else ""
-        state = await _stage(handlers, graph_id, head, request, text, digest, len(document.tasks), ADD_TASKS, by)
+        asked = _Asked(request, text, digest, len(document.tasks), ADD_TASKS, by, plan)
+        state = await _stage(handlers, graph_id, head, asked)
         waits = state == "staged" and is_deferring(Draft(GRAPH, graph.columns, None))
         return Extension(graph_id, request, state, RESUME if waits else "")
 
 
 async def edit(
-    handlers: Handlers, graph_id: str, document: "EditDocument", *, request: str | None = None, by: str = ""
+    handlers: Handlers,
+    graph_id: str,
+    document: "EditDocument",
+    *,
+    request: str | None = None,
+    by: str = "",
+    plan: str = "",
 ) -> Extension:
     """`extend` for an edit: one that was made, and still holds, is done; one that was undone meanwhile is made anew.
 
@@ -545,8 +561,20 @@ async def edit(
             return Extension(graph_id, request, "done")
         if (state := graph.columns["state"]) not in GOING:
             raise Refused(f"graph {graph_id} is {state}; only one that runs or is blocked is edited", "not-running")
-        state = await _stage(handlers, graph_id, head, request, document.text, digest, len(document.updates), EDIT, by)
-        return Extension(graph_id, request, state)
+        asked = _Asked(request, document.text, digest, len(document.updates), EDIT, by, plan)
+        return Extension(graph_id, request, await _stage(handlers, graph_id, head, asked))
+
+
+async def change(
+    handlers: Handlers, graph_id: str, messages: Sequence[Message], *, by: str, plan: str
+) -> Extension:
+    """Ask for messages to be handled under the digest of their plan. Raises NotFound for an unknown graph."""
+    request, text = handlers.clock.new_id(), json.dumps([to_object(each) for each in messages], separators=(",", ":"))
+    with handlers.telemetry.asking("edit", graph_id):
+        digest = hashlib.sha256(text.encode()).hexdigest()
+        _, head = await _asked_before(handlers, graph_id, request, digest)
+        asked = _Asked(request, text, digest, len(messages), CHANGE, by, plan)
+        return Extension(graph_id, request, await _stage(handlers, graph_id, head, asked))
 
 
 async def _asked_before(handlers: Handlers, graph_id: str, request: str, digest: str) -> tuple[Row, Row | None]:
@@ -560,33 +588,42 @@ async def _asked_before(handlers: Handlers, graph_id: str, request: str, digest:
     return graph, head
 
 
-async def _stage(
-    handlers: Handlers,
-    graph_id: str,
-    head: Row | None,
-    request: str,
-    text: str,
-    digest: str,
-    count: int,
-    kind: str,
-    by: str,
-) -> str:
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """A request. text: its document, or its messages. count: how many tasks it names. by: who asks. plan: "" for none."""
+
+    request: str
+    text: str
+    digest: str
+    count: int
+    kind: str
+    by: str
+    plan: str
+
+
+async def _stage(handlers: Handlers, graph_id: str, head: Row | None, asked: _Asked) -> str:
     """Have a request answered, anew if it was before; returns its state. head: its row, None for a new request."""
+    request = asked.request
     if head is None:
-        parts, first = request_rows(request, text, digest, count, handlers.clock.now(), kind=kind, by=by)
+        now = handlers.clock.now()
+        parts, first = request_rows(
+            request, asked.text, asked.digest, asked.count, now, kind=asked.kind, by=asked.by, plan=asked.plan
+        )
         for chunk in (*_chunks(parts), [first]):
             await _insert(handlers, graph_id, chunk)
     elif head.columns["state"] in ("refused", "done"):
-        staged: Columns = {"state": "staged", "reason": "", "staged": handlers.clock.now(), "by": by}
+        staged: dict[str, Value] = {"state": "staged", "reason": "", "staged": handlers.clock.now(), "by": asked.by}
+        if asked.plan or head.columns.get(PLAN):
+            staged[PLAN] = asked.plan
         with contextlib.suppress(Conflict, Unclear):  # another call staged it, or this call did
             await handlers.records.tables.commit(graph_id, [Merge(head.key, head.etag, staged)])
     (head,) = await handlers.records.tables.get(graph_id, [request_key(request)])
     if head is None:
         raise Conflict(f"graph {graph_id}: request {request} could not be written; try again")
-    _same_request(head, graph_id, request, digest)
+    _same_request(head, graph_id, request, asked.digest)
     # If the message is lost, the sweep answers, even if the graph ends first.
     await enter_live(handlers.records, graph_id)
-    await handlers.dispatcher.send_events([(Edit if kind == EDIT else AddTasks)(graph_id, request)])
+    await handlers.dispatcher.send_events([(AddTasks if asked.kind == ADD_TASKS else Edit)(graph_id, request)])
     return str(head.columns["state"])
 
 

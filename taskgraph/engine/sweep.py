@@ -34,7 +34,7 @@ from taskgraph.protocol.concurrency import Limit, limits_of, scopes_of
 from taskgraph.protocol.conditions import SKIP
 from taskgraph.protocol.decide import Item
 from taskgraph.protocol.extension import is_deferring
-from taskgraph.protocol.extension_plan import EDIT
+from taskgraph.protocol.extension_plan import ADD_TASKS
 from taskgraph.protocol.propagation import DEFERRED
 from taskgraph.protocol.relays import Fire, Skip
 from taskgraph.protocol.rows import Draft
@@ -473,7 +473,7 @@ async def _requests(look: _Look) -> None:
             age = (now - staged).total_seconds()
         waits = row.key.removeprefix("request:") in deferred
         if (not waits and (look.at_once or look.due(age))) or (waits and not paused):
-            kind = Edit if row.columns.get("kind") == EDIT else AddTasks
+            kind = AddTasks if row.columns.get("kind", ADD_TASKS) == ADD_TASKS else Edit
             due.append(kind(graph_id, row.key.removeprefix("request:")))
     if due:
         await handlers.dispatcher.send_events(due)

@@ -106,7 +106,7 @@ notice:<channel>
 request:<name>
  0.1 state request-state!; kind text?; digest text!; staged time?; cursor number?; tasks number; answered time
  0.3 revision number?
- 0.4 told object?
+ 0.4 told object?; plan text?
  0.4 by text
  0.1 reason text
 request:<name>:<part>
@@ -220,6 +220,7 @@ USUAL: Final[Mapping[str, tuple[str, ...]]] = {
     "graph-unstalled": ("stalledBecause",),
     "graph-extended": ("tasks", "edges", "requires", "requiresLeft", "revision"),
     "graph-edited": (),
+    "graph-changed": ("state",),
     "graph-deleting": ("state", "was", "deleting", "until", "because"),
     "graph-repaired": (),
     "task-completed": ("state", "ended", "resolved", "resolution"),

@@ -24,6 +24,7 @@ Two properties hold for every item, and the tests check them:
     a task of a cancelled graph, or one that is cancelled alone: see `protocol.cancel`
     a task that is held back stands as it stands, and is neither sent nor claimed: see `protocol.pause`
     a task that has not started may be changed or taken away: see `protocol.edit`
+    a change is made as it was planned, or not at all: see `protocol.planned`
            finished | cancelled | blocked ── fenced off ──▶ deleting ── nothing is left ──▶ deleted (a tombstone)
 """
 
@@ -45,6 +46,7 @@ from taskgraph.protocol import (
     leases,
     lifecycle,
     pause,
+    planned,
     prioritize,
     recall,
     relays,
@@ -246,6 +248,7 @@ RULES: Final[dict[type, Rule]] = {  # for each type of item
     **extension.RULES,
     **edit.RULES,
 }
+RULES.update(planned.rules(RULES))
 _ITEMS_OF: Final[Mapping[type, Callable[[Any], Sequence[Item]]]] = {
     TaskCompleted: runs.completions_of,
     TaskFailed: runs.failures_of,

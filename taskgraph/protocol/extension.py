@@ -28,6 +28,9 @@ from taskgraph.storage.tables import Insert
 
 RESUME: Final = "resume"
 
+PLAN: Final = "plan"
+"""Column of a request: the digest of the plan under which it is made (`protocol.planned`)."""
+
 
 def request_key(request: str) -> str:
     return f"request:{request}"
@@ -160,6 +163,8 @@ def defer_extension(item: DeferExtension, context: Context) -> Verdict:
         return _refuse(head, context, f"{len(deferred)} extensions wait for the graph to be resumed, and no more can")
     graph.set_ids(DEFERRED, [*deferred, item.request])
     head.set(WAITS_FOR, RESUME)
+    if head.text(PLAN):
+        head.set(PLAN, "")  # that it waits was planned; what comes of it then was not
     return Outcome.APPLIED, ""
 
 

@@ -116,9 +116,12 @@ def _link_rows(link: Link) -> int:
 
 
 def request_rows(
-    request: str, text: str, digest: str, tasks: int, now: datetime, *, kind: str = ADD_TASKS, by: str = ""
+    request: str, text: str, digest: str, tasks: int, now: datetime, *, kind: str = ADD_TASKS, by: str = "", plan: str = ""
 ) -> tuple[list[Insert], Insert]:
-    """Rows of a request: its parts, and the head row that goes in last. kind: ADD_TASKS or EDIT. by: who asks."""
+    """Rows of a request: its parts, and the head row that goes in last. kind: ADD_TASKS, EDIT or `planned.CHANGE`.
+
+    by: who asks. plan: the digest under which it is made, "" for none.
+    """
     key = extension.request_key(request)
     pieces = limits.ROW_CHARS_MAX // 2 // limits.PROPERTY_CHARS_MAX
     size = pieces * limits.PROPERTY_CHARS_MAX
@@ -126,8 +129,16 @@ def request_rows(
         Insert(f"{key}:{number:04}", {"schema": SCHEMA, **spread("text", piece)})
         for number, piece in enumerate(split_text(text, size))
     ]
-    columns: Columns = {"schema": SCHEMA, "kind": kind, "state": "staged", "digest": digest, "tasks": tasks}
-    return parts, Insert(key, {**columns, "staged": now, **({"by": by} if by else {})})
+    head: dict[str, Value] = {
+        "schema": SCHEMA,
+        "kind": kind,
+        "state": "staged",
+        "digest": digest,
+        "tasks": tasks,
+        "staged": now,
+    }
+    more = {name: text for name, text in (("by", by), (extension.PLAN, plan)) if text}
+    return parts, Insert(key, {**head, **more})
 
 
 def plan_steps(

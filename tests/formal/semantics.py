@@ -47,6 +47,7 @@ from taskgraph.protocol.layout import lay_out
 from taskgraph.protocol.leases import SetRight
 from taskgraph.protocol.lifecycle import Abandon, BeginDeletion, NextDeadline, Stall, Start, Stir
 from taskgraph.protocol.pause import Hold, HoldTask, PublishHolds, Settle
+from taskgraph.protocol.planned import FinishChange, TakeUp
 from taskgraph.protocol.recall import ManualRerun, Ready, Recall
 from taskgraph.protocol.relays import Fire, Remind, Skip
 from taskgraph.protocol.runs import CannotRun, Claim, Completed, Failed, HandBack, LeaseLost, Overdue, Renew
@@ -148,6 +149,7 @@ class Scene:
     columns: Columns = field(default_factory=dict)
     graph_columns: Columns = field(default_factory=dict)
     dependent: Columns = field(default_factory=dict)
+    request_columns: Columns = field(default_factory=dict)
     limit: Columns | None = None  # of a limit on the graph, which the task is under, and its dependent
 
     def rows(self) -> dict[str, Row | None]:
@@ -204,7 +206,7 @@ class Scene:
             graph["failurePolicy"] = self.policy
         rows[GRAPH] = {**graph, **GRAPHS[self.graph], **self.graph_columns}
         if self.request:
-            rows[REQUEST] = {"schema": 1, "state": self.request, "digest": "d", "tasks": 1}
+            rows[REQUEST] = {"schema": 1, "state": self.request, "digest": "d", "tasks": 1, **self.request_columns}
             if self.request == "accepted":
                 rows[REQUEST]["cursor"] = 0
                 rows[GRAPH]["extending"] = "r"
@@ -228,6 +230,7 @@ class Case:
 
 
 CONTINUE: Final = FailurePolicy.CONTINUE.value
+_PLANNED: Final[Columns] = {"kind": "change", "plan": "p"}
 _ADDED: Final = lay_out("g", {"added": TaskNode("added", ("task",))}, stamp="r", now=NOW, request="r")
 _LINK: Final = (Link(TASK, (ADDED,)),)
 
@@ -707,6 +710,29 @@ CASES: Final[Mapping[str, Sequence[Case]]] = {
             ("graph",),
             Scene("pending", request="staged", columns=_UNSTARTED, graph_columns={"extending": "x"}),
         ),
+    ),
+    "TakeUp": (
+        Case(
+            "a cancellation of the task was planned, which stood ready",
+            TakeUp("r", 0, ((TASK, 1),), (CancelTask(TASK, "y"),)),
+            ("task", "request", "graph"),
+            Scene("pending", request="staged", request_columns=_PLANNED),
+        ),
+        Case(
+            "… and a fact was stated since",
+            TakeUp("r", 5, ((TASK, 1),), (CancelTask(TASK, "y"),)),
+            ("request",),
+            Scene("pending", request="staged", request_columns=_PLANNED),
+        ),
+        Case(
+            "… and it stands ready in another run",
+            TakeUp("r", 0, ((TASK, 0),), (CancelTask(TASK, "y"),)),
+            ("task",),
+            Scene("pending", request="staged", request_columns=_PLANNED),
+        ),
+    ),
+    "FinishChange": (
+        Case("always", FinishChange("r"), ("request", "graph"), Scene(request="accepted", request_columns=_PLANNED)),
     ),
 }
 """Name of an item -> its cases."""

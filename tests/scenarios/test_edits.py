@@ -13,7 +13,8 @@ import pytest
 from taskgraph.documents.edit_document import edit_from_object
 from taskgraph.documents.graph_algorithms import is_acyclic
 from taskgraph.documents.read import document_from_object
-from taskgraph.engine.plans import preview_edit
+from taskgraph.engine import submission
+from taskgraph.engine.foresight import Copy, foresee
 from taskgraph.model import limits
 from taskgraph.model.errors import Conflict, InvalidGraph, Refused, StorageUnavailable, Unclear
 from taskgraph.model.ids import row_key
@@ -320,10 +321,10 @@ async def test_an_edit_that_changes_nothing_is_none(wish: dict[str, Any]) -> Non
     assert await stage.offered() == []
     (head,) = [row for key, row in (await rows_of(stage)).items() if key.startswith("request:") and key.count(":") == 1]
     assert (head.columns["state"], head.columns["revision"], head.columns["unchanged"]) == ("done", 0, True)
-    found = await preview_edit(
-        stage.handlers.records, stage.graph_id, edit_from_object({"update": {"t": wish}}), now=stage.clock.now()
-    )
-    assert (found.refusal, found.rows, found.facts, found.ready) == ("", (), (), ())
+    copy = Copy(stage.handlers)
+    await submission.edit(copy.handlers, stage.graph_id, edit_from_object({"update": {"t": wish}, "reason": "again"}))
+    found = await foresee(stage.handlers, stage.graph_id, copy.asked(), copy)
+    assert (found.changes_nothing, found.refused, found.facts, found.ready) == (True, (), (), ())
     await healthy(stage)
 
 

@@ -629,16 +629,25 @@ async def test_a_graph_that_ended_leaves_the_live_index_once_its_late_request_is
 
 
 @pytest.mark.parametrize(
-    ("state", "late"), [("staged", True), ("accepted", False), ("done", False), ("refused", False)]
+    ("state", "kind", "late"),
+    [
+        ("staged", "edit", True),
+        ("accepted", "add-tasks", False),
+        ("accepted", "change", True),
+        ("done", "change", False),
+        ("refused", "edit", False),
+    ],
 )
-async def test_only_requests_that_were_never_taken_on_are_late(
-    handlers: Handlers, tables: Table, state: str, late: bool
+async def test_only_requests_that_are_open_are_late(
+    handlers: Handlers, tables: Table, state: str, kind: str, late: bool
 ) -> None:
-    await tables.commit("g", [Insert("request:r", {"state": state}), Insert("request:r:0000", {"text": "{}"})])
+    await tables.commit(
+        "g", [Insert("request:r", {"state": state, "kind": kind}), Insert("request:r:0000", {"text": "{}"})]
+    )
     for other in ("join:x:0", "requested", "task:x"):
         await tables.commit("g", [Insert(other, {"state": "staged"})])
     assert await late_requests(handlers.records, "g") == (["r"] if late else [])
-    assert tables.queries[-1][1].select == ("state",), "no document is read for it"
+    assert tables.queries[-1][1].select == ("state", "kind"), "no document is read for it"
 
 
 async def test_a_graph_that_runs_again_is_swept_again(handlers: Handlers, tables: Table, clock: Sleeper) -> None:

@@ -1,4 +1,4 @@
-"""Extensions and edits that were asked for: their rows, and what the graph row says of the one under way."""
+"""Extensions, edits and planned changes: their rows, and what the graph row says of the extension under way."""
 
 from collections.abc import Iterator, Mapping
 from datetime import datetime
@@ -7,8 +7,10 @@ from taskgraph.model import limits
 from taskgraph.model.columns import texts
 from taskgraph.model.ids import GRAPH, ids_text
 from taskgraph.model.states import GRAPH_ENDED, PAUSED
+from taskgraph.protocol.extension_plan import EDIT
 from taskgraph.protocol.invariants.findings import Finding, Resend
 from taskgraph.protocol.invariants.snapshot import Snapshot
+from taskgraph.protocol.planned import CHANGE
 from taskgraph.protocol.propagation import DEFERRED
 from taskgraph.storage.tables import Row
 
@@ -49,12 +51,12 @@ def _open(snapshot: Snapshot, head: Row, extending: str) -> Iterator[Finding]:
     graph = snapshot.nodes[GRAPH]
     key, state = head.key, head.columns.get("state")
     request = key.removeprefix("request:")
-    what = "edit" if head.columns.get("kind") == "edit" else "extension"
+    what = {EDIT: "edit", CHANGE: "change"}.get(str(head.columns.get("kind")), "extension")
     document = f"{key}:0000"
     if document not in snapshot.rows:
         text = f"the document of this {what} is gone"
         yield snapshot.find("missing-row:document", key, text, keys=(document,), detail="document")
-    if state == "accepted" and extending != request:
+    if state == "accepted" and extending != request and what != "change":
         yield snapshot.find(
             "extending:unnamed",
             GRAPH,
