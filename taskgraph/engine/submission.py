@@ -565,9 +565,7 @@ async def edit(
         return Extension(graph_id, request, await _stage(handlers, graph_id, head, asked))
 
 
-async def change(
-    handlers: Handlers, graph_id: str, messages: Sequence[Message], *, by: str, plan: str
-) -> Extension:
+async def change(handlers: Handlers, graph_id: str, messages: Sequence[Message], *, by: str, plan: str) -> Extension:
     """Ask for messages to be handled under the digest of their plan. Raises NotFound for an unknown graph."""
     request, text = handlers.clock.new_id(), json.dumps([to_object(each) for each in messages], separators=(",", ":"))
     with handlers.telemetry.asking("edit", graph_id):
@@ -590,7 +588,7 @@ async def _asked_before(handlers: Handlers, graph_id: str, request: str, digest:
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """A request. text: its document, or its messages. count: how many tasks it names. by: who asks. plan: "" for none."""
+    """A request. text: its document, or its messages. count: of its tasks. by: who asks. plan: "" for none."""
 
     request: str
     text: str

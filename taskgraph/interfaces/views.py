@@ -7,7 +7,7 @@ requests (`answer` in `operations`). No function here asks a store, or formats f
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from taskgraph.model.errors import InvalidGraph, NotFound, StorageUnavailable, TaskgraphError
 from taskgraph.model.states import TASK_UNRESOLVED, TaskState
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from taskgraph.engine.archive_file import Archived
     from taskgraph.engine.delete import Deleted
     from taskgraph.engine.doctor import Examined
-    from taskgraph.engine.plans import EditPreview
+    from taskgraph.engine.foresight import Foreseen
     from taskgraph.engine.poison import PoisonMessage
     from taskgraph.engine.restore import Plan, Restored
     from taskgraph.engine.schedules import ScheduleDetail
     from taskgraph.engine.store_times import ExaminedStore
-    from taskgraph.engine.submission import Submission
+    from taskgraph.engine.submission import Extension, Submission
     from taskgraph.interfaces.operations.grant import Grant
     from taskgraph.interfaces.operations.tokens import Token
     from taskgraph.protocol.invariants.findings import Finding
@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 
 Json = dict[str, Any]
 """A JSON object."""
+
+_LISTED_MAX: Final = 1_000
 
 
 def iso(value: datetime | None) -> str | None:
@@ -436,23 +438,44 @@ def edited(graph_id: str, request: str, state: str, revision: object, *, unchang
     return {"graphId": graph_id, "request": request, "state": state, "revision": revision, "unchanged": unchanged}
 
 
-def edit_preview(graph_id: str, found: "EditPreview") -> Json:
-    rows = [
-        {
-            **attributes(each, "key", "label", "change"),
-            "columns": {
-                name: {"before": row_value(before), "after": row_value(after)}
-                for name, (before, after) in each.columns.items()
-            },
-        }
-        for each in found.rows
-    ]
+def change_plan(found: "Foreseen") -> Json:
+    """What a change would do. Lists have their first entries; how many there are stands beside them."""
     return {
-        "graphId": graph_id,
-        **attributes(found, "revision", "refusal"),
-        "rows": rows,
-        **attributes(found, "facts", "ready"),
+        "graphId": found.graph_id,
+        "plan": found.digest,
+        **attributes(found, "revision", "event"),
+        "graph": _before_and_after(found.graph),
+        "limits": [
+            {"group": group or None, "before": before, "after": after}
+            for group, (before, after) in found.limits.items()
+        ],
+        "tasks": [
+            {
+                **attributes(each, "label", "task_id"),
+                "from": each.state or None,
+                "to": each.to or None,
+                "run": each.run,
+                "toRun": each.to_run,
+                "columns": _before_and_after(each.columns),
+            }
+            for each in found.tasks[:_LISTED_MAX]
+        ],
+        "taskCount": len(found.tasks),
+        "held": found.held,
+        "ready": list(found.ready[:_LISTED_MAX]),
+        "readyCount": len(found.ready),
+        "facts": [plain(each) for each in found.facts[:_LISTED_MAX]],
+        "refused": list(found.refused[:_LISTED_MAX]),
     }
+
+
+def _before_and_after(columns: Mapping[str, tuple[Any, Any]]) -> Json:
+    return {name: {"before": row_value(before), "after": row_value(after)} for name, (before, after) in columns.items()}
+
+
+def change_applied(asked: "Extension", plan: str, state: str) -> Json:
+    """A change that was asked for under the digest of its plan. state: of the request."""
+    return {"graphId": asked.graph_id, "request": asked.request, "plan": plan, "state": state}
 
 
 def row_value(value: Any) -> Any:

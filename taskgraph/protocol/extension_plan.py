@@ -15,7 +15,7 @@ from taskgraph.documents.checks import too_limited
 from taskgraph.documents.nodes import GraphDocument, TaskNode
 from taskgraph.documents.references import external_labels, results_without_requirement
 from taskgraph.model import facts, limits, priorities
-from taskgraph.model.columns import Columns, Value, integer
+from taskgraph.model.columns import Value, integer
 from taskgraph.model.errors import IntegrityError
 from taskgraph.model.ids import WHOLE_GRAPH, ids_text, limit_scope, task_id_of, value
 from taskgraph.model.states import FailurePolicy, TaskState, When, by_group
@@ -116,7 +116,15 @@ def _link_rows(link: Link) -> int:
 
 
 def request_rows(
-    request: str, text: str, digest: str, tasks: int, now: datetime, *, kind: str = ADD_TASKS, by: str = "", plan: str = ""
+    request: str,
+    text: str,
+    digest: str,
+    tasks: int,
+    now: datetime,
+    *,
+    kind: str = ADD_TASKS,
+    by: str = "",
+    plan: str = "",
 ) -> tuple[list[Insert], Insert]:
     """Rows of a request: its parts, and the head row that goes in last. kind: ADD_TASKS, EDIT or `planned.CHANGE`.
 

@@ -1,7 +1,7 @@
 """A table over another one: reads fall through to it, and what is written stays here; and queues that only keep.
 
-What would become of rows is tried on these. It keeps the promises of the port, but for rows that others change underneath
-meanwhile: what was written here stands over them.
+What would become of rows is tried on these. The table keeps the promises of the port, but for rows that others change
+underneath meanwhile: what was written here stands over them.
 """
 
 import itertools

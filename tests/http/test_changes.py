@@ -127,13 +127,13 @@ async def test_a_change_is_asked_for_without_waiting(local: Server) -> None:
 @pytest.mark.parametrize(
     ("body", "code", "pointer"),
     [
-        ({"change": "explode"}, "invalid-change", None),
-        ({}, "invalid-change", None),
-        ({"change": ["cancel"]}, "invalid-change", None),
-        ({"change": "set-limit"}, "invalid-change", ""),
-        ({"change": "set-limit", "max": -1}, "invalid-change", "/max"),
-        ({"change": "cancel", "labels": []}, "invalid-change", "/labels"),
-        ({"change": "pause", "labels": ["far"]}, "invalid-change", ""),
+        ({"change": "explode"}, "invalid-graph", ""),
+        ({}, "invalid-graph", ""),
+        ({"change": ["cancel"]}, "invalid-graph", ""),
+        ({"change": "set-limit"}, "invalid-graph", ""),
+        ({"change": "set-limit", "max": -1}, "invalid-graph", "/max"),
+        ({"change": "cancel", "labels": []}, "invalid-graph", "/labels"),
+        ({"change": "pause", "labels": ["far"]}, "invalid-graph", ""),
         ({"change": "rerun"}, "invalid-input", None),
         ({"change": "rerun", "failed": True, "all": True}, "invalid-input", None),
     ],
@@ -157,3 +157,51 @@ async def test_what_cannot_be_changed_is_refused(local: Server) -> None:
     assert (await change(local, change="cancel", labels=["fra"])).json["near"] == ["far"]
     assert (await change(local, change="pause", group="nope")).status == 404
     assert (await local.ask("POST", "/graphs/g/changes?unguarded=1", data="{")).code == "invalid-graph"
+
+
+DONE = {"failurePolicy": "block", "tasks": {"bad": {"task": {"payload": {"command": ["false"]}}}, "x": {"task": {}}}}
+
+
+async def test_a_plan_is_made_applied_and_refused_the_second_time(local: Server) -> None:
+    await local.ask("PUT", "/graphs/g", data=DONE)
+    await until(local, "bad", "failed")
+    await until(local, "x", "completed")
+    body = {"change": "rerun", "failed": True}
+    planned = await local.ask("POST", "/graphs/g/changes?dryRun=1", data=body)
+    assert (planned.status, shape_errors("changePlan", planned.json)) == (200, [])
+    assert [(each["label"], each["from"], each["to"], each["toRun"]) for each in planned.json["tasks"]] == [
+        ("bad", "failed", "pending", 1)
+    ]
+    digest = planned.json["plan"]
+    assert (await local.ask("POST", "/graphs/g/changes?dryRun=1", data=body)).json["plan"] == digest
+    applied = await local.ask("POST", f"/graphs/g/changes?plan={digest}", data=body, Prefer="wait=20")
+    assert (applied.status, shape_errors("changeApplied", applied.json)) == (200, []), applied.data
+    assert (await local.get(f"/graphs/g/requests/{applied.json['request']}")).json["state"] == "done"
+    again = await local.ask("POST", f"/graphs/g/changes?plan={digest}", data=body)
+    assert (again.status, again.code, shape_errors("changePlan", again.json["plan"])) == (412, "stale-plan", [])
+    assert again.json["plan"]["plan"] != digest
+    both = await local.ask("POST", f"/graphs/g/changes?plan={digest}&dryRun=1", data=body)
+    assert (both.status, both.code) == (428, "no-plan")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"change": "edit", "edit": {"update": {"further": {"reruns": 2}}, "reason": "flaky"}},
+        {"change": "extend", "extension": {"tasks": {"more": {"requires": ["far"], "task": {}}}}},
+        {"change": "pause", "reason": "not now"},
+        {"change": "set-limit", "max": 2, "group": "some"},
+        {"change": "prioritize", "priority": "low", "group": "some"},
+    ],
+    ids=lambda body: body["change"],
+)
+async def test_every_kind_is_planned_and_applied(open_to_all: Server, body: dict[str, Any]) -> None:
+    server = open_to_all
+    await server.ask("PUT", "/graphs/g", data=GRAPH)
+    await until(server, "after", "completed")
+    await until(server, "bad", "failed")
+    planned = (await server.ask("POST", "/graphs/g/changes?dryRun=1", data=body)).json
+    assert shape_errors("changePlan", planned) == []
+    assert planned["graph"] or planned["limits"] or planned["tasks"]
+    applied = await server.ask("POST", f"/graphs/g/changes?plan={planned['plan']}", data=body, Prefer="wait=20")
+    assert (applied.status, applied.json["state"]) == (200, "done"), applied.data

@@ -47,12 +47,12 @@ def test_words_and_exit_codes(tmp_path: Path) -> None:
     assert "“c” requires “b”" in planned.stderr
     planned = run("edit", "g", "--delete", "b", "--delete", "c", "--plan")
     assert planned.exit_code == 0
-    assert "delete task:" in planned.stdout
-    assert "tasks: 3 → 1" in planned.stdout
+    assert re.search(r"^b +unscheduled +taken away", planned.stdout, re.MULTILINE)
+    assert "tasks 3 → 1" in planned.stdout
     as_json = json.loads(run("edit", "g", str(change), "--reason", "y", "--plan", "--json").stdout)
-    assert (as_json["revision"], as_json["refusal"]) == (0, "")
-    (row,) = [each for each in as_json["rows"] if each["label"] == "b"]
-    assert row["columns"]["rerunsLeft"] == {"before": 0, "after": 2}
+    assert (as_json["revision"], as_json["refused"]) == (0, [])
+    (task,) = [each for each in as_json["tasks"] if each["label"] == "b"]
+    assert task["columns"]["rerunsAllowed"] == {"before": 0, "after": 2}
     assert as_json["facts"][0]["reason"] == "y"
     assert "revision" not in run("status", "g").stdout, "nothing was written"
     asked = run("edit", "g", str(change), "--no-wait", "--json")
@@ -72,7 +72,7 @@ def test_words_and_exit_codes(tmp_path: Path) -> None:
     assert json.loads(undone.stdout)["state"] == "staged", "it was undone: it is asked for anew"
     asyncio.run(handle(store))
     nothing = run("edit", "g", "--task", "c", "--reruns", "0", "--plan")
-    assert (nothing.exit_code, "the edit changes nothing" in nothing.stderr) == (0, True)
+    assert (nothing.exit_code, "it changes nothing" in nothing.stderr) == (0, True)
     assert run("edit", "g", "--task", "c", "--reruns", "0", "--no-wait").exit_code == 0
     asyncio.run(handle(store))
     nothing = run("edit", "g", "--task", "c", "--reruns", "0")
@@ -106,10 +106,12 @@ def store(tmp_path: Path) -> str:
 async def test_the_client_edits_and_shows_what_would_change(store: str) -> None:
     async with Client(store) as client:
         await client.submit(GRAPH, "g")
-        shown = await client.plan_edit("g", {"update": {"b": {"requires": []}}})
+        shown = await client.plan("g", {"change": "edit", "edit": {"update": {"b": {"requires": []}}}})
         assert shown.ready == ("b",)
-        assert {each.label for each in shown.rows if each.change == "update"} >= {"a", "b"}
-        assert "would require" in (await client.plan_edit("g", {"update": {"b": {"requires": ["c"]}}})).refusal
+        assert [(each.label, each.state, each.to) for each in shown.tasks] == [("b", "unscheduled", "pending")]
+        assert [*shown.tasks[0].columns] == ["requires"]
+        circle = await client.plan("g", {"change": "edit", "edit": {"update": {"b": {"requires": ["c"]}}}})
+        assert "would require" in circle.refused[0]
         with pytest.raises(InvalidGraph):
             await client.edit("g", {"update": {"b": {"rerun": 1}}})
         asked = await client.edit("g", {"delete": ["c"], "update": {"b": {"requires": []}}})
@@ -130,4 +132,4 @@ def test_the_synchronous_face_edits_too(store: str) -> None:
     with SyncClient(store) as client:
         client.submit(GRAPH, "g")
         assert client.edit("g", {"delete": ["c"]}).state == "staged"
-        assert client.plan_edit("g", {"delete": ["c"]}).revision == 0
+        assert client.plan("g", {"change": "edit", "edit": {"delete": ["c"]}}).revision == 0

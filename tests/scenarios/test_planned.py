@@ -52,7 +52,7 @@ KINDS = (
 
 async def request(stage: Stage, asked: list[Message], plan: Foreseen) -> dict[str, Any]:
     """The columns of the request, when it has been handled."""
-    made = await submission.change(stage.handlers, stage.graph_id, asked, plan.digest)
+    made = await submission.change(stage.handlers, stage.graph_id, asked, by="me", plan=plan.digest)
     await stage.deliver(Edit(stage.graph_id, made.request))
     (row,) = await stage.tables.get(stage.graph_id, [f"request:{made.request}"])
     assert row is not None

@@ -10,20 +10,25 @@ import typer
 from taskgraph.interfaces import views
 from taskgraph.interfaces.cli import completion, failures
 from taskgraph.interfaces.cli.common import Session, check_graph_id, command, read_source
-from taskgraph.interfaces.cli.options import GraphArgument, ParamOption, PatienceOption, ReasonOption
-from taskgraph.interfaces.cli.output import count, safe
+from taskgraph.interfaces.cli.options import (
+    ApplyOption,
+    GraphArgument,
+    ParamOption,
+    PatienceOption,
+    PlanOption,
+    ReasonOption,
+)
+from taskgraph.interfaces.cli.output import count
 from taskgraph.model import limits
-from taskgraph.model.errors import InvalidInput, Refused
+from taskgraph.model.errors import InvalidInput
 from taskgraph.model.priorities import LEVELS
 
 if TYPE_CHECKING:
     from taskgraph.documents.edit_document import EditDocument
     from taskgraph.documents.texts import Form
-    from taskgraph.engine.plans import EditPreview
     from taskgraph.interfaces.app import App
 
 _TIMEOUT_SECONDS: Final = 60.0
-_SHOWN_CHARS_MAX: Final = 100  # of a column
 
 Labels = list[str] | None
 
@@ -104,7 +109,8 @@ def edit(
     ] = None,
     reason: ReasonOption = "",
     if_revision: IfRevisionOption = None,
-    plan: Annotated[bool, typer.Option("--plan", help="Only show what would change; nothing is written.")] = False,
+    plan: PlanOption = False,
+    apply: ApplyOption = None,
     param: ParamOption = None,
     request: RequestOption = None,
     wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until it is made or refused.")] = True,
@@ -141,15 +147,15 @@ def edit(
     named = mentions(data.decode("utf-8", "replace"))
 
     async def ask(app: "App", graph_id: str) -> None:
+        from taskgraph.interfaces.cli import planned
         from taskgraph.interfaces.operations import requests
 
         given = await requests.given(app, graph_id, values, named=named)
         document = read_edit(data, source=name, given=given, form=form)
         if file is not None and options:
             document = edit_from_object({**document.said, **options}, source=name)
-        if plan:
-            await _plan(app, session, graph_id, document)
-        else:
+        change = {"change": "edit", "edit": document.said}
+        if not await planned.instead(app, session, graph_id, change, plan=plan, digest=apply, patience=timeout):
             await _ask(app, session, graph_id, document, request, timeout if wait else None)
 
     if not values and not named:
@@ -210,39 +216,3 @@ def _in_words(document: "EditDocument", head: Mapping[str, Any]) -> str:
         f"{count(len(document.delete_groups), 'group')} deleted" if document.delete_groups else "",
     ]
     return ", ".join(filter(None, parts))
-
-
-async def _plan(app: "App", session: Session, graph_id: str, document: "EditDocument") -> None:
-    from taskgraph.interfaces.operations.requests import preview_edit
-
-    output = session.output
-    found = await preview_edit(app, graph_id, document)
-    if output.json:
-        output.document(views.edit_preview(graph_id, found))
-    elif not found.refusal:
-        _print_plan(session, found)
-    if found.refusal:
-        raise Refused(f"graph {graph_id} would refuse the edit: {found.refusal}", "refused")
-    would = f"{count(len(found.rows), 'row')} would be written" if found.rows else "the edit changes nothing"
-    output.say(f"graph {graph_id}: revision {found.revision}, {would}")
-
-
-def _print_plan(session: Session, found: "EditPreview") -> None:
-    out = session.output.out
-    for row in found.rows:
-        out.line(f"{row.change} {safe(row.key)}" + (f" “{safe(row.label)}”" if row.label else ""))
-        for name, (before, after) in row.columns.items():
-            was = f"{_shown(before)} → " if row.change == "update" else ""
-            out.line(f"  {name}: {was}{_shown(after)}")
-    for fact in found.facts:
-        out.line(f"event {safe(_cut(jsonlib.dumps(fact, ensure_ascii=False)))}")
-    for label in found.ready:
-        out.line(f"sent “{safe(label)}”")
-
-
-def _shown(value: Any) -> str:
-    return "–" if value is None else safe(_cut(str(views.row_value(value))))
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= _SHOWN_CHARS_MAX else f"{text[:_SHOWN_CHARS_MAX]}…"

@@ -77,6 +77,7 @@ def _change(
     if target is not None:
         if graphs or group:
             raise InvalidInput("name a graph or a target, not both")
+        asking.check_graph()
         _change_target(session, target, most, asking)
         return
     if len(graphs) != 1:
@@ -85,6 +86,8 @@ def _change(
     async def ask(app: "App", graph_id: str) -> None:
         from taskgraph.interfaces.operations import limit
 
+        if await asking.planned(app, session, graph_id, {"change": "set-limit", "max": most, "group": group}):
+            return
         asked = await limit.ask(app, graph_id, most, group=group, reason=asking.reason)
         if await asking.answered(app, session, limit.settled, asked, "the limit is not changed"):
             return

@@ -95,6 +95,16 @@ TimeoutOption = Annotated[
     float | None,
     typer.Option("--timeout", min=0, metavar="SECONDS", help="Stop waiting after so long, with exit code 124."),
 ]
+PlanOption = Annotated[bool, typer.Option("--plan", help="Only show what would change; nothing is written.")]
+ApplyOption = Annotated[
+    str | None,
+    typer.Option(
+        "--apply",
+        metavar="DIGEST",
+        help="Make just what --plan showed, and wait for that. It is refused, with the new plan, if anything that the "
+        "plan names has moved.",
+    ),
+]
 PatienceOption = Annotated[
     float, typer.Option("--timeout", min=0, metavar="SECONDS", help="Stop waiting after so long.")
 ]

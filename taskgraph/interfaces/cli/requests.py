@@ -33,6 +33,8 @@ TargetOption = Annotated[
 @command(
     'taskgraph rerun nightly-2026-08-01 "test/unit" "test/slow" --reason "the disk was full"',
     "taskgraph rerun nightly-2026-08-01 --failed --downstream",
+    "taskgraph rerun nightly-2026-08-01 --failed --plan",
+    "taskgraph rerun nightly-2026-08-01 --failed --apply sha256:4b0c…",
     "taskgraph rerun nightly-2026-08-01 build --downstream",
     "taskgraph rerun nightly-2026-08-01 --group tests --wait",
 )
@@ -64,6 +66,9 @@ def rerun(
     async def ask(app: "App", graph_id: str) -> None:
         from taskgraph.interfaces.operations import rerun
 
+        change = {"change": "rerun", "labels": labels, "group": group, "failed": failed, "all": everything}
+        if await asking.planned(app, session, graph_id, {**change, "downstream": downstream}):
+            return
         asked = await rerun.ask(
             app,
             graph_id,
@@ -121,6 +126,9 @@ def cancel(
     async def ask(app: "App", graph_id: str) -> None:
         from taskgraph.interfaces.operations import cancel
 
+        change = {"change": "cancel", "labels": labels, "group": group, "terminate": terminate}
+        if await asking.planned(app, session, graph_id, change):
+            return
         asked = await cancel.ask(app, graph_id, labels or (), group=group, reason=asking.reason, terminate=terminate)
         state = asked.state
         over = asking.wait and not asked.nothing
@@ -230,6 +238,7 @@ def _hold_graph_or_target(
     if target is not None:
         if graph_id is not None or group:
             raise InvalidInput("name a graph or a target, not both")
+        asking.check_graph()
         _hold_target(session, target, asking, on=on)
     elif graph_id is None:
         raise InvalidInput("name the graph, or a target: --target NAME")
@@ -243,6 +252,9 @@ def _hold(
     async def ask(app: "App", graph_id: str) -> None:
         from taskgraph.interfaces.operations import pause
 
+        kind = ("deactivate" if on else "activate") if labels else ("pause" if on else "resume")
+        if await asking.planned(app, session, graph_id, {"change": kind, "labels": [*labels], "group": group}):
+            return
         asked = await pause.ask(app, graph_id, labels, on=on, group=group, reason=asking.reason)
         if await asking.answered(app, session, pause.settled, asked, "what was asked for is not so"):
             return
@@ -297,6 +309,9 @@ def prioritize(
     async def ask(app: "App", graph_id: str) -> None:
         from taskgraph.interfaces.operations import prioritize
 
+        change = {"change": "prioritize", "priority": level, "labels": labels, "group": group}
+        if await asking.planned(app, session, graph_id, change):
+            return
         asked = await prioritize.ask(app, graph_id, level, labels, group=group, reason=asking.reason)
         if await asking.answered(app, session, prioritize.settled, asked, f"not all of it has priority {level}"):
             return

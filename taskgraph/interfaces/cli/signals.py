@@ -3,13 +3,13 @@
 import contextlib
 import os
 import signal
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from taskgraph.interfaces.cli import failures
 from taskgraph.interfaces.cli.common import Session, T, hint_at_handlers, with_hint
-from taskgraph.interfaces.cli.options import ReasonOption, TimeoutOption, WaitOption
+from taskgraph.interfaces.cli.options import ApplyOption, PlanOption, ReasonOption, TimeoutOption, WaitOption
 from taskgraph.model.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -159,10 +159,30 @@ class RequestOptions:
     reason: ReasonOption = ""
     wait: WaitOption = False
     timeout: TimeoutOption = None
+    plan: PlanOption = False
+    apply: ApplyOption = None
 
     def __post_init__(self) -> None:
-        if self.timeout is not None and not self.wait:
-            raise InvalidInput("--timeout goes with --wait")
+        if self.plan and (self.wait or self.apply):
+            raise InvalidInput("--plan writes nothing: leave --wait and --apply out")
+        if self.timeout is not None and not (self.wait or self.apply):
+            raise InvalidInput("--timeout goes with --wait or --apply")
+
+    def check_graph(self) -> None:
+        """Raises InvalidInput for what is planned for graphs alone."""
+        if self.plan or self.apply:
+            raise InvalidInput("--plan and --apply are for changes of a graph, and not of a target")
+
+    async def planned(self, app: "App", session: Session, graph_id: str, change: Mapping[str, Any]) -> bool:
+        """With --plan show what a change would do, with --apply make it so. Whether it was one of these."""
+        if not (self.plan or self.apply):
+            return False
+        from taskgraph.interfaces.cli import planned  # here: most changes are asked for without a plan
+
+        asked = {**change, "reason": self.reason}
+        return await planned.instead(
+            app, session, graph_id, asked, plan=self.plan, digest=self.apply, patience=self.timeout
+        )
 
     async def answered(
         self, app: "App", session: Session, settled: Callable[..., Coroutine[Any, Any, bool]], asked: Any, late: str

@@ -172,6 +172,8 @@ def extend(
         ),
     ] = None,
     timeout: options.PatienceOption = _EXTEND_TIMEOUT_SECONDS,
+    plan: options.PlanOption = False,
+    apply: options.ApplyOption = None,
 ) -> None:
     """Add tasks to a graph that runs, or is blocked.
 
@@ -195,6 +197,8 @@ def extend(
         look_for_warnings(session, alone, name, strict=strict)
 
     async def extended(app: "App", graph_id: str) -> None:
+        from taskgraph.documents.canonical import document_object
+        from taskgraph.interfaces.cli import planned
         from taskgraph.interfaces.operations import requests
 
         document = alone
@@ -202,7 +206,9 @@ def extend(
             given = await requests.given(app, graph_id, values, named=True)
             document = read_document(data, source=name, kind="extension", given=given, form=form)
             look_for_warnings(session, document, name, strict=strict)
-        await _extend(app, session, graph_id, document, request, wait, timeout)
+        change = {"change": "extend", "extension": document_object(document)}
+        if not await planned.instead(app, session, graph_id, change, plan=plan, digest=apply, patience=timeout):
+            await _extend(app, session, graph_id, document, request, wait, timeout)
 
     session.open_graph(graph_id, extended, measured=True)
 

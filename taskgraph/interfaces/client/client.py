@@ -18,7 +18,6 @@ from taskgraph.documents.read import Given
 from taskgraph.engine.archive_file import Archived, Bounds, open_archive
 from taskgraph.engine.delete import Deleted
 from taskgraph.engine.outlets import read_outlets
-from taskgraph.engine.plans import EditPreview
 from taskgraph.engine.restore import Restored
 from taskgraph.engine.submission import Extension, Submission, Submitted
 from taskgraph.interfaces import loops
@@ -37,7 +36,6 @@ from taskgraph.model.secrecy import read_handed
 from taskgraph.model.states import GRAPH_ENDED
 from taskgraph.protocol.notices import has_notices
 from taskgraph.queries import values
-from taskgraph.queries.lookup import check_graph_id
 from taskgraph.storage.store import Store
 from taskgraph.worker.executors import Executors, built_in
 
@@ -116,14 +114,6 @@ class Client(LookingCalls, OperatingCalls):
         requests.check_ids(graph_id, request)
         document = await _edit_of(self.app, graph_id, edit, params)
         return await requests.edit(self.app, graph_id, document, request=request)
-
-    async def plan_edit(
-        self, graph_id: str, edit: Mapping[str, Any] | EditDocument, *, params: Mapping[str, Any] | None = None
-    ) -> EditPreview:
-        """What an edit would do now, row by row, or why it would be refused; nothing is written."""
-        check_graph_id(graph_id)
-        document = await _edit_of(self.app, graph_id, edit, params)
-        return await requests.preview_edit(self.app, graph_id, document)
 
     @property
     def schedules(self) -> "ScheduleCalls":

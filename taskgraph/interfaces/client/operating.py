@@ -3,13 +3,14 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from taskgraph.engine.foresight import Foreseen
 from taskgraph.engine.submission import Submission
 from taskgraph.interfaces import loops
 from taskgraph.interfaces.app import App
 from taskgraph.interfaces.client.naming import by_graph
 from taskgraph.interfaces.client.opening import OpenStore
 from taskgraph.interfaces.loops import Watcher
-from taskgraph.interfaces.operations import cancel, document, limit, pause, prioritize, requests, rerun
+from taskgraph.interfaces.operations import cancel, changes, document, limit, pause, prioritize, requests, rerun
 from taskgraph.interfaces.operations.waiting import ends
 from taskgraph.interfaces.settings import StoreSettings
 from taskgraph.model.clock import Clock
@@ -121,6 +122,30 @@ class OperatingCalls(OpenStore):
         if wait:
             await prioritize.settled(self.app, asked)
         return sorted(asked.tasks.values())
+
+    async def plan(self, graph_id: str, change: Mapping[str, Any]) -> Foreseen:
+        """What a change would do now, task by task; nothing is written.
+
+        change: as `schemas/change.json` has it, such as `{"change": "rerun", "failed": True}`. Raises InvalidGraph for
+        what is none, and what the call of that name raises.
+        """
+        return await changes.plan(self.app, graph_id, changes.check(change))
+
+    async def apply(
+        self, graph_id: str, change: Mapping[str, Any], plan: str | Foreseen, *, timeout_seconds: float | None = None
+    ) -> str:
+        """Have a change made just as it was planned, and wait for that; gives the id of the request.
+
+        plan: what `plan` gave, or its digest. Raises StalePlan, with the new plan, where anything that it names has
+        moved since, and TimeoutError when handlers take longer than timeout_seconds.
+        """
+        digest, change = plan if isinstance(plan, str) else plan.digest, changes.check(change)
+        asked = await changes.apply(self.app, graph_id, change, digest)
+        until = ends(self.app.clock, timeout_seconds)
+        head = await changes.applied(self.app, graph_id, change, asked, until=until)
+        if head.get("state") not in requests.ANSWERED:
+            raise TimeoutError(f"request {asked.request} is not answered within {timeout_seconds:g} s")
+        return asked.request
 
     async def pause_target(self, target: str, *, reason: str = "") -> bool:
         """Pause a target for all graphs; gives whether that is new.

@@ -33,7 +33,10 @@ _TITLES: Final[Mapping[int, str]] = {
 
 
 class Problem(TaskgraphError):
-    """What a request gets instead of an answer. code: a short stable word. headers: that go with it."""
+    """What a request gets instead of an answer.
+
+    code: a short stable word. headers, more: what goes with it, and into its body.
+    """
 
     def __init__(
         self,
@@ -43,12 +46,13 @@ class Problem(TaskgraphError):
         *,
         headers: Mapping[str, str] | None = None,
         problems: list[dict[str, Any]] | None = None,
+        more: Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__(detail)
         self.status = status
         self.code = code
         self.headers = dict(headers or {})
-        self.problems = problems
+        self.more = {**({} if problems is None else {"problems": problems}), **(more or {})}
 
 
 def title(status: int) -> str:
@@ -58,8 +62,7 @@ def title(status: int) -> str:
 def response(error: TaskgraphError) -> JSONResponse:
     """The problem that an error is."""
     if isinstance(error, Problem):
-        more = {} if error.problems is None else {"problems": error.problems}
-        return _response(Meaning(0, error.code, error.status), str(error), more, error.headers)
+        return _response(Meaning(0, error.code, error.status), str(error), error.more, error.headers)
     found = meaning(error)
     shown = views.error(error, found.word, found.exit_code)["error"]
     more = {name: shown[name] for name in ("problems", "near") if name in shown}

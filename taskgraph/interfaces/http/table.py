@@ -44,6 +44,12 @@ _FORCE = Parameter(
 )
 _REASON = Parameter("reason", "For people.", {"type": "string", "maxLength": 1_000})
 _UNGUARDED = Parameter("unguarded", "Make the change whatever has become of the graph by then.", _FLAG)
+_DRY_RUN = Parameter("dryRun", "Answer with the plan of the change; nothing is written.", _FLAG)
+_PLAN = Parameter(
+    "plan",
+    "The digest of a plan: make the change just so, or answer 412 with the plan as it is now.",
+    {"type": "string", "pattern": "^sha256:[0-9a-f]{64}$"},
+)
 _REQUEST = Parameter(
     "request",
     "An id for it; made from its content otherwise.",
@@ -263,13 +269,13 @@ _GRAPHS: Final = (
             "POST",
             "/graphs/{graph}/changes",
             "changeGraph",
-            "Rerun, cancel, pause, resume, (de)activate, limit, prioritize.",
+            "Rerun, cancel, pause, resume, (de)activate, limit, prioritize, edit, extend: plan, then apply.",
         ),
         *(Role.OPERATOR, changes.ask, "change"),
-        query=(_UNGUARDED,),
+        query=(_DRY_RUN, _PLAN, _UNGUARDED),
         body="change",
         status=202,
-        problems=(409, 413, 415, 428),
+        problems=(409, 412, 413, 415, 428),
     ),
     Route(
         *("GET", "/graphs/{graph}/requests/{request}", "getRequest", "What became of an extension or edit."),

@@ -19,7 +19,6 @@ from taskgraph.queries.lookup import check_graph_id
 if TYPE_CHECKING:
     from taskgraph.documents.edit_document import EditDocument
     from taskgraph.documents.read import Given
-    from taskgraph.engine.plans import EditPreview
 
 ANSWERED: Final = ("done", "refused")
 """States of a request that handlers have answered."""
@@ -78,10 +77,12 @@ async def given(app: App, graph_id: str, params: Mapping[str, Any], *, named: bo
     return Given(params, await app.queries.params(graph_id) if params or named else {})
 
 
-async def extend(app: App, graph_id: str, document: GraphDocument, *, request: str | None = None) -> Extension:
+async def extend(
+    app: App, graph_id: str, document: GraphDocument, *, request: str | None = None, plan: str = ""
+) -> Extension:
     """Ask for the tasks of a document to be added. Raises InvalidInput, NotFound, Refused (see `submission.extend`)."""
     check_ids(graph_id, request)
-    return await submission.extend(app.handlers, graph_id, document, request=request, by=asked_by())
+    return await submission.extend(app.handlers, graph_id, document, request=request, by=asked_by(), plan=plan)
 
 
 async def extended(app: App, asked: Extension, *, until: float | None = None, deferred: bool = False) -> Extension:
@@ -92,18 +93,12 @@ async def extended(app: App, asked: Extension, *, until: float | None = None, de
     return replace(asked, state=str(head.get("state", "")), waits_for=str(head.get(WAITS_FOR, "")))
 
 
-async def edit(app: App, graph_id: str, document: "EditDocument", *, request: str | None = None) -> Extension:
+async def edit(
+    app: App, graph_id: str, document: "EditDocument", *, request: str | None = None, plan: str = ""
+) -> Extension:
     """Ask for an edit to be made. Raises InvalidInput, NotFound, Refused (see `submission.edit`)."""
     check_ids(graph_id, request)
-    return await submission.edit(app.handlers, graph_id, document, request=request, by=asked_by())
-
-
-async def preview_edit(app: App, graph_id: str, document: "EditDocument") -> "EditPreview":
-    """What an edit would do now, row by row, or why it would be refused; nothing is written."""
-    from taskgraph.engine import plans
-
-    check_graph_id(graph_id)
-    return await plans.preview_edit(app.handlers.records, graph_id, document, now=app.clock.now())
+    return await submission.edit(app.handlers, graph_id, document, request=request, by=asked_by(), plan=plan)
 
 
 async def settled(
