@@ -29,7 +29,12 @@ LIBRARIES: Final = MappingProxyType(
             "taskgraph.interfaces.telemetry.setup",
         ),  # there, the distribution of Azure Monitor
         "opentelemetry": ("taskgraph.interfaces.telemetry.otel", "taskgraph.interfaces.telemetry.setup"),
-        "aiohttp": ("taskgraph.storage.azure", "taskgraph.engine.outlets"),  # and webhooks
+        "aiohttp": (
+            "taskgraph.storage.azure",
+            "taskgraph.engine.outlets",  # and webhooks
+            "taskgraph.interfaces.http.entra",  # and keys of Entra ID
+        ),
+        "jwt": ("taskgraph.interfaces.http.entra",),
         "azure_functions_runtime": ("taskgraph_functions_host.worker_main",),  # in a process of its own
         "cronsim": ("taskgraph_functions_host.schedule", "taskgraph.documents.recurrence"),
         "sqlite3": ("taskgraph.storage.sqlite",),

@@ -16,6 +16,7 @@ import aiohttp
 from taskgraph.interfaces import loops
 from taskgraph.interfaces.app import App, open_app
 from taskgraph.interfaces.http import server
+from taskgraph.interfaces.http.entra import EntraSettings
 from taskgraph.interfaces.operations import tokens
 from taskgraph.interfaces.settings import read_settings
 from taskgraph.interfaces.taskcluster.asgi import mount
@@ -77,7 +78,14 @@ class Server:
 
 @asynccontextmanager
 async def serving(
-    store: str, folder: Path, *, anonymous: bool = True, rate: float = 0.0, slots: int = 2, old_clients: bool = False
+    store: str,
+    folder: Path,
+    *,
+    anonymous: bool = True,
+    rate: float = 0.0,
+    slots: int = 2,
+    old_clients: bool = False,
+    entra: EntraSettings | None = None,
 ) -> AsyncIterator[Server]:
     """anonymous: without tokens; otherwise there is one for each role. old_clients: those of TaskCluster are served."""
     environ = {"TASKGRAPH_PREFIX": f"t{secrets.token_hex(6)}"} if not store.startswith("sqlite:") else {}
@@ -90,7 +98,7 @@ async def serving(
         )
         more = [partial(mount, anonymous=anonymous)] if old_clients else []
         address = server.read_address("0")
-        listening = await server.open_port(app, address, anonymous=anonymous, rate=rate, more=more)
+        listening = await server.open_port(app, address, anonymous=anonymous, rate=rate, entra=entra, more=more)
         stop = asyncio.Event()
         workers = [app.worker(built_in(app.clock), slots=slots)] if slots else []
         others = [partial(listening.run, app, stop)]

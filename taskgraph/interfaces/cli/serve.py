@@ -224,6 +224,7 @@ async def _listening(app: "App", over: HttpOptions) -> "Listening | None":
     if over.http is None:
         return None
     from taskgraph.interfaces.http import server
+    from taskgraph.interfaces.http.entra import read_entra
 
     address = server.read_address(over.http)
     return await server.open_port(
@@ -232,6 +233,7 @@ async def _listening(app: "App", over: HttpOptions) -> "Listening | None":
         anonymous=over.no_auth,
         hosts=over.allow_host or (),
         rate=over.rate,
+        entra=read_entra(os.environ),
         more=[_old_clients(anonymous=over.no_auth)] if over.taskcluster else [],
     )
 

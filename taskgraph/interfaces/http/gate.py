@@ -3,7 +3,7 @@
 import math
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from starlette.requests import Request
 
@@ -15,8 +15,14 @@ from taskgraph.interfaces.operations import shares, tokens
 from taskgraph.interfaces.operations.tokens import Token
 from taskgraph.model import limits
 
+if TYPE_CHECKING:
+    from taskgraph.interfaces.http.entra import Entra
+
 KNOWN_SECONDS: Final = 10.0
 """For so long a token is not looked up again, so that a revoked one opens a server for so long at most."""
+
+JWT: Final = "eyJ"
+"""The beginning of every token of Entra ID; no token of taskgraph begins so."""
 
 _KNOWN_MAX: Final = 10_000
 _CHALLENGE: Final = {"WWW-Authenticate": 'Bearer realm="taskgraph"'}
@@ -35,11 +41,20 @@ class Gate:
     """Lets requests in.
 
     anonymous: no token is asked for. hosts: names of this server beside those of loopback. rate: requests a second of a
-    token, twice as many at once; 0 for any number.
+    token, twice as many at once; 0 for any number. entra: reads tokens of Entra ID.
     """
 
-    def __init__(self, app: App, *, anonymous: bool, hosts: Collection[str] = (), rate: float = 0.0) -> None:
+    def __init__(
+        self,
+        app: App,
+        *,
+        anonymous: bool,
+        hosts: Collection[str] = (),
+        rate: float = 0.0,
+        entra: "Entra | None" = None,
+    ) -> None:
         self._app = app
+        self._entra = entra
         self._anonymous = anonymous
         self._hosts = {each.lower() for each in (*_LOOPBACK, *hosts)}
         self._rate = rate
@@ -94,6 +109,8 @@ class Gate:
         return found
 
     async def _find(self, text: str) -> Token | None:
+        if self._entra is not None and text.startswith(JWT):
+            return await self._entra.find(text)
         if len(text) > limits.TOKEN_CHARS_MAX:
             return None
         now = self._app.clock.monotonic()

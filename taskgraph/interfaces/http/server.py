@@ -12,6 +12,7 @@ import uvicorn
 
 from taskgraph.interfaces.app import App
 from taskgraph.interfaces.http.asgi import More, opened
+from taskgraph.interfaces.http.entra import TENANT_VARIABLE, Entra, EntraSettings
 from taskgraph.interfaces.http.gate import Gate
 from taskgraph.interfaces.operations import tokens
 from taskgraph.model.errors import InvalidInput, Refused
@@ -93,9 +94,10 @@ async def open_port(
     anonymous: bool,
     hosts: Collection[str] = (),
     rate: float = 0.0,
+    entra: EntraSettings | None = None,
     more: Sequence[More] = (),
 ) -> Listening:
-    """Listen there. anonymous: no token is needed. hosts, rate: see `Gate`. more: see `Listening`.
+    """Listen there. anonymous: no token is needed. hosts, rate, entra: see `Gate`. more: see `Listening`.
 
     Raises InvalidInput where that cannot be, and Refused where anyone could ask, or no one: to do without tokens takes
     loopback, and the wish for it.
@@ -106,15 +108,16 @@ async def open_port(
             "(taskgraph token create), or listen on 127.0.0.1",
             "no-auth",
         )
-    if not anonymous and not await tokens.listed(app):
+    if not anonymous and entra is None and not await tokens.listed(app):
         raise Refused(
             "there are no tokens, so no request could be let in: make one (taskgraph token create NAME --role admin), "
-            "or say --no-auth, on loopback alone",
+            f"set {TENANT_VARIABLE}, or say --no-auth, on loopback alone",
             "no-tokens",
         )
     bound = _bind(address)
     own = f"[{address.host}]" if ":" in address.host else address.host
-    gate = Gate(app, anonymous=anonymous, hosts=[own, *hosts], rate=rate)
+    reader = Entra(entra, app.clock) if entra is not None else None
+    gate = Gate(app, anonymous=anonymous, hosts=[own, *hosts], rate=rate, entra=reader)
     return Listening(Address(address.host, bound.getsockname()[1]), bound, gate, more)
 
 
