@@ -14,7 +14,7 @@ from typing import Any, Final
 import typer
 
 from taskgraph.interfaces.cli import app
-from taskgraph.interfaces.http.routes import ANY_BODY, FILE_BODY, Parameter, Route
+from taskgraph.interfaces.http.routes import ANY_BODY, Parameter, Route
 from taskgraph.interfaces.http.table import SECTIONS
 from taskgraph.model.messages import EVENT_TYPES
 from tests.formal import semantics
@@ -67,10 +67,11 @@ def _section(routes: Sequence[Route]) -> list[str]:
             given.append(f"`{route.free}NAME`: {_FREE[route.free]}")
         if route.body == ANY_BODY:
             given.append("body: a document, right or wrong")
-        elif route.body == FILE_BODY:
-            given.append(f"body: {FILE_BODY}, as it is")
+        elif "/" in route.body:
+            given.append(f"body: {route.body}, as it is")
         elif route.body:
-            given.append(f"body: [{route.body}.json](../../schemas/{route.body}.json)")
+            file, _, part = route.body.partition(".")
+            given.append(f"body: {f'`{part}` of ' if part else ''}[{file}.json](../../schemas/{file}.json)")
         answer = f"`{route.answer}`"
         words = "<br>".join([route.summary, *given])
         lines.append(f"| `{route.method} {route.path or '/'}` | {route.role or 'none'} | {answer} | {words} |")

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from taskgraph.queries.timeline import Timeline
     from taskgraph.queries.workers import Crew, HandlerStatus, WorkerStatus
     from taskgraph.storage.tables import Row
+    from taskgraph.worker.gateway import Answered, Assignment, RunClaim
 
 Json = dict[str, Any]
 """A JSON object."""
@@ -495,6 +496,46 @@ def target_limited(target: str, most: int, *, changed: bool) -> Json:
 def drained(name: str, state: str, *, draining: str, exits: bool) -> Json:
     """A worker that was asked to drain, or, with "", to take work again."""
     return {"worker": name, "draining": draining, "exit": exits, "state": state}
+
+
+def work(
+    found: Iterable["Assignment"], done: Iterable["Answered"], renewed: Iterable["Answered"], draining: str, exits: bool
+) -> Json:
+    """What a worker over HTTP gets."""
+    return {
+        "tasks": list(map(assigned, found)),
+        "done": list(map(run_answered, done)),
+        "renewed": list(map(run_answered, renewed)),
+        "draining": draining,
+        "exit": exits,
+    }
+
+
+def assigned(one: "Assignment") -> Json:
+    claim = str(one.claim)
+    return {
+        "claim": claim,
+        **attributes(one.claim, "graph_id", "task_id", "run"),
+        "label": one.label,
+        "definition": dict(one.definition),
+        "leaseUntil": iso(one.lease_until),
+        "log": f"/api/v1/runs/{claim}/log",
+    }
+
+
+def run_answered(one: "Answered") -> Json:
+    """What became of a report or a renewal. stale: why the claim does not hold any more."""
+    return {
+        "claim": str(one.claim),
+        "stale": one.stale or None,
+        "cancel": bool(one.cancel),
+        "reason": one.cancel or None,
+        "leaseUntil": iso(one.lease_until),
+    }
+
+
+def log_kept(claim: "RunClaim", size: int) -> Json:
+    return {"claim": str(claim), "bytes": size}
 
 
 # --- keeping ---------------------------------------------------------------------------------------------------

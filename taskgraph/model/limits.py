@@ -111,6 +111,7 @@ TOKEN_CHARS_MAX: Final = 128  # of what opens the HTTP API
 TOKEN_GRAPHS_MAX: Final = 20  # patterns of the graphs that one is for
 TOKEN_DAYS_MAX: Final = 3_660
 SHARE_HOURS_MAX: Final = 720  # of what opens one graph for reading
+TOKEN_RUNS_MAX: Final = 1_000  # that workers over HTTP have in hand by one token, unless `serve` says otherwise
 FOLDER_CHARS_MAX: Final = 1_024  # of a submitter; a longer path is not kept
 IN_FLIGHT_MAX: Final = 1_000  # tasks in flight under one limit: all of them are listed in one column
 LIMITS_OF_TASK_MAX: Final = 4  # limits that a task is under: their rows go into the commits of its runs

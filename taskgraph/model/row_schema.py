@@ -143,7 +143,7 @@ index:schedules
  0.3 anchor, at, next, firing, lastFired, tryAfter, created, updated time
  0.4 firedAhead time
 index:tokens
- 0.4 role, hash, by, secret, shareSecret text; graphs list; created, until time
+ 0.4 role, hash, by, secret, shareSecret text; graphs list; targets list?; created, until time
 index:leads
  0.1 holder text; until time
 index:clock

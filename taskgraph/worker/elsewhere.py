@@ -120,11 +120,14 @@ class Taking:
         self._feeder = feeder = Feeder(context, messages, slots_, stock, turns, claims, reporter)
         self._intake = Intake(context, messages, gate, slots_, stock, turns, claims, feeder)
 
-    async def take(self) -> tuple[list[ClaimedRun], list[ClaimedRun]]:
-        """Runs that are claimed now, and those of them that have no permit of their target. Raises StorageError."""
+    async def take(self) -> tuple[list[ClaimedRun], list[ClaimedRun], bool]:
+        """Runs that are claimed now; those that were, and have no permit of their target; whether there were messages.
+
+        Raises StorageError.
+        """
         context = self._context
         await self._gate.look()
-        await self._intake.receive(at_once=True)
+        received, _ = await self._intake.receive(at_once=True)
         runs = [one for own in self._slots.withdraw(lambda one: True).values() for one in own]
         context.stop()
         self._feeder.stop_napping()
@@ -140,6 +143,7 @@ class Taking:
         return (
             [one for one in runs if one.work.claim not in without],
             [one for one in runs if one.work.claim in without],
+            received,
         )
 
     async def with_results(self, one: ClaimedRun) -> Work:

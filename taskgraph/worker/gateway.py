@@ -20,7 +20,7 @@ from taskgraph.engine.handlers import Handlers
 from taskgraph.engine.poison import Poison
 from taskgraph.model import limits
 from taskgraph.model.columns import listed
-from taskgraph.model.errors import InvalidInput, NotFound
+from taskgraph.model.errors import InvalidInput, NotFound, Refused
 from taskgraph.model.ids import is_graph_id, is_task_id, row_key
 from taskgraph.model.placement import DEFAULT_TARGET
 from taskgraph.model.states import TaskState
@@ -40,8 +40,12 @@ from taskgraph.worker.values import ClaimedRun
 
 log = logging.getLogger("taskgraph.gateway")
 
+STALE: Final = "stale-claim"
+"""Code of what is refused, as the claim of its run does not hold any more."""
+
 _RESULT: Final = "result.json"
 _PERMIT_LOST: Final = "the permit of its target was not renewed in time"
+_MESSAGES_MAX: Final = 20  # that are looked at without a task, before a worker gets none
 _POLL_SECONDS_MAX: Final = 10.0  # between two looks at a queue, for a worker that waits, if no notification comes
 
 
@@ -129,6 +133,8 @@ class Gateway:
     logs: Logs
     wakeup: Wakeup
     version: str = ""
+    in_flight_max: int = limits.TOKEN_RUNS_MAX
+    """Runs that workers may have in hand by one token; for the routes, which refuse more."""
     crew: Crew = field(init=False)
     _gates: Gates = field(init=False)
     _permits: RunPermits = field(init=False)
@@ -189,17 +195,20 @@ class Gateway:
         if (await self.crew.asks(*own)).draining:
             return []
         lease_until = self.handlers.clock.now() + timedelta(seconds=wanted.lease_seconds)
-        taking = Taking(
-            *(self.handlers, self.poison, self.logs, self.wakeup, self._gates),
-            name=wanted.worker,
-            target=wanted.target,
-            labels=wanted.labels,
-            slots=wanted.slots,
-            lease_seconds=wanted.lease_seconds,
-            turn=next(self._turns),
-        )
-        runs, unpermitted = await taking.take()
-        if runs or unpermitted:
+        for _ in range(_MESSAGES_MAX):
+            taking = Taking(
+                *(self.handlers, self.poison, self.logs, self.wakeup, self._gates),
+                name=wanted.worker,
+                target=wanted.target,
+                labels=wanted.labels,
+                slots=wanted.slots,
+                lease_seconds=wanted.lease_seconds,
+                turn=next(self._turns),
+            )
+            runs, unpermitted, received = await taking.take()
+            if runs or not received:
+                break  # otherwise the messages were old ones, or not for this worker, and others lie behind them
+        if received:
             self._pacer(wanted.target).reset()
         returned = [Report(_claim_of(one), Returned("there is no permit of its target for it")) for one in unpermitted]
         found: list[Assignment] = []
@@ -323,11 +332,11 @@ class Gateway:
     async def log(self, claim: RunClaim, data: bytes, offset: int | None = None) -> int:
         """Add to the log of a run; gives its length. offset: where the bytes belong, so that a repeat adds nothing.
 
-        Raises InvalidInput, NotFound for a claim that does not hold, TooLarge, StorageUnavailable.
+        Raises InvalidInput, Refused for a claim that does not hold, TooLarge, StorageUnavailable.
         """
         rows = await self._rows(claim.graph_id, [claim])
         if not _holds(rows[row_key(claim.task_id)], claim):
-            raise NotFound("the claim does not hold any more")
+            raise Refused("the claim does not hold any more", STALE)
         size = await self._size(claim)
         start = size if offset is None else offset
         if start > size:

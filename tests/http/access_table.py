@@ -33,6 +33,9 @@ BODIES: Final[dict[str, Any]] = {
     "edit": {"delete": ["x"]},
     "schedule": {"document": DOCUMENT, "every": 60},
     FILE_BODY: an_archive(),
+    "text/plain": b"a line",
+    "work.claim": {"worker": "w"},
+    **{f"work.{part}": {} for part in ("renewal", "completed", "failure", "return")},
 }
 PLACES: Final = {
     "graph": "g",
@@ -44,6 +47,7 @@ PLACES: Final = {
     "target": "gpu",
     "worker": "w",
     "key": "k",
+    "claim": "g.JmOc96TiRZ2-1RYP9iJbFg.0.c",
 }
 
 

@@ -25,14 +25,17 @@ from starlette.applications import Starlette
 from taskgraph.interfaces.app import App, open_app
 from taskgraph.interfaces.http.asgi import opened
 from taskgraph.interfaces.http.gate import Gate
-from taskgraph.interfaces.http.routes import FILE_BODY, Parameter, Route
+from taskgraph.interfaces.http.routes import Parameter, Route
 from taskgraph.interfaces.http.table import PATH, ROUTES, description
 from taskgraph.interfaces.settings import read_settings
 from taskgraph.model import schemas
 from tests.http.serving import shape_errors
 
 BODIES: Final[Mapping[str, Sequence[Any]]] = {
-    name: schemas.schema(name)["examples"] for name in ("task-graph", "extension", "edit", "change", "schedule")
+    **{name: schemas.schema(name)["examples"] for name in ("task-graph", "extension", "edit", "change", "schedule")},
+    **{
+        f"work.{name}": each["examples"] for name, each in schemas.schema("work")["$defs"].items() if "examples" in each
+    },
 }
 ODD: Final[Sequence[Any]] = (
     *(None, True, 0, -1, 1 << 70, 1e308, "", " ", "x" * 300, "\x00", "\ud800", "é", "../..", "%2F", "@last", "a/b"),
@@ -144,6 +147,10 @@ class Mutator:
         match name:
             case "graph":
                 return self.random.choice(GRAPHS)
+            case "target" if self.some(0.5):
+                return "default"
+            case "claim":
+                return f"{self.random.choice(GRAPHS)}.JmOc96TiRZ2-1RYP9iJbFg.{self.random.randrange(2)}.c"
             case "run":
                 return str(self.random.randrange(3))
             case _:
@@ -166,7 +173,7 @@ class Mutator:
     def body(self, route: Route) -> bytes:
         if not route.body:
             return b""
-        if route.body == FILE_BODY:
+        if "/" in route.body:
             return self.broken(self.file)
         value = json.loads(json.dumps(self.random.choice(BODIES.get(route.body, BODIES["task-graph"]))))
         for _ in range(self.random.choice((0, 0, 1, 1, 2, 4))):

@@ -11,7 +11,7 @@ import pytest
 from taskgraph.documents.nodes import GraphDocument
 from taskgraph.documents.read import document_from_object
 from taskgraph.model import limits
-from taskgraph.model.errors import InvalidInput, NotFound
+from taskgraph.model.errors import InvalidInput, Refused
 from taskgraph.model.messages import Cancel
 from taskgraph.queries import targets, workers
 from taskgraph.queries.targets import GATES
@@ -109,7 +109,7 @@ async def test_a_claim_that_holds_no_more(local: Stage) -> None:
     assert await report(on, done(a)) == ["run 0 is over: the task is running in run 1"]
     (renewed,) = await on.renew([a.claim])
     assert renewed.stale == "the task is running in run 1"
-    with pytest.raises(NotFound):
+    with pytest.raises(Refused):
         await on.log(a.claim, b"late")
     assert await report(on, done(again)) == [""]
     assert await report(on, Report(replace(again.claim, graph_id="other"), Outcome(failed=False))) != [""]
@@ -252,7 +252,7 @@ async def test_a_worker_waits_for_work(local: Stage) -> None:
     assert await asyncio.wait_for(left, 2) == []
     await local.submit(graph({"a": [], "b": []}))
     on.wakeup.notify(local.names.work("default"), 2)
-    finished, _ = await asyncio.wait(waiting, timeout=3)
+    finished, _ = await asyncio.wait(waiting, timeout=0.5)
     local.clock.advance(6)
     on.wakeup.notify(local.names.work("default"))
     found = [one.label for each in await asyncio.gather(*waiting) for one in each]

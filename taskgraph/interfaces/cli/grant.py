@@ -89,6 +89,7 @@ def _explain(session: Session, found: "Grant") -> None:
 @command(
     "taskgraph token create dashboard --role reader --days 90",
     "taskgraph token create ci --role submitter --graphs 'nightly-*' --graphs 'release-*'",
+    "taskgraph token create gpu-box --role worker --targets 'gpu-*'",
     "TOKEN=$(taskgraph token create ops --role operator)",
     "taskgraph token create decision --role submitter --hawk",
 )
@@ -113,6 +114,14 @@ def create(
             "store beside them.",
         ),
     ] = None,
+    targets: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--targets",
+            metavar="PATTERN",
+            help="With --role worker: only tasks of targets that fit this with * and ?; may be repeated.",
+        ),
+    ] = None,
     days: Annotated[float | None, typer.Option("--days", metavar="DAYS", help="It ends after so long.")] = None,
     hawk: Annotated[
         bool,
@@ -132,14 +141,16 @@ def create(
         from taskgraph.interfaces.operations import tokens
         from taskgraph.model.roles import Role
 
-        return await tokens.create(app, name, Role(role), graphs=graphs or (), days=days, hawk=hawk)
+        return await tokens.create(
+            app, name, Role(role), graphs=graphs or (), targets=targets or (), days=days, hawk=hawk
+        )
 
     found, text = session.open(made)
     if session.answered(views.token, found, text):
         return
     session.output.data(text)
     ends = f"until {moment(found.until)}" if found.until else "until it is revoked"
-    whose = f" of {', '.join(found.graphs)}" if found.graphs else ""
+    whose = f" of {', '.join((*found.graphs, *found.targets))}" if found.graphs or found.targets else ""
     session.output.say(f"token {name}: {role}{whose}, {ends}; it is not shown again")
 
 
@@ -194,6 +205,7 @@ def list_(session: Session) -> None:
                     lambda one: ", ".join(one.graphs) or ("one each" if one.name == "shares" else "all"),
                     flexible=True,
                 ),
+                Column("TARGETS", lambda one: ", ".join(one.targets) or "all", flexible=True),
                 Column("CREATED", lambda one: moment(one.created)),
                 Column("UNTIL", lambda one: moment(one.until) if one.until else "it is revoked"),
                 Column("BY", lambda one: one.by, flexible=True),

@@ -151,6 +151,16 @@ class HttpOptions:
         float,
         typer.Option("--rate", min=0, metavar="N", help="So many requests a second of each token; 0 for any number."),
     ] = 0.0
+    runs: Annotated[
+        int | None,
+        typer.Option(
+            "--runs",
+            min=1,
+            metavar="N",
+            help="So many runs of workers over HTTP may be in hand by one token at a time.",
+            show_default=f"{limits.TOKEN_RUNS_MAX:,}",
+        ),
+    ] = None
 
     taskcluster: Annotated[
         bool,
@@ -158,8 +168,8 @@ class HttpOptions:
     ] = False
 
     def check(self) -> None:
-        if self.http is None and (self.no_auth or self.allow_host or self.rate or self.taskcluster):
-            raise InvalidInput("--no-auth, --allow-host, --rate and --taskcluster go with --http")
+        if self.http is None and (self.no_auth or self.allow_host or self.rate or self.runs or self.taskcluster):
+            raise InvalidInput("--no-auth, --allow-host, --rate, --runs and --taskcluster go with --http")
 
 
 @command(
@@ -227,6 +237,8 @@ async def _listening(app: "App", over: HttpOptions) -> "Listening | None":
     from taskgraph.interfaces.http.entra import read_entra
 
     address = server.read_address(over.http)
+    if over.runs is not None:
+        app.gateway.in_flight_max = over.runs
     return await server.open_port(
         app,
         address,

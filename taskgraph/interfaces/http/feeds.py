@@ -10,8 +10,8 @@ import functools
 import gzip
 import json
 from collections import deque
-from collections.abc import AsyncGenerator, Mapping, Sequence
-from contextlib import aclosing, asynccontextmanager, suppress
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from contextlib import aclosing, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -130,6 +130,7 @@ class Feeds:
         self._app = app
         self._feeds: dict[str, _Feed] = {}
         self._closed = asyncio.Event()
+        self._ending: set[asyncio.Event] = set()
 
     @asynccontextmanager
     async def open(self) -> AsyncGenerator[None]:
@@ -150,9 +151,22 @@ class Feeds:
 
     def close(self) -> None:
         self._closed.set()
+        for event in self._ending:
+            event.set()
         for feed in self._feeds.values():
             feed.bell.set()
             feed.announce()
+
+    @contextmanager
+    def ending(self, event: asyncio.Event) -> Iterator[None]:
+        """Have an event set on `close`."""
+        self._ending.add(event)
+        if self.closed:
+            event.set()
+        try:
+            yield
+        finally:
+            self._ending.remove(event)
 
     def _ring(self, graph_id: str) -> None:
         if (feed := self._feeds.get(graph_id)) is not None:

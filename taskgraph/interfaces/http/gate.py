@@ -84,10 +84,14 @@ class Gate:
         if who is None:
             raise Problem(401, "no-token", "send a token: Authorization: Bearer TOKEN", headers=_CHALLENGE)
         self.spend(who)
-        if not who.role.may(route.role):
+        if who is not ANONYMOUS and not who.role.may(route.role):
             raise Problem(
                 403, "role", f"{route.name} needs the role {route.role}; the token {who.name} is a {who.role}'s"
             )
+        target = request.path_params.get("target")
+        if target is not None and not who.takes_of(target):
+            words = f"the token {who.name} is for targets {', '.join(who.targets)} alone"
+            raise Problem(403, "scope", words)
         if who.graphs:
             graph_id = request.path_params.get("graph")
             scope = f"the token {who.name} is for graphs {', '.join(who.graphs)} alone"

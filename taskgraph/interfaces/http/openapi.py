@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from taskgraph import __version__
 from taskgraph.interfaces.http import problems
-from taskgraph.interfaces.http.routes import ANY_BODY, FILE_BODY, Parameter, Route
+from taskgraph.interfaces.http.routes import ANY_BODY, Parameter, Route
 from taskgraph.model import schemas
 
 Json = dict[str, Any]
@@ -78,8 +78,8 @@ def _operation(route: Route, parts: dict[str, Parameter]) -> Json:
         made["security"] = []
     else:
         made["x-role"] = str(route.role)
-    if route.body == FILE_BODY:
-        made["requestBody"] = {"required": True, "content": {FILE_BODY: {}}}
+    if "/" in route.body:
+        made["requestBody"] = {"required": True, "content": {route.body: {}}}
     elif route.body:
         schema = {} if route.body == ANY_BODY else _reference(route.body)
         made["requestBody"] = {"required": True, "content": {"application/json": {"schema": schema}}}

@@ -76,9 +76,9 @@ class Route:
     """A method of a path below BASE.
 
     role: who may call it, None for anyone. call: gives a JSON value, or a response. answer: the name of its shape in
-    schemas/answers.json, or a media type. body: the name of a schema of its own for the document that is sent, "" for
-    none. query: what it takes behind the `?`; its path says the rest. status: of an answer that is a JSON value.
-    problems: statuses beside those that any route may have.
+    schemas/answers.json, or a media type. body: the name of a schema for the document that is sent (FILE.PART of a part
+    of one), a media type, or "" for none. query: what it takes behind the `?`; its path says the rest. status: of an
+    answer that is a JSON value. problems: statuses beside those that any route may have.
     """
 
     method: str

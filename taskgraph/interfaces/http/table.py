@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from taskgraph.documents.importers import FORMATS
-from taskgraph.interfaces.http import archives, changes, openapi, operate, reads, schedules, streams, writes
+from taskgraph.interfaces.http import archives, changes, openapi, operate, reads, schedules, streams, work, writes
 from taskgraph.interfaces.http.asked import Asked
 from taskgraph.interfaces.http.routes import ANY_BODY, FILE_BODY, Parameter, Route
 from taskgraph.interfaces.operations import grant, shares
@@ -56,6 +56,12 @@ _REQUEST = Parameter(
     {"type": "string", "pattern": GRAPH_ID_PATTERN},
 )
 
+_OFFSET = Parameter(
+    "offset",
+    "Where in the log the body begins; what is there already is not written again.",
+    {"type": "integer", "minimum": 0, "default": 0},
+)
+
 PATH: Final = {
     "graph": Parameter("graph", "The id of a graph, whole.", {"type": "string", "pattern": GRAPH_ID_PATTERN}),
     "task": Parameter("task", "A taskId; or a label, where that has no `/`.", _TEXT),
@@ -65,6 +71,7 @@ PATH: Final = {
     "schedule": Parameter("schedule", "The name of a schedule.", _TEXT),
     "target": Parameter("target", "The name of a target.", {"type": "string", "maxLength": 40}),
     "worker": Parameter("worker", "The name of a worker, as it is listed.", _TEXT),
+    "claim": Parameter("claim", "The claim of a run, as it came with its task.", {"type": "string", "maxLength": 200}),
     "key": Parameter("key", "The key of a message that was set aside, as it is listed.", _TEXT),
 }
 """The parts of paths, by name."""
@@ -484,10 +491,51 @@ _STORE: Final = (
     ),
 )
 
+_WORK: Final = (
+    Route(
+        *("POST", "/targets/{target}:claim", "claimTasks", "Take tasks that are ready; report and renew runs first."),
+        *(Role.WORKER, work.claim, "work"),
+        body="work.claim",
+        problems=(409, 413, 415),
+    ),
+    Route(
+        *("POST", "/runs/{claim}:renew", "renewRun", "Renew the lease of a run; says whether it is to be stopped."),
+        *(Role.WORKER, work.renew, "runAnswered"),
+        body="work.renewal",
+        problems=(409, 413, 415),
+    ),
+    Route(
+        *("POST", "/runs/{claim}:complete", "completeRun", "A run has succeeded."),
+        *(Role.WORKER, work.complete, "runAnswered"),
+        body="work.completed",
+        problems=(409, 413, 415),
+    ),
+    Route(
+        *("POST", "/runs/{claim}:fail", "failRun", "A run has failed."),
+        *(Role.WORKER, work.fail, "runAnswered"),
+        body="work.failure",
+        problems=(409, 413, 415),
+    ),
+    Route(
+        *("POST", "/runs/{claim}:hand-back", "handBackRun", "A run goes back unfinished."),
+        *(Role.WORKER, work.hand_back, "runAnswered"),
+        body="work.return",
+        problems=(409, 413, 415),
+    ),
+    Route(
+        *("PUT", "/runs/{claim}/log", "putLog", "Add to the log of a run, or send it again as it has grown."),
+        *(Role.WORKER, work.log, "logKept"),
+        query=(_OFFSET,),
+        body="text/plain",
+        problems=(409, 413, 415),
+    ),
+)
+
 SECTIONS: Final[dict[str, Sequence[Route]]] = {
     "The server": _INFO,
     "Graphs": (*_GRAPHS, *_MENDING, *_ARCHIVES),
     "Tasks": _TASKS,
     "The store": _STORE,
+    "Workers": _WORK,
 }
 ROUTES: Final = tuple(route for routes in SECTIONS.values() for route in routes)

@@ -10,11 +10,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from taskgraph.interfaces.app import App
 from taskgraph.interfaces.operations import cancel, limit, pause, prioritize, requests, rerun
-from taskgraph.interfaces.operations.checks import asked_by
+from taskgraph.interfaces.operations.checks import asked_by, check_schema
 from taskgraph.interfaces.operations.waiting import ends
-from taskgraph.model import schemas
 from taskgraph.model.errors import InvalidGraph, Problem, Refused
-from taskgraph.model.json_pointer import pointer
 from taskgraph.model.priorities import column_of_option
 from taskgraph.queries.graphs import Queries
 
@@ -31,8 +29,6 @@ Made = tuple[Json, bool]
 
 STALE: Final = "stale-plan"
 """Code of a refusal: the plan is another one now."""
-
-_PROBLEMS_MAX: Final = 20
 
 
 class StalePlan(Refused):
@@ -51,17 +47,7 @@ def check(change: object, *, source: str = "change") -> Json:
         raise InvalidGraph(
             [Problem("", "change", "It names no kind of change.", f"`change` is one of {names}.")], source
         )
-    validator = schemas.validator("change", f"#/$defs/{_KINDS[kind].form}")
-    if not validator.is_valid(change):
-        raise InvalidGraph(
-            [
-                Problem(
-                    pointer(tuple(error.absolute_path)), "schema", f"{error.message[:300]}.", "See schemas/change.json."
-                )
-                for error in list(validator.iter_errors(change))[:_PROBLEMS_MAX]
-            ],
-            source,
-        )
+    check_schema("change", _KINDS[kind].form, change, source)
     return dict(change)
 
 

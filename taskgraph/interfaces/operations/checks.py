@@ -1,6 +1,7 @@
 """What several operations share: checks that are made before anything is asked for, and looks at rows of tasks."""
 
 import contextlib
+import itertools
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -81,6 +82,20 @@ class CannotRun:
     reason: str
     remedy: str
     key: str = ""
+
+
+def check_schema(name: str, part: str, value: object, source: str) -> None:
+    """Raises InvalidGraph with what of a value is not as a part of a schema says, and where."""
+    from taskgraph.model import schemas  # here: short commands do without
+    from taskgraph.model.json_pointer import pointer
+
+    validator = schemas.validator(name, f"#/$defs/{part}")
+    if not validator.is_valid(value):
+        wrong = itertools.islice(validator.iter_errors(value), _PROBLEMS_MAX)
+        places = [(pointer(tuple(each.absolute_path)), f"{each.message[:300]}.") for each in wrong]
+        raise InvalidGraph(
+            [Problem(place, "schema", message, f"See schemas/{name}.json.") for place, message in places], source
+        )
 
 
 def check_all_can_run(

@@ -27,6 +27,8 @@ from taskgraph.queries.lookup import check_graph_id, nearest
 from taskgraph.storage.tables import Delete, Insert, Range, Row, query_all
 
 _MARK: Final = "tg"
+_CAPITALS: Final = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+_TARGET_CHARS_MAX: Final = 40
 _ID_CHARS: Final = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_*?"
 
 
@@ -34,7 +36,7 @@ _ID_CHARS: Final = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ01234567
 class Token:
     """graphs: patterns of the ids that it is for, none for all and for the store itself. until: None for ever.
 
-    hawk: whether it may sign requests by Hawk.
+    targets: patterns of those of which a worker may take tasks, none for all. hawk: whether it may sign by Hawk.
     """
 
     name: str
@@ -44,13 +46,24 @@ class Token:
     until: datetime | None = None
     by: str = ""
     hawk: bool = False
+    targets: Sequence[str] = ()
+
+    def takes_of(self, target: str) -> bool:
+        return not self.targets or any(fnmatchcase(target, each) for each in self.targets)
 
     def is_for(self, graph_id: str) -> bool:
         return not self.graphs or any(fnmatchcase(graph_id, each) for each in self.graphs)
 
 
 async def create(
-    app: App, name: str, role: Role, *, graphs: Sequence[str] = (), days: float | None = None, hawk: bool = False
+    app: App,
+    name: str,
+    role: Role,
+    *,
+    graphs: Sequence[str] = (),
+    targets: Sequence[str] = (),
+    days: float | None = None,
+    hawk: bool = False,
 ) -> tuple[Token, str]:
     """A new token, and its text. days: until it ends. Raises InvalidInput, and Refused where the name is taken."""
     check_graph_id(name, "a token", new=True)
@@ -59,17 +72,25 @@ async def create(
             raise InvalidInput(f"{show(each)} is no pattern of ids: letters, digits, - and _, with * and ?")
     if len(graphs) > limits.TOKEN_GRAPHS_MAX:
         raise InvalidInput(f"{len(graphs)} patterns of graphs; {limits.TOKEN_GRAPHS_MAX} are allowed")
+    for each in targets:
+        if not each or len(each) > _TARGET_CHARS_MAX or not set(each) <= set(_ID_CHARS) - set(_CAPITALS):
+            raise InvalidInput(f"{show(each)} is no pattern of targets: small letters, digits and -, with * and ?")
+    if len(targets) > limits.TOKEN_GRAPHS_MAX:
+        raise InvalidInput(f"{len(targets)} patterns of targets; {limits.TOKEN_GRAPHS_MAX} are allowed")
     if role is Role.WORKER and graphs:
         raise InvalidInput("a token of a worker is for targets, and not for some graphs")
+    if role is not Role.WORKER and targets:
+        raise InvalidInput(f"targets are for tokens of workers, and this is a {role}'s")
     if days is not None and not 0 < days <= limits.TOKEN_DAYS_MAX:
         raise InvalidInput(f"{days:g} days: more than 0, and at most {limits.TOKEN_DAYS_MAX:,}")
     now = app.clock.now()
     until = None if days is None else now + timedelta(days=days)
-    made = Token(name, role, tuple(graphs), now, until, asked_by(), hawk)
+    made = Token(name, role, tuple(graphs), now, until, asked_by(), hawk, tuple(targets))
     text = f"{_MARK}.{name}.{app.clock.new_id()}{app.clock.new_id()}"
     ends = {} if until is None else {"until": until}
     plain = {"secret": text} if hawk else {}
-    kept = {"role": str(role), "graphs": json.dumps(list(graphs)), "hash": _digest(text), "by": made.by}
+    own = {"targets": json.dumps(list(targets))} if targets else {}
+    kept = {"role": str(role), "graphs": json.dumps(list(graphs)), "hash": _digest(text), "by": made.by, **own}
     try:
         await app.tables.commit(TOKENS, [Insert(name, {**kept, **plain, "created": now, **ends})])
     except Conflict as error:  # reach: http
@@ -140,4 +161,5 @@ def _token(row: Row) -> Token:
         time_of(columns, "until"),
         str(columns.get("by", "")),
         "secret" in columns,
+        tuple(texts(columns, "targets")),
     )
