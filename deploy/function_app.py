@@ -12,7 +12,11 @@ from taskgraph.functions import Door, Trigger
 
 door = Door(os.environ)
 bindings = door.bindings
-app = func.FunctionApp()
+app = (
+    func.AsgiFunctionApp(door.asgi, http_auth_level=bindings.http_level, function_name="http")
+    if bindings.http
+    else func.FunctionApp()
+)
 
 
 def handle(trigger: Trigger) -> None:

@@ -36,12 +36,16 @@ def start(
     poll: bool,
     lock_seconds: float,
     grace_seconds: float,
+    http_port: int | None = None,
 ) -> None:
     """Run an app until SIGTERM or SIGINT. folder, place, settings: as the options name them, or None."""
     session.output.lines = True
     made = FunctionApp(session, folder, place, settings)
     with as_exception():
-        asyncio.run(_start(session, made, poll=poll, lock_seconds=lock_seconds, grace_seconds=grace_seconds))
+        run = _start(
+            session, made, poll=poll, lock_seconds=lock_seconds, grace_seconds=grace_seconds, http_port=http_port
+        )
+        asyncio.run(run)
 
 
 def show(session: Session, folder: Path | None, place: Path | None, settings: Path | None) -> None:
@@ -104,7 +108,15 @@ async def _list(session: Session, made: FunctionApp) -> list[Function]:
         await worker.end()
 
 
-async def _start(session: Session, made: FunctionApp, *, poll: bool, lock_seconds: float, grace_seconds: float) -> None:
+async def _start(
+    session: Session,
+    made: FunctionApp,
+    *,
+    poll: bool,
+    lock_seconds: float,
+    grace_seconds: float,
+    http_port: int | None,
+) -> None:
     opened: dict[str, app.App] = {}
     async with contextlib.AsyncExitStack() as stack:
 
@@ -129,6 +141,7 @@ async def _start(session: Session, made: FunctionApp, *, poll: bool, lock_second
             Reporter(session, made).report,
             lock_seconds=lock_seconds,
             grace_seconds=grace_seconds,
+            http_port=http_port,
         )
         async with minding_signals(on_signal) as stop:
             await host.run(stop.event)
@@ -154,7 +167,8 @@ class Reporter:
             _table(self._session, about["functions"])
             output.say(
                 f"worker library {about['worker']} on Python {about['python']}, process {about['pid']}; "
-                f"{about['batchSize']} messages at a time; store {self._made.settings.store.display}; stop with Ctrl-C"
+                f"{about['batchSize']} messages at a time; {_on(about.get('address'))}"
+                f"store {self._made.settings.store.display}; stop with Ctrl-C"
             )
         else:
             line = _words(kind, about)
@@ -164,6 +178,10 @@ class Reporter:
             )
             if about.get("stack"):
                 output.hint(str(about["stack"]).rstrip())
+
+
+def _on(address: str | None) -> str:
+    return f"HTTP on {address}; " if address else ""
 
 
 def _words(kind: str, about: Mapping[str, Any]) -> str:
@@ -212,7 +230,9 @@ def _table(session: Session, functions: list[dict[str, Any]]) -> None:
     columns = [
         Column("FUNCTION", lambda each: each["name"]),
         Column("TRIGGER", lambda each: each["trigger"]),
-        Column("QUEUE OR SCHEDULE", lambda each: each.get("queue") or each.get("schedule") or ""),
+        Column(
+            "QUEUE, SCHEDULE, PATH", lambda each: each.get("queue") or each.get("schedule") or each.get("path") or ""
+        ),
         Column("CONNECTION", lambda each: each.get("connection", "")),
         Column("", lambda each: f"not run here: {each['refused']}" if each["refused"] else ""),
     ]

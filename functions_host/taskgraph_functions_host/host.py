@@ -21,7 +21,7 @@ from taskgraph.model.clock import Clock
 from taskgraph.model.errors import InvalidSettings, StaleDelivery, StorageError, TooLarge
 from taskgraph.storage.queues import Delivery, Queues
 from taskgraph.storage.signals.wakeup import Wakeup, wait_any
-from taskgraph_functions_host.local import Function, HostJson, functions_of
+from taskgraph_functions_host.local import HTTP_TRIGGER, Function, HostJson, functions_of
 from taskgraph_functions_host.schedule import Schedule
 from taskgraph_functions_host.worker_process import Answer, AppFailed, LogLine, WorkerDied, WorkerProcess, typed
 
@@ -64,7 +64,8 @@ class _Listener(Protocol):
 class FunctionsHost:
     """One app, its worker process, and everything that calls its functions.
 
-    open_source: gives the queues of a connection, by the name of its setting. environ: the app's settings.
+    open_source: gives the queues of a connection, by the name of its setting. environ: the app's settings. http_port:
+    where HTTP triggers are called, 0 for any that is free; None: they are not.
     """
 
     def __init__(
@@ -78,6 +79,7 @@ class FunctionsHost:
         *,
         lock_seconds: float = LOCK_SECONDS,
         grace_seconds: float = GRACE_SECONDS,
+        http_port: int | None = None,
     ) -> None:
         self.clock = clock
         self.report = report
@@ -90,6 +92,8 @@ class FunctionsHost:
         self._open_source = open_source
         self._environ = environ
         self._grace_seconds = grace_seconds
+        self._http_port = http_port
+        self._address: str | None = None
         self._worker: WorkerProcess | None = None
         self._ids: Mapping[str, str] = {}
         self._names: dict[str, str] = {}  # of functions, by invocation
@@ -109,10 +113,10 @@ class FunctionsHost:
         self._broken = asyncio.get_running_loop().create_future()
         tasks: list[asyncio.Task[None]] = []
         try:
-            functions = functions_of(worker.found, self._environ)
+            functions = functions_of(worker.found, self._environ, http=self._http_port is not None)
             listeners = await self._listeners(functions)
             self._take(worker)
-            self.report("info", "ready", _ready(functions, worker, self.host_json))
+            self.report("info", "ready", _ready(functions, worker, self.host_json, self._address))
             runs = [self._mind_worker(worker, stop), *(each.run(stop) for each in listeners)]
             tasks = [asyncio.create_task(each) for each in runs]
             await self._until_over(tasks, stop)
@@ -122,7 +126,7 @@ class FunctionsHost:
         self.report("info", "stopped", {"succeeded": self.succeeded, "failed": self.failed})
 
     async def call(
-        self, function: Function, data: Mapping[str, str], metadata: Mapping[str, Mapping[str, str]], reason: str
+        self, function: Function, data: Mapping[str, Any], metadata: Mapping[str, Mapping[str, str]], reason: str
     ) -> Answer:
         """Call a function, and report its end. A worker that dies meanwhile is a failure of the function."""
         invocation = _guid(self.clock.new_id())
@@ -185,9 +189,17 @@ class FunctionsHost:
             why = "".join(f"; {each.name}: {each.refused}" for each in functions)
             raise InvalidSettings(f"the app has no function that is triggered by a queue or a timer{why}")
         made: list[_Listener] = []
+        if self._http_port is not None and (asked := [each for each in run if each.trigger == HTTP_TRIGGER]):
+            from taskgraph_functions_host.http_listener import KEY_VARIABLE, HttpListener  # here: few hosts need it
+
+            listener = HttpListener(self, asked, self._http_port, self._environ.get(KEY_VARIABLE, ""))
+            self._address = listener.address
+            made.append(listener)
         for function in run:
             if function.retries:
                 self.report("warning", "no-retries", {"function": function.name, "retries": function.retries})
+            if function.trigger == HTTP_TRIGGER:
+                continue
             if function.trigger == "timerTrigger":
                 made.append(_TimerListener(self, function))
                 continue
@@ -532,8 +544,11 @@ def _about(delivery: Delivery, message: str) -> dict[str, Any]:
     }
 
 
-def _ready(functions: Sequence[Function], worker: WorkerProcess, rules: HostJson) -> dict[str, Any]:
+def _ready(
+    functions: Sequence[Function], worker: WorkerProcess, rules: HostJson, address: str | None
+) -> dict[str, Any]:
     return {
+        "address": address,
         "pid": worker.pid,
         "worker": worker.version,
         "python": worker.python,

@@ -27,6 +27,9 @@ POLLING_SECONDS_MAX: Final = 2.0
 """The longest pause between two polls where host.json names none: what the host takes on a developer's machine.
 In Azure it takes a minute."""
 
+HTTP_TRIGGER: Final = "httpTrigger"
+
+_METHODS: Final = ("GET", "POST", "DELETE", "HEAD", "PATCH", "PUT", "OPTIONS")
 _MAX_DEQUEUE_COUNT: Final = 5
 _BATCH_SIZE: Final = 16
 _POISON: Final = "-poison"
@@ -264,7 +267,8 @@ def packaged_app() -> Path:
 class Function:
     """A function as the worker reports it. id: the worker's, another one after each start.
 
-    refused: why this host does not run it, or "". queue and schedule have their settings filled in.
+    refused: why this host does not run it, or "". queue and schedule have their settings filled in. path: of an HTTP
+    trigger, with the prefix of all; one that ends in `*` takes every path below it. level: what key it asks for.
     """
 
     name: str
@@ -279,7 +283,16 @@ class Function:
     use_monitor: bool = True
     binary: bool = False
     retries: int = 0
+    path: str = ""
+    methods: Sequence[str] = ()
+    level: str = ""
     refused: str = ""
+
+    def takes(self, method: str, path: str) -> bool:
+        """Whether a request is for this function."""
+        if method not in self.methods:
+            return False
+        return path.startswith(self.path[:-1]) if self.path.endswith("*") else path == self.path
 
     @property
     def poison_queue(self) -> str:
@@ -294,16 +307,23 @@ class Function:
             made |= {"queue": self.queue, "connection": self.connection, "poisonQueue": self.poison_queue or None}
         if self.schedule:
             made |= {"schedule": self.schedule, "runOnStartup": self.run_on_startup}
+        if self.path:
+            made |= {"path": self.path, "methods": [*self.methods], "level": self.level}
         made |= {"bindings": [dict(binding) for binding in self.bindings], "refused": self.refused or None}
         return made
 
 
-def functions_of(found: Sequence[Mapping[str, Any]], environ: Mapping[str, str]) -> list[Function]:
-    """What the worker reports, by name. environ: the app's, for `%NAME%` in bindings. Raises InvalidSettings."""
-    return sorted((_function(each, environ) for each in found), key=lambda function: function.name)
+def functions_of(
+    found: Sequence[Mapping[str, Any]], environ: Mapping[str, str], *, http: bool = True
+) -> list[Function]:
+    """What the worker reports, by name. http: HTTP triggers are called.
+
+    environ: the app's, for `%NAME%` in bindings. Raises InvalidSettings.
+    """
+    return sorted((_function(each, environ, http=http) for each in found), key=lambda function: function.name)
 
 
-def _function(found: Mapping[str, Any], environ: Mapping[str, str]) -> Function:
+def _function(found: Mapping[str, Any], environ: Mapping[str, str], *, http: bool) -> Function:
     name, bindings = str(found["name"]), list(found["bindings"])
     triggers = [each for each in bindings if str(each.get("type", "")).lower().endswith("trigger")]
     trigger = triggers[0] if len(triggers) == 1 else {}
@@ -312,9 +332,15 @@ def _function(found: Mapping[str, Any], environ: Mapping[str, str]) -> Function:
     if f"AzureWebJobs.{name}.Disabled" in environ or f"AzureWebJobs_{name}_Disabled" in environ:
         off = environ.get(f"AzureWebJobs.{name}.Disabled") or environ.get(f"AzureWebJobs_{name}_Disabled") or ""
         refused = "disabled by its setting" if off.lower() in ("1", "true") else ""
-    if kind not in ("queueTrigger", "timerTrigger"):
-        refused = f"{kind or 'no trigger'}: only queue and timer triggers are run here"
-    elif len(bindings) > 1:
+    path = _path(str(trigger.get("route") or name)) if kind == HTTP_TRIGGER else ""
+    returned = [each for each in bindings if kind == HTTP_TRIGGER and each.get("type") == "http"]
+    if kind not in ("queueTrigger", "timerTrigger", HTTP_TRIGGER):
+        refused = f"{kind or 'no trigger'}: only queue, timer and HTTP triggers are run here"
+    elif kind == HTTP_TRIGGER and not http:
+        refused = f"{kind}: it is called with --http PORT alone"
+    elif "{" in path:
+        refused = f"a route with parameters ({path}), of which only a last one that takes all is read here"
+    elif len(bindings) - len(returned) > 1:
         others = ", ".join(sorted({str(each.get("type")) for each in bindings if each is not trigger}))
         refused = f"further bindings ({others}), which are not filled here"
 
@@ -334,8 +360,17 @@ def _function(found: Mapping[str, Any], environ: Mapping[str, str]) -> Function:
         use_monitor=trigger.get("useMonitor") is not False,
         binary=str(trigger.get("dataType", "")).lower() == "binary",
         retries=int(found.get("retries", 0)),
+        path=path,
+        methods=[str(each).upper() for each in trigger.get("methods") or _METHODS] if path else (),
+        level=str(trigger.get("authLevel") or "function").lower() if path else "",
         refused=refused,
     )
+
+
+def _path(route: str) -> str:
+    """The path of a route; host.json cannot say another prefix here."""
+    whole = f"/api/{route.lstrip('/')}"
+    return f"{whole[: whole.index('{*')]}*" if whole.endswith("}") and "{*" in whole else whole
 
 
 def _filled(text: str, environ: Mapping[str, str], function: str) -> str:

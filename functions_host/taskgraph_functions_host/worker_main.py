@@ -152,6 +152,8 @@ class Worker:
         done: dict[str, Any] = {"is": "done", "id": asked["id"], "status": answer.result.status}
         if answer.result.status != protos.StatusResult.Success:
             done |= _error_fields(answer.result.exception)
+        elif answer.return_value.WhichOneof("data") == "http":
+            done["http"] = _http_fields(answer.return_value.http)
         self._channel.send(done)
 
     def _request(self, **content: Any) -> SimpleNamespace:
@@ -159,8 +161,11 @@ class Worker:
         message = self._protos.StreamingMessage(**content)
         return SimpleNamespace(request=message, properties={"host": "127.0.0.1", "protos": self._protos})
 
-    def _typed(self, value: dict[str, str]) -> Any:
+    def _typed(self, value: dict[str, Any]) -> Any:
         ((kind, content),) = value.items()
+        if kind == "http":
+            body = self._protos.TypedData(bytes=base64.b64decode(content["body"]))
+            return self._protos.TypedData(http=self._protos.RpcHttp(**{**content, "body": body}))
         if kind == "bytes":
             return self._protos.TypedData(bytes=base64.b64decode(content))
         return self._protos.TypedData(**{kind: content})
@@ -178,6 +183,15 @@ def _error_fields(exception: Any) -> dict[str, str]:
     if exception.type or not separator:
         kind, text = exception.type, exception.message
     return {"type": kind, "message": text, "stack": exception.stack_trace}
+
+
+def _http_fields(http: Any) -> dict[str, Any]:
+    body = http.body.bytes if http.body.WhichOneof("data") == "bytes" else http.body.string.encode()
+    return {
+        "status": int(http.status_code),
+        "headers": dict(http.headers),
+        "body": base64.b64encode(body).decode("ascii"),
+    }
 
 
 def _described(function: Any) -> dict[str, Any]:

@@ -44,12 +44,13 @@ class WorkerDied(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """How an invocation went. error, text, stack: of the exception that the function raised."""
+    """How an invocation went. error, text, stack: of the exception that the function raised. http: what it returned."""
 
     succeeded: bool
     error: str = ""
     text: str = ""
     stack: str = ""
+    http: dict[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +133,7 @@ class WorkerProcess:
         invocation: str,
         function: str,
         binding: str,
-        data: Mapping[str, str],
+        data: Mapping[str, Any],
         metadata: Mapping[str, Mapping[str, str]],
     ) -> Answer:
         """Call a function, and wait for how it went. data, metadata: {kind: content}. Raises WorkerDied."""
@@ -212,7 +213,7 @@ def _send(writer: asyncio.StreamWriter, said: Mapping[str, Any]) -> None:
 
 def _answer(said: Mapping[str, Any]) -> Answer:
     if said["status"] == 1:  # StatusResult.Success
-        return Answer(True)
+        return Answer(True, http=said.get("http"))
     return Answer(False, said.get("type", ""), said.get("message", ""), said.get("stack", ""))
 
 

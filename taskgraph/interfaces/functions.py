@@ -12,16 +12,17 @@ and etags keep them apart.
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from taskgraph.engine.consumer import Consumer, misplaced
 from taskgraph.engine.housekeeping import keep_house
 from taskgraph.engine.outlets import read_outlets
 from taskgraph.engine.sweep import sweep
 from taskgraph.interfaces.app import App, host_name, open_app
+from taskgraph.interfaces.operations.tokens import Token
 from taskgraph.interfaces.settings import StoreSettings, connection_name, read_connection, read_keep_days, read_naming
 from taskgraph.interfaces.telemetry import setup
 from taskgraph.model import limits
@@ -39,10 +40,14 @@ from taskgraph.model.errors import (
 )
 from taskgraph.model.messages import EVENT_TYPES, Message, UnknownVersion, parse
 from taskgraph.model.names import QueueNames
+from taskgraph.model.roles import Role
 from taskgraph.protocol.rows import NewerSchema
 from taskgraph.queries.workers import FUNCTION_APP
 from taskgraph.storage.queues import Delivery
 from taskgraph.worker.registration import Registration
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp, Receive, Scope, Send
 
 log = logging.getLogger("taskgraph.functions")
 
@@ -53,9 +58,16 @@ SWEEP_SECONDS_DEFAULT: Final = 60
 GROUP_COMMIT_VARIABLE: Final = "TASKGRAPH_GROUP_COMMIT"
 """`off`: each call makes commits of its own. For measuring what joining them is worth."""
 
+HTTP_VARIABLE: Final = "TASKGRAPH_HTTP"
+"""Whether the app answers HTTP requests, and what a request may that has the platform's key and no token."""
+
 SITE_VARIABLE: Final = "WEBSITE_SITE_NAME"
 """The name of the function app, which Azure sets."""
 
+_NO_HTTP: Final = "off"
+_TOKENS: Final = "tokens"
+_KEY_ROLES: Final = (Role.READER, Role.SUBMITTER, Role.OPERATOR, Role.ADMIN)
+_KEY_NAME: Final = "functions-key"
 _SECONDS: Final = (5, 10, 15, 20, 30)
 _MINUTES: Final = (1, 2, 3, 4, 5, 6, 10, 12, 15, 20, 30)
 _BUSY_SECONDS: Final = 1.0  # others kept writing the same rows
@@ -78,7 +90,8 @@ class Trigger:
 class Bindings:
     """All functions of the app. connection: name of the host's setting. schedule: NCRONTAB, seconds first.
 
-    keep_days: for how long graphs are kept after their end, None for ever.
+    keep_days: for how long graphs are kept after their end, None for ever. http: "" for no HTTP API, `tokens` for one
+    that takes tokens alone, or the role of requests that have the platform's key, which all must have then.
     """
 
     connection: str
@@ -87,6 +100,12 @@ class Bindings:
     sweep_seconds: int
     schedule: str
     keep_days: float | None = None
+    http: str = ""
+
+    @property
+    def http_level(self) -> str:
+        """What the platform asks for before it calls the function."""
+        return "ANONYMOUS" if self.http == _TOKENS else "FUNCTION"
 
 
 def read_bindings(environ: Mapping[str, str]) -> Bindings:
@@ -97,7 +116,16 @@ def read_bindings(environ: Mapping[str, str]) -> Bindings:
     events = tuple(map(Trigger, functions, names.received))
     poison = tuple(Trigger(f"{each.function}-poison", names.poison(each.queue)) for each in events)
     seconds = _sweep_seconds(environ)
-    return Bindings(connection_name(environ), events, poison, seconds, schedule(seconds), read_keep_days(environ))
+    kept, http = read_keep_days(environ), _read_http(environ)
+    return Bindings(connection_name(environ), events, poison, seconds, schedule(seconds), kept, http)
+
+
+def _read_http(environ: Mapping[str, str]) -> str:
+    text = environ.get(HTTP_VARIABLE, "") or _NO_HTTP
+    words = (_NO_HTTP, _TOKENS, *_KEY_ROLES)
+    if text not in words:
+        raise InvalidSettings(f"{HTTP_VARIABLE}=“{text[:50]}”: write one of {', '.join(words)}")
+    return "" if text == _NO_HTTP else text
 
 
 def schedule(seconds: int) -> str:
@@ -135,6 +163,7 @@ class Door:
         self._clock = clock
         self._opening = asyncio.Lock()
         self._open: tuple[App, Consumer] | None = None
+        self._api: ASGIApp | None = None
         self._exits = contextlib.AsyncExitStack()
         self._registration: Registration | None = None
         mode = environ.get(GROUP_COMMIT_VARIABLE, "") or "on"
@@ -186,6 +215,34 @@ class Door:
         elif dequeue_count > 1:
             await app.poison.recovered(delivery)
 
+    async def asgi(self, scope: "Scope", receive: "Receive", send: "Send") -> None:
+        """The HTTP API, as an ASGI app, whose answers are sent once they are whole. The first request opens it."""
+        if scope["type"] == "lifespan":
+            await receive()
+            await send({"type": "lifespan.startup.complete"})
+            return
+        await (await self._http())(scope, receive, send)
+
+    async def _http(self) -> "ASGIApp":
+        if self._api is None:
+            app, _ = await self._opened()
+            async with self._opening:
+                if self._api is None:
+                    self._api = await self._exits.enter_async_context(self._opened_api(app))
+        return self._api
+
+    @contextlib.asynccontextmanager
+    async def _opened_api(self, app: App) -> "AsyncGenerator[ASGIApp]":
+        from taskgraph.interfaces.http.asgi import opened  # here: an app without it starts sooner
+        from taskgraph.interfaces.http.entra import Entra, read_entra
+        from taskgraph.interfaces.http.gate import Gate
+
+        entra = read_entra(self._environ)
+        keyed = None if self.bindings.http == _TOKENS else Token(_KEY_NAME, Role(self.bindings.http))
+        gate = Gate(app, tokenless=keyed, hosts=None, entra=Entra(entra, app.clock) if entra is not None else None)
+        async with opened(app, gate, streams=False) as (api, _):
+            yield api
+
     async def set_aside(self, queue: str, message_id: str, body: bytes | str, dequeue_count: int) -> None:
         """Write down a message that the host has put on a `-poison` queue: `taskgraph poison list` shows it."""
         app, _ = await self._opened()
@@ -236,7 +293,7 @@ class Door:
     async def close(self) -> None:
         """Give the store back. The next call opens it again."""
         async with self._opening:
-            self._open = None
+            self._open = self._api = None
             if self._registration is not None:
                 await self._registration.leave()
                 self._registration = None

@@ -39,7 +39,12 @@ LIBRARIES: Final = MappingProxyType(
         "cronsim": ("taskgraph_functions_host.schedule", "taskgraph.documents.recurrence"),
         "sqlite3": ("taskgraph.storage.sqlite",),
         "mohawk": ("taskgraph.interfaces.taskcluster",),
-        "starlette": ("taskgraph.interfaces.http", "taskgraph.interfaces.taskcluster"),
+        "starlette": (
+            "taskgraph.interfaces.http",
+            "taskgraph.interfaces.taskcluster",
+            "taskgraph.interfaces.functions",
+            "taskgraph_functions_host.http_listener",
+        ),
         "sse_starlette": ("taskgraph.interfaces.http",),
         "uvicorn": ("taskgraph.interfaces.http",),
         "typer": ("taskgraph.interfaces.cli",),

@@ -24,6 +24,7 @@ from starlette.applications import Starlette
 
 from taskgraph.interfaces.app import App, open_app
 from taskgraph.interfaces.http.asgi import opened
+from taskgraph.interfaces.http.asked import ANONYMOUS
 from taskgraph.interfaces.http.gate import Gate
 from taskgraph.interfaces.http.routes import Parameter, Route
 from taskgraph.interfaces.http.table import PATH, ROUTES, description
@@ -225,7 +226,7 @@ async def play(app: App, count: int, seed: int, say: bool = False) -> tuple[Coun
     found: Counter[int] = Counter()
     wrong: list[str] = []
     mutator = Mutator(seed)
-    async with opened(app, Gate(app, anonymous=True)) as (api, _):
+    async with opened(app, Gate(app, tokenless=ANONYMOUS)) as (api, _):
         for name in ("build", "gone"):
             body = json.dumps(BODIES["task-graph"][0]).encode()
             await call(api, Sent("PUT", f"/api/v1/graphs/{name}", "", HOST, body))

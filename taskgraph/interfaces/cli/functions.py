@@ -36,6 +36,7 @@ SettingsOption = Annotated[
 @command(
     "taskgraph functions start --store UseDevelopmentStorage=true",
     "taskgraph functions start --app deploy --settings local.settings.json",
+    "TASKGRAPH_HTTP=tokens taskgraph functions start --http 7071",
     "TASKGRAPH_STORE=https://myaccount.table.core.windows.net taskgraph functions start --json",
 )
 def start(
@@ -57,8 +58,18 @@ def start(
         float,
         typer.Option("--grace", min=0, metavar="SECONDS", help="Let calls end for so long after a signal to stop."),
     ] = 30.0,
+    http_port: Annotated[
+        int | None,
+        typer.Option(
+            "--http",
+            min=0,
+            max=65_535,
+            metavar="PORT",
+            help="Also call HTTP triggers, on this port of 127.0.0.1, 0 for any that is free.",
+        ),
+    ] = None,
 ) -> None:
-    """Run a function app here: its queue and timer triggers, under Microsoft's own Python worker library.
+    """Run a function app here: its queue, timer and HTTP triggers, under Microsoft's own Python worker library.
 
     Queues are polled as the Functions host does it, by the app's host.json, and need a storage account or Azurite. The
     first start installs the worker library, into a folder of its own.
@@ -67,7 +78,14 @@ def start(
     first one, "ready", lists the functions.
     """
     _host().start(
-        session, app, environment, settings, poll=poll, lock_seconds=lock_seconds, grace_seconds=grace_seconds
+        session,
+        app,
+        environment,
+        settings,
+        poll=poll,
+        lock_seconds=lock_seconds,
+        grace_seconds=grace_seconds,
+        http_port=http_port,
     )
 
 

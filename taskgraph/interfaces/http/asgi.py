@@ -125,8 +125,10 @@ def _bug(error: Exception) -> Problem:
 
 
 @asynccontextmanager
-async def opened(app: App, gate: Gate, more: Sequence[More] = ()) -> AsyncGenerator[tuple[Starlette, Feeds]]:
+async def opened(
+    app: App, gate: Gate, more: Sequence[More] = (), *, streams: bool = True
+) -> AsyncGenerator[tuple[Starlette, Feeds]]:
     """The app, and what its clients follow: streams end when that is closed, or on leaving."""
-    feeds = Feeds(app)
+    feeds = Feeds(app, streams=streams)
     async with feeds.open():
         yield make(app, gate, feeds, more), feeds

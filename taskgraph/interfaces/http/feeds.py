@@ -124,10 +124,11 @@ class _Feed:
 
 
 class Feeds:
-    """The journals that are followed in this process. Used within `open`."""
+    """The journals that are followed in this process. Used within `open`. streams: an answer may come bit by bit."""
 
-    def __init__(self, app: App) -> None:
+    def __init__(self, app: App, *, streams: bool = True) -> None:
         self._app = app
+        self.streams = streams
         self._feeds: dict[str, _Feed] = {}
         self._closed = asyncio.Event()
         self._ending: set[asyncio.Event] = set()

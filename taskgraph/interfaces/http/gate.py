@@ -40,23 +40,24 @@ class _Bucket:
 class Gate:
     """Lets requests in.
 
-    anonymous: no token is asked for. hosts: names of this server beside those of loopback. rate: requests a second of a
-    token, twice as many at once; 0 for any number. entra: reads tokens of Entra ID.
+    tokenless: who asks without a token; None: no one may. hosts: names of this server beside those of loopback; None
+    where what is in front of it sees to that. rate: requests a second of a token, twice as many at once; 0 for any
+    number. entra: reads tokens of Entra ID.
     """
 
     def __init__(
         self,
         app: App,
         *,
-        anonymous: bool,
-        hosts: Collection[str] = (),
+        tokenless: Token | None,
+        hosts: Collection[str] | None = (),
         rate: float = 0.0,
         entra: "Entra | None" = None,
     ) -> None:
         self._app = app
         self._entra = entra
-        self._anonymous = anonymous
-        self._hosts = {each.lower() for each in (*_LOOPBACK, *hosts)}
+        self._tokenless = tokenless
+        self._hosts = None if hosts is None else {each.lower() for each in (*_LOOPBACK, *hosts)}
         self._rate = rate
         self._known: dict[str, tuple[float, Token | None]] = {}
         self._buckets: dict[str, _Bucket] = {}
@@ -67,12 +68,12 @@ class Gate:
         Names are checked as a page may have its own name stand for the address of this server.
         """
         name = _name(request.headers.get("host", ""))
-        if name not in self._hosts:
+        if self._hosts is not None and name not in self._hosts:
             words = f"this server is not {name[:100]}" if name else "the request does not say which server it is for"
             raise Problem(421, "host", f"{words}; its names are given with --allow-host")
         origin = request.headers.get("origin")
         if request.headers.get("sec-fetch-site") == "cross-site" or (
-            origin is not None and _name(origin.partition("://")[2]) not in self._hosts
+            origin is not None and _name(origin.partition("://")[2]) not in (self._hosts or (name,))
         ):
             raise Problem(403, "cross-site", "a page of another site may not ask this server")
 
@@ -104,7 +105,7 @@ class Gate:
     async def _who(self, request: Request) -> Token | None:
         given = request.headers.get("authorization", "")
         if not given:
-            return ANONYMOUS if self._anonymous else None
+            return self._tokenless
         kind, _, text = given.partition(" ")
         found = await self._find(text.strip()) if kind.lower() == "bearer" else None
         if found is None:

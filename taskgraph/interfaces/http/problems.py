@@ -19,6 +19,7 @@ _TITLES: Final[Mapping[int, str]] = {
     403: "The token does not allow this",
     404: "There is no such thing",
     405: "This cannot be done here",
+    406: "The answer has no such form here",
     409: "The state does not allow this",
     412: "What was planned, or read, has moved",
     413: "The body is too large",

@@ -4,14 +4,16 @@ import asyncio
 import contextlib
 import ipaddress
 import socket
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 import uvicorn
+from starlette.types import ASGIApp
 
 from taskgraph.interfaces.app import App
 from taskgraph.interfaces.http.asgi import More, opened
+from taskgraph.interfaces.http.asked import ANONYMOUS
 from taskgraph.interfaces.http.entra import TENANT_VARIABLE, Entra, EntraSettings
 from taskgraph.interfaces.http.gate import Gate
 from taskgraph.interfaces.operations import tokens
@@ -58,26 +60,33 @@ class Listening:
     async def run(self, app: App, stop: asyncio.Event) -> None:
         """Answer requests until `stop` is set; then streams end, and requests under way are finished."""
         async with opened(app, self.gate, self.more) as (api, feeds):
-            config = uvicorn.Config(
-                api,
-                lifespan="off",
-                log_config=None,
-                access_log=False,
-                server_header=False,
-                backlog=_BACKLOG,
-                timeout_graceful_shutdown=_GRACE_SECONDS,
-                ws="none",
-            )
-            server = _Server(config)
-            serving = asyncio.create_task(server.serve(sockets=[self.bound]))
-            stopped = asyncio.create_task(stop.wait())
-            try:
-                await asyncio.wait((serving, stopped), return_when=asyncio.FIRST_COMPLETED)
-            finally:
-                stopped.cancel()
-                feeds.close()
-                server.should_exit = True
-                await serving
+            await serve_until(api, self.bound, stop, feeds.close)
+
+
+async def serve_until(
+    api: ASGIApp, bound: socket.socket, stop: asyncio.Event, ending: Callable[[], None] = lambda: None
+) -> None:
+    """Answer requests there until `stop` is set; then call `ending`, and finish those under way."""
+    config = uvicorn.Config(
+        api,
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        backlog=_BACKLOG,
+        timeout_graceful_shutdown=_GRACE_SECONDS,
+        ws="none",
+    )
+    server = _Server(config)
+    serving = asyncio.create_task(server.serve(sockets=[bound]))
+    stopped = asyncio.create_task(stop.wait())
+    try:
+        await asyncio.wait((serving, stopped), return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        stopped.cancel()
+        ending()
+        server.should_exit = True
+        await serving
 
 
 class _Server(uvicorn.Server):
@@ -114,14 +123,16 @@ async def open_port(
             f"set {TENANT_VARIABLE}, or say --no-auth, on loopback alone",
             "no-tokens",
         )
-    bound = _bind(address)
+    bound = bind(address)
     own = f"[{address.host}]" if ":" in address.host else address.host
     reader = Entra(entra, app.clock) if entra is not None else None
-    gate = Gate(app, anonymous=anonymous, hosts=[own, *hosts], rate=rate, entra=reader)
+    nameless = ANONYMOUS if anonymous else None
+    gate = Gate(app, tokenless=nameless, hosts=[own, *hosts], rate=rate, entra=reader)
     return Listening(Address(address.host, bound.getsockname()[1]), bound, gate, more)
 
 
-def _bind(address: Address) -> socket.socket:
+def bind(address: Address) -> socket.socket:
+    """A port that is open there. Raises InvalidInput."""
     family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
     # With its protocol named: asyncio sends at once on such sockets alone, and otherwise 40 ms later (Nagle).
     made = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)

@@ -10,7 +10,7 @@ from starlette.responses import JSONResponse, Response
 from taskgraph.interfaces import views
 from taskgraph.interfaces.http.asked import Asked
 from taskgraph.interfaces.http.feeds import Where
-from taskgraph.interfaces.http.problems import response
+from taskgraph.interfaces.http.problems import Problem, response
 from taskgraph.model.errors import TaskgraphError
 from taskgraph.queries.journal import read_cursor
 
@@ -26,6 +26,14 @@ async def events(asked: Asked) -> Response:
     if STREAM in asked.request.headers.get("accept", "") and asked.request.method != "HEAD":
         since = asked.request.headers.get("last-event-id") or query["since"]
         read_cursor(since)  # an error before the stream begins
+        if not asked.feeds.streams:
+            there = f"{asked.request.url.path}?since={since}&wait=25"
+            raise Problem(
+                406,
+                "no-stream",
+                f"this server streams nothing: ask for {there} again and again, since the cursor of the last event",
+                headers={"Link": f'<{there}>; rel="alternate"; type="application/json"'},
+            )
         await asked.app.queries.state(asked.graph)
         stream = _stream(asked, since, where)
         return EventSourceResponse(stream, ping=_PING_SECONDS, sep="\n", send_timeout=_SEND_SECONDS)

@@ -246,6 +246,7 @@ _GRAPHS: Final = (
         *("GET", "/graphs/{graph}/events", "getEvents", "Its journal; with `Accept: text/event-stream` as it grows."),
         *(Role.READER, streams.events, "events"),
         query=(_CURSOR, _limit(1_000), _WAIT),
+        problems=(406,),
         free="where.",
     ),
     Route(
