@@ -18,7 +18,7 @@ from taskgraph.model.columns import Columns, Value, integer, seen_state, texts
 from taskgraph.model.errors import NoGraph
 from taskgraph.model.ids import GRAPH, row_key, value
 from taskgraph.model.messages import AddTasks, Edit, Message, RunTasks, parse, to_object
-from taskgraph.model.states import INACTIVE, TaskState
+from taskgraph.model.states import INACTIVE, TASK_UNRESOLVED
 from taskgraph.protocol.context import Outcome
 from taskgraph.protocol.extension import request_key
 from taskgraph.storage.overlay import Outbox, OverlayTables
@@ -33,6 +33,8 @@ _OF_A_TASK: Final = (
 )
 """Columns of a task that a plan names. What else changes follows from these, or is bookkeeping."""
 
+_SILENT: Final = ("task:", "join:", "fork:", "limit:")
+_OPEN: Final = frozenset(map(str, TASK_UNRESOLVED))
 _OF_THE_GRAPH: Final = ("state", "held", "limits", "deadline", "tasks", "edges")
 _NOT_OF_THE_PLAN: Final = ("version", "asked", "reason", "by", "request")
 """Keys of messages by which no plan differs from another one."""
@@ -60,8 +62,8 @@ class Foreseen:
 
     event: the last number of its journal. graph: column -> (before, after). limits: the same, by their group. held: so
     many tasks would come to be held back, or let go, by the graph or a group. ready: labels of tasks that would be
-    sent. facts: what the journal would say. refused: what would not be done, in sentences. standing: (taskId, run) of
-    the tasks in `tasks` that stand ready, whose claim would state no fact.
+    sent. facts: what the journal would say. refused: what would not be done, in sentences. rests_on: (key, etag) of
+    rows that were read for it, and that may change without a fact; those that it changes first.
     """
 
     graph_id: str
@@ -75,7 +77,7 @@ class Foreseen:
     ready: tuple[str, ...]
     facts: tuple[Mapping[str, Any], ...]
     refused: tuple[str, ...]
-    standing: tuple[tuple[str, int], ...]
+    rests_on: tuple[tuple[str, str], ...]
 
     @property
     def changes_nothing(self) -> bool:
@@ -167,7 +169,6 @@ async def _compared(
     tasks: list[TaskChange] = []
     definitions: dict[str, tuple[Value | None, Value | None]] = {}
     facts: list[Mapping[str, Any]] = []
-    standing: list[tuple[str, int]] = []
     held = 0
     labels: dict[str, str] = {}
     for key, was, row in copy.tables.differences(graph_id):
@@ -188,8 +189,6 @@ async def _compared(
                 held += old.get("held") != new.get("held")
                 continue
             tasks.append(change)
-            if old.get("state") == TaskState.PENDING:
-                standing.append((own, change.run))
     tasks = [_with_definition(each, definitions.get(each.task_id)) for each in tasks]
     tasks.sort(key=lambda each: each.label)
     sent = list(dict.fromkeys(task_id for task_id, _ in copy.sent()))
@@ -208,8 +207,21 @@ async def _compared(
         tuple(labels[each] for each in sent),
         tuple(facts),
         tuple(dict.fromkeys(refused)),
-        tuple(standing),
+        _rests_on(copy, graph_id),
     )
+
+
+def _rests_on(copy: Copy, graph_id: str) -> tuple[tuple[str, str], ...]:
+    """The graph row, and tasks, relays and limits as far as claims, requests, relays that fire and counts move them."""
+    read, written = copy.tables.read.get(graph_id, {}), copy.tables.written.get(graph_id, {})
+    silent = [
+        row
+        for key, row in read.items()
+        if row is not None and key.startswith(_SILENT) and row.columns.get("state", "pending") in _OPEN
+    ]
+    graph = read.get(GRAPH)
+    first = sorted(silent, key=lambda row: row.key not in written)
+    return tuple((row.key, row.etag) for row in ([graph] if graph is not None else []) + first)
 
 
 def _columns(row: Row | None) -> Columns:

@@ -33,8 +33,8 @@ from taskgraph.storage.tables import Merge, Range, Row, query_all
 if TYPE_CHECKING:
     from taskgraph.engine.handlers import Handlers
 
-_STANDING_MAX: Final = 40  # ready tasks of a plan whose rows go along in the commit that takes it up
-_ALONG: Final = (40, 10, 1, 0)  # items of a change that may go along, too: as many as fit
+_RESTS_ON_SHARE: Final = 0.6  # of a commit that takes a plan up: for rows that it rests on
+_ALONG: Final = (30, 10, 1, 0)  # items of a change that may go along, too: as many as fit
 
 
 async def late_requests(records: Records, graph_id: str) -> list[str]:
@@ -122,8 +122,8 @@ async def _plan_again(handlers: "Handlers", graph_id: str, request: str, head: R
         messages = await _messages(handlers.records, graph_id, request)
     try:
         plan = await foresee(handlers, graph_id, messages, copy)
-    except Conflict:
-        return None  # rows underneath were written while they were read
+    except (Conflict, IntegrityError, NotFound):
+        return None  # rows of different moments; what is wrong with them for good is met once more, and given back
     if plan.digest == head.columns.get(PLAN):
         return plan
     if await handlers.records.end(graph_id) == plan.event:  # else it was made of rows of different moments
@@ -145,7 +145,9 @@ async def _change(
         items = [item for each in messages for item in await control.fence_of(handlers, each) or asked(each)]
         for along in _ALONG:
             try:
-                begun = await _answer(handlers, graph_id, _taken_up(request, plan, *items[:along]), keep_alive)
+                begun = await _answer(
+                    handlers, graph_id, _taken_up(handlers.records, request, plan, *items[:along]), keep_alive
+                )
                 break
             except IntegrityError:
                 if not along:
@@ -158,8 +160,9 @@ async def _change(
     await _answer(handlers, graph_id, FinishChange(request), keep_alive)
 
 
-def _taken_up(request: str, plan: Foreseen, *items: Item) -> TakeUp:
-    return TakeUp(request, plan.event, plan.standing[:_STANDING_MAX], items)
+def _taken_up(records: Records, request: str, plan: Foreseen, *items: Item) -> TakeUp:
+    most = int(min(records.changes_max, limits.COMMIT_CHANGES_MAX) * _RESTS_ON_SHARE)
+    return TakeUp(request, plan.event, plan.rests_on[:most], items)
 
 
 async def _answer(transactor: Transactor, graph_id: str, item: Item, keep_alive: KeepAlive) -> bool:
@@ -187,7 +190,11 @@ async def _edit(
     again = "revision" in head.columns
     plan = await plan_edit(transactor.records, graph_id, graph, document, request, again=again)
     await keep_alive()
-    item = _taken_up(request, planned, plan) if planned is not None and isinstance(plan, EditGraph) else plan
+    item = (
+        _taken_up(transactor.records, request, planned, plan)
+        if planned is not None and isinstance(plan, EditGraph)
+        else plan
+    )
     (answer,) = await transactor.transition(graph_id, [item], keep_alive=keep_alive)
     if isinstance(answer.error, Refused):
         return  # the graph has changed since it was planned
@@ -220,7 +227,7 @@ async def _push(
         if item is None:
             return
         if planned is not None and isinstance(item, AcceptExtension):
-            item = _taken_up(plan.request, planned, item)
+            item = _taken_up(transactor.records, plan.request, planned, item)
         rows = {each: rows[each] for each in (GRAPH, key) if each in rows}  # inserted rows need not be kept
         (answer,) = await transactor.transition(graph_id, [item], keep_alive=keep_alive, rows=rows)
         if answer.error is not None and not isinstance(answer.error, Refused):

@@ -27,13 +27,17 @@ _READ_AT_ONCE: Final = 500
 
 
 class OverlayTables:
-    """written: row key -> (the row underneath, the row here), by partition; None for a row that there is not."""
+    """written: row key -> (the row underneath, the row here), by partition; None for a row that there is not.
+
+    read: row key -> the row underneath as it was read first, by partition, of those that were asked for by their keys.
+    """
 
     def __init__(self, beneath: Tables) -> None:
         self._beneath = beneath
         self._etags = itertools.count(1)
         self.changes_max = changes_max_of(beneath)
         self.written: dict[str, dict[str, tuple[Row | None, Row | None]]] = {}
+        self.read: dict[str, dict[str, Row | None]] = {}
 
     async def get(self, partition: str, keys: Sequence[str]) -> list[Row | None]:
         checks.check_get(partition, keys)
@@ -43,6 +47,9 @@ class OverlayTables:
         for start in range(0, len(missing), _READ_AT_ONCE):
             part = missing[start : start + _READ_AT_ONCE]
             found.update(zip(part, await self._beneath.get(partition, part), strict=True))
+        read = self.read.setdefault(partition, {})
+        for key, row in found.items():
+            read.setdefault(key, row)
         return [own[key][1] if key in own else found[key] for key in keys]
 
     async def query(self, partition: str, rows: Range, *, limit: int = 1000, continuation: str | None = None) -> Page:

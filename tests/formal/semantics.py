@@ -230,6 +230,7 @@ class Case:
 
 
 CONTINUE: Final = FailurePolicy.CONTINUE.value
+_RESTS_ON: Final = tuple((key, f"e-{key}") for key in (GRAPH, row_key(TASK)))
 _PLANNED: Final[Columns] = {"kind": "change", "plan": "p"}
 _ADDED: Final = lay_out("g", {"added": TaskNode("added", ("task",))}, stamp="r", now=NOW, request="r")
 _LINK: Final = (Link(TASK, (ADDED,)),)
@@ -714,19 +715,19 @@ CASES: Final[Mapping[str, Sequence[Case]]] = {
     "TakeUp": (
         Case(
             "a cancellation of the task was planned, which stood ready",
-            TakeUp("r", 0, ((TASK, 1),), (CancelTask(TASK, "y"),)),
+            TakeUp("r", 0, _RESTS_ON, (CancelTask(TASK, "y"),)),
             ("task", "request", "graph"),
             Scene("pending", request="staged", request_columns=_PLANNED),
         ),
         Case(
             "… and a fact was stated since",
-            TakeUp("r", 5, ((TASK, 1),), (CancelTask(TASK, "y"),)),
+            TakeUp("r", 5, _RESTS_ON, (CancelTask(TASK, "y"),)),
             ("request",),
             Scene("pending", request="staged", request_columns=_PLANNED),
         ),
         Case(
-            "… and it stands ready in another run",
-            TakeUp("r", 0, ((TASK, 0),), (CancelTask(TASK, "y"),)),
+            "… and its row was written since",
+            TakeUp("r", 0, ((row_key(TASK), "before"),), (CancelTask(TASK, "y"),)),
             ("task",),
             Scene("pending", request="staged", request_columns=_PLANNED),
         ),

@@ -48,6 +48,9 @@ SHARE_RANKED: Final = 0.1
 SHARE_AGAIN: Final = 0.2
 """Of all graphs: in so many tasks that have ended are rerun."""
 
+SHARE_PLANNED: Final = 0.4
+"""Of the graphs for which something is asked by hand: in so many it is planned first."""
+
 EVERY_RUN: Final = 1_000_000
 
 LATE: Final = (0.0, 0.0, 0.1, 0.4)
@@ -159,7 +162,9 @@ def world_of(seed: int, *, profile: str = "mixed", small: bool = False) -> World
     """The history of a seed. profile: see PROFILES; small: the profile of that name."""
     profile = "small" if small else profile
     world = grouped(tiny_world(seed) if profile == "tiny" else _world(seed, small=profile == "small"))
-    return again(far_off(crowding(ranking(editing(limiting(extending(pausing(cancelling(timed(going_on(world)))))))))))
+    return planning(
+        again(far_off(crowding(ranking(editing(limiting(extending(pausing(cancelling(timed(going_on(world)))))))))))
+    )
 
 
 def grouped(world: World) -> World:
@@ -320,6 +325,19 @@ def again(world: World) -> World:
         for label, count in world.fails.items()
     }
     return dataclasses.replace(world, again=rng.choice((1, 1, 2, 3)), fails=fails)
+
+
+def planning(world: World) -> World:
+    """The same, and in some of them what is asked for by hand is planned first; drawn apart, as above.
+
+    Not where time alone changes what a change does: a plan is made at one moment, and taken up at another.
+    """
+    rng = random.Random(world.seed * 43 + 23)
+    levels = any(node.priority for node in world.tasks.values())
+    asked_for = world.again or world.cancel or world.pauses or world.changes or levels
+    if not asked_for or rng.random() >= SHARE_PLANNED or world.has_limits or world.temporary:
+        return world
+    return dataclasses.replace(world, planned=rng.choice((0.5, 1.0)))
 
 
 def tiny_world(seed: int) -> World:

@@ -43,7 +43,8 @@ class Act:
     `wish` says, by the keys of the document), pass (nothing: what comes next waits for it).
     at: when. answer: what becomes of an extension; "deferred": it is put off until the graph is resumed, and made then;
     "in vain": put off, and refused then; "open": that depends on what else happens, and is not waited for.
-    terminate: of a cancel.
+    terminate: of a cancel. planned: a rerun, a cancel, a hold or a limit is planned, and made under the digest of its
+    plan.
     """
 
     kind: str
@@ -55,6 +56,7 @@ class Act:
     terminate: bool = False
     group: str = ""
     most: int = 0
+    planned: bool = False
     wish: Mapping[str, Any] = field(default_factory=dict)
 
     @functools.cached_property
@@ -283,6 +285,40 @@ LIVES: Final = (
     Life("several fail", {"a": [], "b": [], "c": ["a", "b"]}, "blocked", fails={"a": ALWAYS, "b": ALWAYS}),
     Life("several fail, message by message", {"a": [], "b": []}, "blocked", fails={"a": 9, "b": 9}, batch=1),
     Life("rerun by hand", chain(2), fails={"c0": 1}, acts=[Act("rerun", REST, label="c0")]),
+    Life("rerun by its plan", chain(2), fails={"c0": 1}, acts=[Act("rerun", REST, label="c0", planned=True)]),
+    Life(
+        "what has gone on is rerun by its plan",
+        chain(3),
+        acts=[Act("rerun", When("", "finished"), label="c0", planned=True)],
+    ),
+    Life(
+        "cancelled by its plan",
+        chain(2),
+        "cancelled",
+        held=["c0"],
+        acts=[_cancel("c0", "running", planned=True)],
+    ),
+    Life(
+        "a task is cancelled by its plan",
+        chain(2),
+        "blocked",
+        fails={"c0": ALWAYS},
+        acts=[Act("cancel", REST, label="c1", planned=True)],
+    ),
+    Life(
+        "paused and resumed by plans",
+        chain(2),
+        "blocked",
+        acts=[Act("hold", REST, planned=True), Act("release", REST, planned=True)],
+        fails={"c0": ALWAYS},
+    ),
+    Life(
+        "limited by its plan",
+        {"a": [], "b": ["a"]},
+        "blocked",
+        fails={"a": ALWAYS},
+        acts=[Act("limit", REST, most=1, planned=True)],
+    ),
     Life(
         "two reruns by hand",
         {"a": [], "b": [], "c": ["a", "b"]},

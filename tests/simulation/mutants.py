@@ -7,6 +7,7 @@ no race, in the lives of `exhaustive`.
 
 import contextlib
 import dataclasses
+import functools
 import inspect
 import random
 import textwrap
@@ -40,6 +41,7 @@ from taskgraph.protocol import (
     leases,
     lifecycle,
     pause,
+    planned,
     prioritize,
     propagation,
     recall,
@@ -126,6 +128,19 @@ def _reworded(home: Any, name: str, *changes: tuple[str, str], owner: Any = None
     found: dict[str, Any] = {}
     exec(compile(source, f"<{name}, reworded>", "exec"), function.__globals__, found)  # noqa: S102 - our own text
     return _set(owner or home, name, found[name])
+
+
+def _take_up(old: str, new: str) -> Patch:
+    """The rule by which a plan is taken up, with other words in its text."""
+    found: dict[str, Any] = {}
+    source = inspect.getsource(planned.take_up)
+    assert source.count(old) == 1, f"take_up says {old!r} {source.count(old)} times"
+    exec(compile(source.replace(old, new), "<take_up>", "exec"), planned.__dict__, found)  # noqa: S102 - our own text
+
+    def patch(monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setitem(decide.RULES, planned.TakeUp, functools.partial(found["take_up"], decide.RULES))
+
+    return patch
 
 
 def _all(*patches: Patch) -> Patch:
@@ -552,6 +567,45 @@ def edited_and_failing(seed: int) -> World:
     document = random_document(rng, 2, density=0.3, reruns_max=2)
     fails = {"t0": 9, "t1": 3}
     return World(seed, document, fails, (), Faults(double=0.2), reruns=True, edits=20, edit_when="blocked")
+
+
+def planned_ahead(seed: int) -> World:
+    """Much is asked for by hand at once, each by its plan, of a few tasks behind relays."""
+    rng = random.Random(seed * 47 + 29)
+    document = random_document(rng, rng.choice((2, 3, 4)), density=rng.choice((0.3, 0.7)), reruns_max=1)
+    fails = {label: 1_000_000 for label in document.tasks if rng.random() < 0.2}
+    what = rng.choice(("again", "pauses", "cancel", "again"))
+    world = World(
+        seed,
+        document,
+        fails,
+        faults=Faults(crash=rng.choice((0.0, 0.02)), late=0.3),
+        bounds=rng.choice(({}, FEW_LEAVES, NARROWER)),
+        planned=1.0,
+        begun=True,
+        direct=rng.choice((0.0, 0.4)),
+    )
+    match what:
+        case "again":
+            return dataclasses.replace(world, again=3)
+        case "pauses":
+            return dataclasses.replace(world, pauses=3, again=2)
+        case _:
+            return dataclasses.replace(world, cancel=rng.choice(("task", "graph")), again=1)
+
+
+def planned_and_claimed(seed: int) -> World:
+    """Single tasks, rerun time and again as they are claimed: much of that is refused, and writes nothing."""
+    world = planned_ahead(seed)
+    document = GraphDocument({each: TaskNode(each) for each in ("a", "b")})
+    world = dataclasses.replace(world, document=document, fails={}, again=12, pauses=0, cancel="")
+    return dataclasses.replace(world, faults=Faults(late=0.5), storm_steps=(1_500, 2_000))
+
+
+def planned_and_rerun(seed: int) -> World:
+    """A chain whose tasks are rerun time and again, now with a plan, now without."""
+    document = GraphDocument({"a": TaskNode("a"), "b": TaskNode("b", ("a",)), "c": TaskNode("c", ("b",))})
+    return dataclasses.replace(planned_and_claimed(seed), document=document, planned=0.5)
 
 
 def run_again(seed: int) -> World:
@@ -1572,6 +1626,31 @@ MUTANTS: Final = (
         "for any",
         _reworded(cancel, "cancel_graph", ('if graph.integer("reopened") > item.reopened:', "if False:")),
         asked_twice_and_again,
+    ),
+    # plans
+    Mutant(
+        "P30: a change is taken up if its plan is still the one that was asked for",
+        "whatever it does by now",
+        _reworded(requests, "_plan_again", ("if plan.digest == head.columns.get(PLAN):", "if True:")),
+        planned_ahead,
+    ),
+    Mutant(
+        "P30: no fact is stated between a plan and what takes it up",
+        "whatever was stated",
+        _take_up("if context.sequence != item.event + 1:", "if False:"),
+        planned_and_rerun,
+    ),
+    Mutant(
+        "P30: what a plan rests on is as it was read",
+        "whatever it has become without a fact",
+        _take_up("if row.etag != etag:", "if False:"),
+        planned_ahead,
+    ),
+    Mutant(
+        "P30: what a plan rests on is written with what takes it up",
+        "it is only looked at",
+        _take_up("row.confirm()", "pass"),
+        planned_and_claimed,
     ),
     # messages
     Mutant(

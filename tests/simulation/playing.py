@@ -21,10 +21,11 @@ from taskgraph.documents.canonical import content_hash
 from taskgraph.engine.commit import Records
 from taskgraph.engine.consumer import Consumer, Lease, Waiting, misplaced
 from taskgraph.engine.dispatch import Dispatcher
+from taskgraph.engine.foresight import foresee
 from taskgraph.engine.handlers import Handled, Handlers
 from taskgraph.engine.poison import Poison
 from taskgraph.engine.row_cache import CachedGraph
-from taskgraph.engine.submission import edit, extend, submit
+from taskgraph.engine.submission import change, edit, extend, submit
 from taskgraph.engine.sweep import sweep
 from taskgraph.model import limits
 from taskgraph.model.columns import WAITS_FOR
@@ -33,6 +34,7 @@ from taskgraph.model.ids import GRAPH, limit_key, limit_scope, row_key, slugid_f
 from taskgraph.model.messages import (
     Cancel,
     HoldBack,
+    Message,
     Rerun,
     RunTasks,
     SetLimit,
@@ -49,6 +51,7 @@ from taskgraph.protocol.decide import Item
 from taskgraph.protocol.definitions import gathered
 from taskgraph.protocol.dispatch_windows import Windows
 from taskgraph.protocol.limited_backlog import Backlog
+from taskgraph.protocol.planned import CHANGE
 from taskgraph.protocol.runs import Claim, HandBack, LeaseLost, Renew
 from taskgraph.storage.queues import Delivery
 from taskgraph.storage.signals.wakeup import Wakeup
@@ -380,9 +383,9 @@ class Play:
             after = granted(before, self.groups, wish)
             self.invariants.edited(after, before.keys() - after.keys())
             updated += labels
-        for change in changes:
-            if change.key.removeprefix("request:") in self.wishes and isinstance(change, Merge):
-                refused = change.columns.get("state") == "refused"
+        for each in changes:
+            if each.key.removeprefix("request:") in self.wishes and isinstance(each, Merge):
+                refused = each.columns.get("state") == "refused"
                 hold(not refused or len(changes) == 1, f"an edit is refused, and something is written: {changes}")
         return updated
 
@@ -459,21 +462,21 @@ class Play:
                 task_id = task_id_of(GRAPH_ID, act.label)
                 self.driver.rerun_of = task_id, self.invariants.runs[task_id]
                 message = Rerun(GRAPH_ID, (self.driver.rerun_of,), "", self.invariants.graph_state == "cancelled", by)
-                await client.queues.send(client.names.events, [to_text(message)])
+                await self._ask(message, planned=act.planned)
             case "cancel":
                 tasks = ((task_id_of(GRAPH_ID, act.label), 0),) if act.label else ()
                 reopened = int(str(self.rows[GRAPH].columns.get("reopened", 0)))
                 wanted = Cancel(GRAPH_ID, tasks, "somebody wants it", act.terminate, 0 if tasks else reopened, by)
-                await client.queues.send(client.names.events, [to_text(wanted)])
+                await self._ask(wanted, planned=act.planned)
             case "hold" | "release":
                 alone = (task_id_of(GRAPH_ID, act.label),) if act.label else ()
                 asked = f"2030-01-01T00:00:{self.driver.acts_done:02}+00:00"  # each act later than the one before
                 wish = HoldBack(GRAPH_ID, act.kind == "hold", asked, act.group, alone, by=by)
-                await client.queues.send(client.names.events, [to_text(wish)])
+                await self._ask(wish, planned=act.planned)
             case "limit":
                 asked = f"2030-01-01T00:00:{self.driver.acts_done:02}+00:00"
-                change = SetLimit(GRAPH_ID, act.most, asked, act.group, by=by)
-                await client.queues.send(client.names.events, [to_text(change)])
+                limit = SetLimit(GRAPH_ID, act.most, asked, act.group, by=by)
+                await self._ask(limit, planned=act.planned)
             case "pass":
                 self._next_act()
             case "send" | "ask":
@@ -494,6 +497,14 @@ class Play:
             case _:
                 raise AssertionError(act.kind)
         return True
+
+    async def _ask(self, message: Message, *, planned: bool) -> None:
+        client = self.client
+        if planned:
+            plan = await foresee(client, GRAPH_ID, [message])
+            await change(client, GRAPH_ID, [message], by=f"ann-{self.driver.acts_done}", plan=plan.digest)
+        else:
+            await client.queues.send(client.names.events, [to_text(message)])
 
     def _next_act(self) -> None:
         self.driver.acts_done += 1
@@ -957,9 +968,13 @@ class Play:
         return End(
             state,
             {label: self.task_state(label) for label in sorted(self.all_tasks)},
-            {} if self.open else {row.key: str(row.columns["state"]) for row in self._requests()},
+            {} if self.open else self._answers(),
             dict(sorted(facts.items())),
         )
+
+    def _answers(self) -> dict[str, str]:
+        """What became of requests; but for plans: one that is asked for anew is another request."""
+        return {row.key: str(row.columns["state"]) for row in self._requests() if row.columns.get("kind") != CHANGE}
 
     def hold_without_faults(self) -> None:
         """Where nothing went wrong, no message has failed and been handled after all. Raises Violation."""

@@ -31,12 +31,14 @@ from taskgraph.documents.canonical import content_hash
 from taskgraph.documents.edit_document import EditDocument
 from taskgraph.documents.nodes import GraphDocument, GroupNode, TaskNode
 from taskgraph.engine.commit import Records
+from taskgraph.engine.foresight import Foreseen, foresee
 from taskgraph.engine.handlers import Handlers
-from taskgraph.engine.submission import edit, extend, submit
+from taskgraph.engine.submission import change, edit, extend, submit
 from taskgraph.engine.sweep import Swept, sweep
 from taskgraph.model import limits
 from taskgraph.model.errors import (
     Conflict,
+    IntegrityError,
     NotFound,
     Refused,
     StaleDelivery,
@@ -49,6 +51,7 @@ from taskgraph.model.ids import GRAPH, limit_key, limit_scope, reference_of, row
 from taskgraph.model.messages import (
     Cancel,
     HoldBack,
+    Message,
     Prioritize,
     Rerun,
     RunTasks,
@@ -66,10 +69,12 @@ from taskgraph.model.states import INACTIVE, PAUSED, TASK_UNRESOLVED, FailurePol
 from taskgraph.model.timing import overdue, pause_seconds_in, retry_of, retry_text
 from taskgraph.protocol.context import ClaimOffer, Outcome, Started
 from taskgraph.protocol.decide import Answer
+from taskgraph.protocol.definitions import gathered
+from taskgraph.protocol.planned import CHANGE
 from taskgraph.protocol.runs import Claim, Completed, HandBack, Renew
 from taskgraph.storage.queues import Delivery
 from taskgraph.storage.tables import Change, Delete, Insert, Merge, Page, Range, Replace, Row
-from taskgraph.testing import MemoryQueues, MemoryTables
+from taskgraph.testing import ManualClock, MemoryQueues, MemoryTables, drive
 from taskgraph.worker.values import Early, WorkMessage, edited_in, hold_for_room, hold_until_due
 from tests.simulation.bounds import bounded
 from tests.simulation.edited import Edits, named_by
@@ -231,6 +236,7 @@ class FaultyTables:
         await _step()
         world.called("commit", partition, changes)
         before = world.watch.before_commit(world.actor, partition, changes)
+        planned = world.taking_up(partition, changes)
         try:
             etags = await self._inner.commit(partition, changes)
         except Conflict as conflict:
@@ -239,6 +245,7 @@ class FaultyTables:
                 world.note(f"conflict: {conflict}")
             raise
         world.commits += 1
+        world.taken_up(planned)
         world.committed(partition, changes)
         world.watch.committed(world.actor, partition, changes, before)
         faults = world.faults
@@ -479,6 +486,7 @@ class World:
     temporary: Mapping[str, int] = field(default_factory=dict)  # label -> runs that fail for the moment, at first
     again: int = 0  # so many times tasks that have ended are rerun, whichever, and whatever has become of the graph
     cancels: int = 1  # so many times it is cancelled, where it goes on after that
+    planned: float = 0.0  # so often what somebody asks for is planned, and made under the digest of the plan
     far: Far | None = None  # whose clocks are far off, and how
     tape: Sequence[float] | None = None
     trace: list[str] | None = None
@@ -508,6 +516,7 @@ class World:
         self.is_cancelled = False  # once it has been taken up
         self.cancels_left = self.cancels
         self.again_left = self.again
+        self.plans: Counter[str] = Counter()  # asked for under their digests, and taken up
         self.next_sweep = self.sweep_seconds
         self._due_known = -1
         self._due = (math.inf, math.inf)
@@ -954,6 +963,47 @@ class World:
                 message = Rerun(self.graph_id, ((reference_of(key), int(row.columns["run"])),))
                 await handlers.queues.send(handlers.names.events, [to_text(message)])
 
+    async def _ask(self, handlers: Handlers, message: Message) -> None:
+        """Send a message; or plan what it would do, and have that made, if nothing moves meanwhile."""
+        if not (self.planned and self.active and self.random() < self.planned):
+            await handlers.queues.send(handlers.names.events, [to_text(message)])
+            return
+        with contextlib.suppress(NotFound, Conflict, IntegrityError):  # rows of different moments
+            plan = await foresee(handlers, self.graph_id, [message])
+            await change(handlers, self.graph_id, [message], by="ann", plan=plan.digest)
+            self.plans["asked"] += 1
+
+    def taking_up(self, partition: str, changes: Sequence[Change]) -> list[tuple[str, Foreseen]]:
+        """Before a commit: the digest that a change is taken up under, and the plan of it by the rows as they stand."""
+        found: list[tuple[str, Foreseen]] = []
+        if not self.planned or partition != self.graph_id:
+            return found
+        for each in changes:
+            head = self.rows.get(each.key) if each.key.startswith("request:") else None
+            if head is None or not isinstance(each, Merge) or head.columns.get("kind") != CHANGE:
+                continue
+            if each.columns.get("state") == "accepted":
+                request = each.key.removeprefix("request:")
+                copied = MemoryTables()
+                copied.partitions[partition] = dict(self.rows)
+                text = "".join(
+                    gathered(row.columns, "text")
+                    for key, row in sorted(self.rows.items())
+                    if key.startswith(f"request:{request}:")
+                )
+                messages = [parse(json.dumps(one)) for one in json.loads(text)]
+                clock = ManualClock(self.clock.now())
+                handlers = Handlers(Records(copied, clock), MemoryQueues(clock), clock)
+                found.append((str(head.columns["plan"]), drive(foresee(handlers, self.graph_id, messages))))
+        return found
+
+    def taken_up(self, planned: Sequence[tuple[str, Foreseen]]) -> None:
+        """After the commit. What rests on more rows than go along may have moved (`engine.requests`)."""
+        for digest, plan in planned:
+            self.plans["taken up"] += 1
+            if len(plan.rests_on) <= int(limits.COMMIT_CHANGES_MAX * 0.6):
+                hold(plan.digest == digest, f"a change is taken up under {digest}, and does something else: {plan}")
+
     async def _again(self) -> None:
         """Ask for another run of some tasks that have ended."""
         handlers = self.handlers()
@@ -961,9 +1011,7 @@ class World:
         chosen = {self.choice(ended): None for _ in range(self.choice((3, 2, 1)))} if ended else {}
         tasks = tuple((reference_of(key), int(self.rows[key].columns["run"])) for key in chosen)
         if tasks:
-            await handlers.queues.send(
-                handlers.names.events, [to_text(Rerun(self.graph_id, tasks, "x", self.state() == "cancelled", "ann"))]
-            )
+            await self._ask(handlers, Rerun(self.graph_id, tasks, "x", self.state() == "cancelled", "ann"))
 
     def _again_comes(self, rate: float) -> bool:
         """Whether somebody reruns something now; with faults alone, as what comes last is to come to an end."""
@@ -992,7 +1040,7 @@ class World:
             self.cancel_reopened = int(self.rows[GRAPH].columns.get("reopened", 0))
         terminate, reopened = self.cancel == "terminate", self.cancel_reopened
         message = Cancel(self.graph_id, tasks, "x", terminate=terminate, reopened=0 if tasks else reopened, by="ann")
-        await handlers.queues.send(handlers.names.events, [to_text(message)])
+        await self._ask(handlers, message)
 
     def _cancel_is_taken_up(self) -> bool:
         self.is_cancelled = self.is_cancelled or self._cancel_stands()
@@ -1081,7 +1129,7 @@ class World:
         asked = self._asked([str(row.columns.get("asked", ""))] if row is not None else [])
         handlers = self.handlers()
         message = SetLimit(self.graph_id, self.choice((1, 0, 3, 2)), asked, name, by="ann")
-        await handlers.queues.send(handlers.names.events, [to_text(message)])
+        await self._ask(handlers, message)
 
     async def _prioritize(self) -> None:
         """Some tasks are to have another level."""
@@ -1091,14 +1139,14 @@ class World:
         self.levels_asked[asked] = self.choice(LEVELS)
         handlers = self.handlers()
         message = Prioritize(self.graph_id, self.levels_asked[asked], asked, tasks, by="ann")
-        await handlers.queues.send(handlers.names.events, [to_text(message)])
+        await self._ask(handlers, message)
 
     async def _hold(self, what: str) -> None:
         on, asked = self.wishes[what]
         tasks = (_task_id_of(self.graph_id, what[5:]),) if what.startswith("task:") else ()
         message = HoldBack(self.graph_id, on, asked, "" if tasks else what, tasks, by="ann")
         handlers = self.handlers()
-        await handlers.queues.send(handlers.names.events, [to_text(message)])
+        await self._ask(handlers, message)
 
     async def _sweep(self) -> None:
         own = self.far_clocks.get("sweep")
