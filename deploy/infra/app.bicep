@@ -36,6 +36,15 @@ param queues string
 @description('TASKGRAPH_SWEEP_SECONDS.')
 param sweepSeconds int
 
+@description('TASKGRAPH_HTTP.')
+param http string
+
+@description('TASKGRAPH_ENTRA_TENANT.')
+param entraTenant string
+
+@description('TASKGRAPH_ENTRA_AUDIENCE.')
+param entraAudience string
+
 @description('Python of the app.')
 param pythonVersion string
 
@@ -136,6 +145,18 @@ resource site 'Microsoft.Web/sites@2024-04-01' = {
         {
           name: 'TASKGRAPH_SWEEP_SECONDS'
           value: string(sweepSeconds)
+        }
+        {
+          name: 'TASKGRAPH_HTTP'
+          value: http
+        }
+        {
+          name: 'TASKGRAPH_ENTRA_TENANT'
+          value: entraTenant
+        }
+        {
+          name: 'TASKGRAPH_ENTRA_AUDIENCE'
+          value: entraAudience
         }
         {
           name: 'APPLICATIONINSIGHTS_CONNECTION_STRING'

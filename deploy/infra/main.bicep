@@ -41,6 +41,16 @@ param targets array = ['default']
 @description('Seconds between two rounds of the sweep: TASKGRAPH_SWEEP_SECONDS. Each round is a call that is paid for.')
 param sweepSeconds int = 60
 
+@allowed(['off', 'tokens', 'reader', 'submitter', 'operator', 'admin'])
+@description('Whether the app answers HTTP requests: not, for tokens alone, or with a function key, which has this role: TASKGRAPH_HTTP.')
+param http string = 'off'
+
+@description('Tenant whose tokens of Entra ID open the HTTP API: TASKGRAPH_ENTRA_TENANT. Empty for none.')
+param entraTenant string = ''
+
+@description('For which app such tokens must be: TASKGRAPH_ENTRA_AUDIENCE.')
+param entraAudience string = ''
+
 @description('Let the account be used with its keys. Off, as no part of taskgraph needs them, but one: a link that opens one graph for a person without an identity here (taskgraph grant) is signed with a key, and cannot be made then. On, everyone with a key may do everything.')
 param allowSharedKeyAccess bool = false
 
@@ -151,6 +161,9 @@ module app 'app.bicep' = {
     prefix: prefix
     queues: queues
     sweepSeconds: sweepSeconds
+    http: http
+    entraTenant: entraTenant
+    entraAudience: entraAudience
     pythonVersion: pythonVersion
     instanceMemoryMB: instanceMemoryMB
     maximumInstanceCount: maximumInstanceCount

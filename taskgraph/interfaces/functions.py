@@ -49,6 +49,8 @@ from taskgraph.worker.registration import Registration
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
 
+    from taskgraph.interfaces.http.entra import EntraSettings
+
 log = logging.getLogger("taskgraph.functions")
 
 SWEEP_VARIABLE: Final = "TASKGRAPH_SWEEP_SECONDS"
@@ -170,6 +172,11 @@ class Door:
         if mode not in ("on", "off"):
             raise InvalidSettings(f"{GROUP_COMMIT_VARIABLE}=“{mode}”: write on or off")
         self._together = mode == "on"
+        self._entra: EntraSettings | None = None
+        if self.bindings.http:
+            from taskgraph.interfaces.http.entra import read_entra  # here: an app without it starts sooner
+
+            self._entra = read_entra(environ)
 
     def settings(self) -> StoreSettings:
         return read_connection(self._environ, cwd=self._cwd)
@@ -233,11 +240,11 @@ class Door:
 
     @contextlib.asynccontextmanager
     async def _opened_api(self, app: App) -> "AsyncGenerator[ASGIApp]":
-        from taskgraph.interfaces.http.asgi import opened  # here: an app without it starts sooner
-        from taskgraph.interfaces.http.entra import Entra, read_entra
+        from taskgraph.interfaces.http.asgi import opened
+        from taskgraph.interfaces.http.entra import Entra
         from taskgraph.interfaces.http.gate import Gate
 
-        entra = read_entra(self._environ)
+        entra = self._entra
         keyed = None if self.bindings.http == _TOKENS else Token(_KEY_NAME, Role(self.bindings.http))
         gate = Gate(app, tokenless=keyed, hosts=None, entra=Entra(entra, app.clock) if entra is not None else None)
         async with opened(app, gate, streams=False) as (api, _):

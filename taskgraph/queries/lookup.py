@@ -63,7 +63,8 @@ def gone(graph_id: str, columns: Mapping[str, Value]) -> str:
     """A sentence about a graph of which nothing but a tombstone is left."""
     when, because = time_of(columns, "deleted"), columns.get("because")
     at = f" at {when:%Y-%m-%d %H:%M:%S} UTC" if when is not None else ""
-    return f"graph {graph_id} was deleted{at}" + (f" ({because})" if because else "")
+    by = f" by {columns['deletedBy']}" if columns.get("deletedBy") else ""
+    return f"graph {graph_id} was deleted{at}{by}" + (f" ({because})" if because else "")
 
 
 def nearest(wanted: str, names: Sequence[str]) -> list[str]:

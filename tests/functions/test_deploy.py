@@ -20,6 +20,7 @@ import yaml
 from tree_sitter import Node
 
 from taskgraph.interfaces import functions, settings
+from taskgraph.interfaces.http import entra
 from taskgraph.model import limits, messages
 from taskgraph.model.names import QueueNames
 from taskgraph.storage.azure import logs
@@ -318,7 +319,8 @@ def test_the_app_is_set_by_names_that_the_code_reads() -> None:
     own = {settings.PREFIX_VARIABLE, settings.QUEUES_VARIABLE, functions.SWEEP_VARIABLE}
     ends = {f"{settings.HOST_VARIABLE}__{kind}ServiceUri" for kind in ("blob", "queue", "table")}
     identity = {f"{settings.HOST_VARIABLE}__credential", f"{settings.HOST_VARIABLE}__clientId"}
-    assert names == own | ends | identity | HOST_SETTINGS
+    http = {functions.HTTP_VARIABLE, entra.TENANT_VARIABLE, entra.AUDIENCE_VARIABLE}
+    assert names == own | http | ends | identity | HOST_SETTINGS
     environ = {name: bicep.literal(node) or "" for name, node in app_settings().items()}
     environ |= {name: f"https://account.{name.split('__')[1][:5].rstrip('S')}.core.windows.net/" for name in ends}
     environ |= {settings.PREFIX_VARIABLE: "", settings.QUEUES_VARIABLE: "", f"{settings.HOST_VARIABLE}__clientId": "me"}
@@ -352,6 +354,9 @@ def test_the_parameters_allow_what_the_code_allows() -> None:
     for seconds in allowed(MAIN, "sweepSeconds"):
         functions.read_bindings({functions.SWEEP_VARIABLE: seconds})
     assert int(default("sweepSeconds")) == functions.SWEEP_SECONDS_DEFAULT
+    for word in allowed(MAIN, "http"):
+        functions.read_bindings({functions.HTTP_VARIABLE: word})
+    assert functions.read_bindings({functions.HTTP_VARIABLE: default("http")}).http == ""
     assert (
         functions.read_bindings({}).events
         == functions.read_bindings({settings.QUEUES_VARIABLE: default("queues")}).events

@@ -1,6 +1,7 @@
 """Which status each sender gets from each route: `python -m tests.http.access_table` prints it as a table.
 
-Columns: without a token, with one of each role, and with a share token of the very graph, and of another one.
+Columns: without a token, with one of each role, with a share token of the very graph, and of another one, and with a
+token of Entra ID for each app role.
 """
 
 import asyncio
@@ -10,11 +11,13 @@ from pathlib import Path
 from typing import Any, Final
 
 from taskgraph.engine.archive_file import Writer
+from taskgraph.interfaces.http.entra import ROLES
 from taskgraph.interfaces.http.routes import FILE_BODY
 from taskgraph.interfaces.http.table import ROUTES
 from taskgraph.interfaces.operations import shares
 from taskgraph.model.roles import Role
 from taskgraph.storage.tables import Row
+from tests.http.entra_keys import Keys, handing_out, token
 from tests.http.serving import Answer, Server, serving
 
 
@@ -60,13 +63,14 @@ async def call(server: Server, route: str, token: str | None, graph: str = "g") 
     return await server.ask(one.method, path, data=body, token=token, **guard)
 
 
-async def table(server: Server) -> dict[str, dict[str, int]]:
-    """Statuses by route and sender. The graph is submitted anew before each, as routes delete it."""
+async def table(server: Server, keys: Keys) -> dict[str, dict[str, int]]:
+    """Statuses by route and sender."""
     for graph in ("g", "other"):
         await server.ask("PUT", f"/graphs/{graph}", data=DOCUMENT, token=server.tokens[Role.ADMIN])
     senders: dict[str, str | None] = {"none": None, **{str(role): server.tokens[role] for role in Role}}
     for name, graph in (("its share", "g"), ("a share", "other")):
         senders[name] = (await shares.share(server.app, graph))[1]
+    senders |= {name: token(keys, roles=[name]) for name in ROLES}
     rows: dict[str, dict[str, int]] = {}
     for route in ROUTES:
         rows[route.name] = {name: (await call(server, route.name, token)).status for name, token in senders.items()}
@@ -75,8 +79,12 @@ async def table(server: Server) -> dict[str, dict[str, int]]:
 
 async def _print() -> None:
     with tempfile.TemporaryDirectory() as folder:
-        async with serving(f"sqlite:///{folder}/store.db", Path(folder), anonymous=False, slots=0) as server:
-            rows = await table(server)
+        store = f"sqlite:///{folder}/store.db"
+        async with (
+            handing_out() as keys,
+            serving(store, Path(folder), anonymous=False, slots=0, entra=keys.settings) as server,
+        ):
+            rows = await table(server, keys)
     names = list(next(iter(rows.values())))
     print(f"| method | path | {' | '.join(names)} |")
     print("|---" * (len(names) + 2) + "|")
