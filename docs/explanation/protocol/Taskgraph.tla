@@ -30,7 +30,8 @@ CONSTANTS
     FaultKinds,   \* of which kinds: loss, duplicate, crash, unclear, zombie
     Failures,     \* how many runs may fail, and
     MayFail,      \* of which tasks
-    HandReruns,   \* how often a person asks for a rerun
+    HandReruns,   \* how often a person asks for a rerun, and
+    Planned,      \* whether also by a plan of it
     TornReads     \* rows are read one by one, others write in between
 
 CONSTANTS         \* rules of the protocol; a mutated configuration switches one off
@@ -40,6 +41,7 @@ CONSTANTS         \* rules of the protocol; a mutated configuration switches one
     AcceptGuard,  \* an accepted extension is outstanding on the graph row, which must be running
     InsertFirst,  \* an extension inserts its rows before it links to them
     LinkRecheck,  \* linking to a task that has completed counts down at once
+    PlanGuard,    \* a planned change is made only if it does what was planned
     Sweeping      \* the sweep is there
 
 VARIABLES
@@ -65,7 +67,8 @@ NoRows == [key \in {} |-> Missing]
 
 (*************************** messages and rows ****************************)
 
-Message(kind, task, run, claim) == [kind |-> kind, task |-> task, run |-> run, claim |-> claim]
+NoPlan == [task |-> Missing, graph |-> Missing]
+Message(kind, task, run, claim) == [kind |-> kind, task |-> task, run |-> run, claim |-> claim, plan |-> NoPlan]
 Work(task, run) == Message("work", task, run, None)
 Add == Message("add", None, 0, None)
 
@@ -183,6 +186,13 @@ DecideRerun(item, copies) ==
         ELSE Decision((item.task :> [NextRun(row) EXCEPT !.manual = @ + 1]) @@ (Graph :> Unblocked(copies[Graph])),
                       {Work(item.task, row.run + 1)})
 
+\* A plan is what a rerun makes of the rows that it names: the same rows, the same plan.
+Plan(task, copies) == [task |-> copies[task], graph |-> copies[Graph]]
+
+\* Planned once more by the rows of now; a plan that is another one is refused.
+DecideChange(item, copies) ==
+    IF PlanGuard /\ Plan(item.task, copies) # item.plan THEN Nothing ELSE DecideRerun(item, copies)
+
 \* The steps of an extension that does not fit one commit; the cursor counts them.
 Steps ==
     LET inserts == [number \in DOMAIN InsertOrder |-> <<"insert", InsertOrder[number]>>]
@@ -235,6 +245,7 @@ Decide(item, copies) ==
       [] item.kind = "failed" -> DecideFailed(item, copies)
       [] item.kind = "lease-lost" -> DecideLeaseLost(item, copies)
       [] item.kind = "rerun" -> DecideRerun(item, copies)
+      [] item.kind = "change" -> DecideChange(item, copies)
       [] OTHER -> DecideAdd(copies)
 
 \* The rows without which an item cannot be decided; what is asked for depends on what was read.
@@ -253,6 +264,7 @@ Needs(item, copies) ==
           [] item.kind = "failed" -> IF Believed(row, item) /\ row.reruns = 0 THEN {Graph} ELSE {}
           [] item.kind = "lease-lost" -> IF Holds(row, item) /\ row.retries = 0 THEN {Graph} ELSE {}
           [] item.kind = "rerun" -> IF row.run = item.run /\ Failed(row) THEN {Graph} ELSE {}
+          [] item.kind = "change" -> {Graph}
           [] OTHER ->
                 CASE copies[Request].state = "staged" ->
                         {Graph} \cup (IF Whole THEN {LinkOrder[number] : number \in DOMAIN LinkOrder} ELSE {})
@@ -337,6 +349,9 @@ Broken(item, write) ==
        /\ ~Holds(rows[item.task], item)
     THEN {"S4"} ELSE {}
 
+\* What is applied is what was planned, by the rows as they stand at the commit.
+Unplanned(item) == IF item.kind = "change" /\ Plan(item.task, rows) # item.plan THEN {"S10"} ELSE {}
+
 \* All or nothing; then what follows is sent, and the message acknowledged, unless one of these comes in between:
 \*   crash      it dies before it sends: what follows is not said, the message comes back
 \*   duplicate  it dies, or loses its lease, before it acknowledges: the message comes back
@@ -364,7 +379,7 @@ Commit(h) ==
                                     IF each # h THEN Noticed(each, keys)
                                     ELSE IF goes THEN Begun(item, rows') ELSE Idle]
         /\ worker' = [w \in Workers |-> NoticedBy(w, keys)]
-        /\ breach' = breach \cup Broken(item, write)
+        /\ breach' = breach \cup Broken(item, write) \cup Unplanned(item)
         /\ UNCHANGED <<failures, hands, claimed>>
 
 (******************************** workers *********************************)
@@ -501,6 +516,14 @@ AskRerun(task) ==
     /\ hands' = hands - 1
     /\ UNCHANGED <<rows, lapsed, handler, worker, faults, failures, claimed, breach>>
 
+Change(task) ==
+    /\ Planned
+    /\ hands > 0
+    /\ Failed(rows[task])
+    /\ messages' = messages \cup {[Message("change", task, rows[task].run, None) EXCEPT !.plan = Plan(task, rows)]}
+    /\ hands' = hands - 1
+    /\ UNCHANGED <<rows, lapsed, handler, worker, faults, failures, claimed, breach>>
+
 HandlerStep(h) ==
     Take(h) \/ (\E task \in All : TakeLeaseLost(h, task)) \/ Read(h) \/ Repeat(h) \/ Restart(h) \/ Commit(h)
 
@@ -509,7 +532,7 @@ WorkerStep(w) == TakeWork(w) \/ Claim(w) \/ LoseClaim(w) \/ Report(w)
 Next ==
     \/ \E h \in Handlers : HandlerStep(h)
     \/ \E w \in Workers : WorkerStep(w) \/ Cancel(w) \/ Renew(w) \/ CrashWorker(w)
-    \/ \E task \in All : LeaseEnds(task) \/ Remind(task) \/ AskRerun(task)
+    \/ \E task \in All : LeaseEnds(task) \/ Remind(task) \/ AskRerun(task) \/ Change(task)
     \/ ResendAdd \/ Lose \/ Extend
 
 Spec == Init /\ [][Next]_vars
@@ -595,6 +618,9 @@ S9 == /\ \A task \in Existing :
                 /\ rows[task].left \ across = left \ across
                 /\ left \subseteq rows[task].left
       /\ rows[Graph].left = {task \in Leaves(Accepted) : ~Completed(task)}
+
+\* A planned change does what was planned, or nothing.
+S10 == "S10" \notin breach
 
 \* Rows that were all read at one moment never contradict each other.
 Consistent == "contradiction" \notin breach
