@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -67,8 +67,26 @@ class _Elsewhere:
 _EXECUTORS: Final = Executors([_Elsewhere()], override=_Elsewhere.name)
 
 
-class _Taken(Slots):
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """Runs that were claimed, and those that were and have no permit of their target.
+
+    received: whether there were messages. more: whether there may be more of them.
+    """
+
+    runs: Sequence[ClaimedRun]
+    unpermitted: Sequence[ClaimedRun]
+    received: bool
+    more: bool
+
+
+class _SlotsElsewhere(Slots):
     """What is claimed for these slots runs elsewhere, so it never begins here."""
+
+    @property
+    def free(self) -> int:
+        """None: what has begun elsewhere is known by its first renewal, as the answer to its claim may be lost."""
+        return 0
 
     def fill(self) -> None:
         pass
@@ -91,6 +109,7 @@ class Taking:
         slots: int,
         lease_seconds: float,
         turn: int,
+        per_message: float,
     ) -> None:
         self._context = context = WorkerContext(
             handlers=handlers,
@@ -109,7 +128,7 @@ class Taking:
         self._target = target
         self._messages = messages = WorkMessages(context)
         self._runner = Runner(context, lose=lambda one, why: None)
-        self._slots = slots_ = _Taken(
+        self._slots = slots_ = _SlotsElsewhere(
             context, self._runner, on_ended=lambda *_: None, on_filled=lambda: None, on_full=lambda: None
         )
         # A permit outlasts the lease of its run, as far as clocks may differ.
@@ -118,19 +137,23 @@ class Taking:
         claims = Claims(context, messages, gate, slots_)
         reporter = Reporter(context, messages, _by_message)
         self._feeder = feeder = Feeder(context, messages, slots_, stock, turns, claims, reporter)
-        self._intake = Intake(context, messages, gate, slots_, stock, turns, claims, feeder)
+        self._intake = Intake(context, messages, gate, slots_, stock, turns, claims, feeder, per_message)
 
-    async def take(self) -> tuple[list[ClaimedRun], list[ClaimedRun], bool]:
-        """Runs that are claimed now; those that were, and have no permit of their target; whether there were messages.
-
-        Raises StorageError.
-        """
+    async def take(self) -> Taken:
+        """Claim what is there now. Raises StorageError."""
         context = self._context
         await self._gate.look()
-        received, _ = await self._intake.receive(at_once=True)
+        try:
+            received, more = await self._intake.receive(at_once=True)
+        except StorageError as error:  # reach: gateway
+            if not self._slots.waiting:
+                raise
+            log.warning("not all queues of %s could be asked: %s", self._target, error)
+            received, more = True, False
+        finally:
+            context.stop()
+            self._feeder.stop_napping()
         runs = [one for own in self._slots.withdraw(lambda one: True).values() for one in own]
-        context.stop()
-        self._feeder.stop_napping()
         await self._feeder.put_down("full")  # what else came with the messages is for others
         while context.tasks:
             await asyncio.wait(context.tasks)
@@ -138,13 +161,14 @@ class Taking:
         if self._gate.permits.targets:
             without = await self._gate.permits.hand_over(self._target, [one.work.claim for one in runs])
             await self._gate.give_everything_back()
-        for one in runs:
-            await self._messages.let_go(one)
-        return (
-            [one for one in runs if one.work.claim not in without],
-            [one for one in runs if one.work.claim in without],
-            received,
-        )
+        await asyncio.gather(*map(self._messages.let_go, runs))
+        with_permit = [one for one in runs if one.work.claim not in without]
+        return Taken(with_permit, [one for one in runs if one.work.claim in without], received, more)
+
+    @property
+    def per_message(self) -> float:
+        """Tasks in a message of the target, of late."""
+        return self._intake.per_message
 
     async def with_results(self, one: ClaimedRun) -> Work:
         """What is to be run, with the results that it takes. Raises NoResult, StorageError."""

@@ -20,7 +20,7 @@ from taskgraph.engine.handlers import Handlers
 from taskgraph.engine.poison import Poison
 from taskgraph.model import limits
 from taskgraph.model.columns import listed
-from taskgraph.model.errors import InvalidInput, NotFound, Refused
+from taskgraph.model.errors import InvalidInput, NotFound, Refused, StorageError
 from taskgraph.model.ids import is_graph_id, is_task_id, row_key
 from taskgraph.model.placement import DEFAULT_TARGET
 from taskgraph.model.states import TaskState
@@ -31,7 +31,7 @@ from taskgraph.queries.targets import Gates, limits_in
 from taskgraph.storage.logs import Logs, Place, size_of
 from taskgraph.storage.signals.wakeup import Pacer, Wakeup
 from taskgraph.storage.tables import Row
-from taskgraph.worker.elsewhere import Crew, Taking
+from taskgraph.worker.elsewhere import Crew, Taken, Taking
 from taskgraph.worker.executors import Outcome
 from taskgraph.worker.executors.contract import malformed
 from taskgraph.worker.permits import RunPermits
@@ -140,6 +140,7 @@ class Gateway:
     _permits: RunPermits = field(init=False)
     _lines: dict[str, asyncio.Lock] = field(default_factory=dict)  # of workers that wait, by target
     _pacers: dict[str, Pacer] = field(default_factory=dict)
+    _per_message: dict[str, float] = field(default_factory=dict)  # tasks, of late, by target
     _turns: "itertools.count[int]" = field(default_factory=itertools.count)
 
     def __post_init__(self) -> None:
@@ -161,7 +162,7 @@ class Gateway:
             with suppress(TimeoutError):
                 async with self._in_line(wanted.target, left):
                     ticket = self.wakeup.ticket(*self._queues(wanted.target))
-                    found = await asyncio.shield(self._look(wanted))
+                    found = await self._look(wanted)
                     if not found and (left := until - clock.monotonic()) > 0:
                         async with asyncio.timeout(left):
                             await self._pacer(wanted.target).idle(ticket, gone)
@@ -195,34 +196,62 @@ class Gateway:
         if (await self.crew.asks(*own)).draining:
             return []
         lease_until = self.handlers.clock.now() + timedelta(seconds=wanted.lease_seconds)
-        for _ in range(_MESSAGES_MAX):
-            taking = Taking(
-                *(self.handlers, self.poison, self.logs, self.wakeup, self._gates),
-                name=wanted.worker,
-                target=wanted.target,
-                labels=wanted.labels,
-                slots=wanted.slots,
-                lease_seconds=wanted.lease_seconds,
-                turn=next(self._turns),
-            )
-            runs, unpermitted, received = await taking.take()
-            if runs or not received:
-                break  # otherwise the messages were old ones, or not for this worker, and others lie behind them
-        if received:
-            self._pacer(wanted.target).reset()
-        returned = [Report(_claim_of(one), Returned("there is no permit of its target for it")) for one in unpermitted]
         found: list[Assignment] = []
-        for one in runs:
+        for _ in range(_MESSAGES_MAX):
+            taking = self._taking(wanted, wanted.slots - len(found))
+            try:
+                taken = await taking.take()
+            except StorageError as error:  # reach: gateway
+                if not found:
+                    raise
+                log.warning("no more work of %s could be asked for: %s", wanted.target, error)
+                break
+            self._per_message[wanted.target] = taking.per_message
+            if taken.received:
+                self._pacer(wanted.target).reset()
+            found += await self._assigned(wanted, taking, taken, lease_until)
+            # What is old, or not for this worker, is no reason to go without what lies behind it.
+            enough = len(found) >= wanted.slots or taken.unpermitted or (found and not taken.more)
+            if enough or not taken.received:
+                break
+        return found
+
+    def _taking(self, wanted: Wanted, slots: int) -> Taking:
+        return Taking(
+            *(self.handlers, self.poison, self.logs, self.wakeup, self._gates),
+            name=wanted.worker,
+            target=wanted.target,
+            labels=wanted.labels,
+            slots=slots,
+            lease_seconds=wanted.lease_seconds,
+            turn=next(self._turns),
+            per_message=self._per_message.get(wanted.target, 1.0),
+        )
+
+    async def _assigned(self, wanted: Wanted, taking: Taking, taken: Taken, lease_until: datetime) -> list[Assignment]:
+        """What a worker gets of runs that were claimed for it; the others go back at once, or have failed."""
+        returned = [
+            Report(_claim_of(one), Returned("there is no permit of its target for it")) for one in taken.unpermitted
+        ]
+        found: list[Assignment] = []
+        for one in taken.runs:
             try:
                 work = (await taking.with_results(one)) if one.takes else one.work
             except InvalidInput as error:  # a rerun would find nothing else
                 returned.append(Report(_claim_of(one), malformed(str(error))))
                 continue
+            except StorageError as error:  # reach: gateway
+                log.warning("graph %s: results that a task needs cannot be read: %s", one.work.graph_id, error)
+                returned.append(Report(_claim_of(one), Returned("the results that it takes could not be read")))
+                continue
             url = self.logs.url(work.graph_id, work.task_id, work.run)
             found.append(Assignment(_claim_of(one), work.label, work.definition, lease_until, url))
             self.crew.has(wanted.token, work.claim, work, wanted.worker, wanted.lease_seconds)
         if returned:
-            await self.report(returned)
+            try:
+                await self.report(returned)
+            except StorageError as error:  # reach: gateway
+                log.warning("%d runs are left to their leases: %s", len(returned), error)
         return found
 
     # --- renewing

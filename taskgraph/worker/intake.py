@@ -56,7 +56,7 @@ class Intake:
     _turns: QueueTurns
     _claims: Claims
     _feeder: Feeder
-    _per_message: float = 1.0  # tasks, of late
+    per_message: float = 1.0  # tasks, of late
 
     # --- receiving
 
@@ -80,7 +80,7 @@ class Intake:
                 break
             if target in closed:
                 continue
-            count = min(limits.RECEIVE_MAX, max(1, int(room / self._per_message)))
+            count = min(limits.RECEIVE_MAX, max(1, int(room / self.per_message)))
             deliveries = await queues.receive(queue, count=count, lease_seconds=self._context.message_seconds)
             if deliveries and await self._gate.is_paused(target):
                 for delivery in deliveries:
@@ -165,7 +165,7 @@ class Intake:
                 source.origin = origin_of(message, source.delivery, self._context.clock.monotonic())
             if message.level and message.level not in self._gate.gates.levels(message.target):
                 await self._gate.look(again=True)
-            self._per_message = self._per_message * _TASKS_KEPT + len(message.tasks) * (1 - _TASKS_KEPT)
+            self.per_message = self.per_message * _TASKS_KEPT + len(message.tasks) * (1 - _TASKS_KEPT)
             found = await self._look_up(message, source)
             if found is None:
                 return  # set aside

@@ -19,7 +19,7 @@ from typing import Final
 from taskgraph.model import limits
 from taskgraph.model.clock import Clock
 from taskgraph.model.columns import Value
-from taskgraph.model.errors import Conflict, Unclear
+from taskgraph.model.errors import Conflict, StorageError, Unclear
 from taskgraph.model.foreign_times import Standing, standing
 from taskgraph.queries.targets import GATES, PERMIT, TargetLimit, length_of, limits_in, permit_key
 from taskgraph.storage.tables import Change, Delete, Insert, Merge, Range, Replace, Row, Tables, query_all
@@ -155,7 +155,8 @@ class Permits:
             try:
                 if changes:
                     await self._tables.commit(GATES, changes)
-            except (Conflict, Unclear):  # reach: permits
+            except StorageError as error:  # reach: permits
+                log.warning("permits of %s could not be handed over: %s", target, error)
                 return claims  # which may have got them, and let them end
             for number in numbers:
                 del mine[number]

@@ -1,12 +1,15 @@
 """What looking costs: a graph of many tasks with and without followers; and how fast single requests are answered.
 
-    python -m tests.http.load [--tasks 10000] [--streams 500] [--polls 200] [--rounds 3]
+    python -m tests.http.load [--tasks 10000] [--streams 500] [--polls 200] [--rounds 3] [--only-work]
+
+With it, what workers over HTTP cost: claims, and 1,000 tasks in ten layers by two workers.
 
 The server is a process of its own (`serve --worker 2 --http 0 --no-auth`, embedded store); the clients share another.
 """
 
 import argparse
 import asyncio
+import functools
 import json
 import os
 import re
@@ -18,6 +21,7 @@ import tempfile
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
+from datetime import UTC, datetime
 from typing import Any, Final
 
 import aiohttp
@@ -25,14 +29,14 @@ import aiohttp
 LAYERS: Final = 10
 
 
-def layers(tasks: int) -> dict[str, Any]:
+def layers(tasks: int, target: str = "default") -> dict[str, Any]:
     """Layers of tasks that do nothing, each a group that the next requires."""
     width = tasks // LAYERS
     groups = {f"layer {layer}": {"tasks": [f"{layer}/{number}" for number in range(width)]} for layer in range(LAYERS)}
     made = {
         f"{layer}/{number}": {
             "requires": [f"layer {layer - 1}"] if layer else [],
-            "task": {"executor": "noop"},
+            "task": {"executor": "noop", "target": target},
         }
         for layer in range(LAYERS)
         for number in range(width)
@@ -161,14 +165,73 @@ async def requests() -> None:
                 print(f"| {name} | {at_once} | {rate:,.0f} | {median:.1f} ms | {late:.1f} ms |", flush=True)
 
 
+async def claims() -> None:
+    """Of one task each, by workers that have the target to themselves; no task is ready for those of the last line."""
+    ready = {"tasks": {f"t{number}": {"task": {"executor": "noop", "target": "far"}} for number in range(2_000)}}
+    async with server() as (address, _), aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
+        async with session.put(f"{address}/graphs/g", json=ready) as answer:
+            assert answer.status == 201
+
+        async def claim(number: int, target: str = "far") -> None:
+            body = {"worker": f"w-{number % 8}"}
+            async with session.post(f"{address}/targets/{target}:claim", json=body) as answer:
+                assert answer.status == 200, await answer.text()
+                assert len((await answer.json())["tasks"]) == (target == "far")
+
+        print("| claims | at once | a second | median | p99 |\n|---|---:|---:|---:|---:|")
+        for name, count, at_once, target in (
+            ("a task", 480, 1, "far"),
+            ("a task", 480, 8, "far"),
+            ("nothing there", 500, 8, "none"),
+        ):
+            ask = functools.partial(claim, target=target)
+            rate, median, late = await latency(count, ask, at_once)
+            print(f"| {name} | {at_once} | {rate:,.0f} | {median:.1f} ms | {late:.1f} ms |", flush=True)
+
+
+async def work(slots: int, workers: int = 2, tasks: int = 1_000) -> None:
+    """Tasks a second, and requests a task, of workers that report with their next claim."""
+    async with server() as (address, _), aiohttp.ClientSession() as session:
+        async with session.put(f"{address}/graphs/g", json=layers(tasks, "far")) as answer:
+            assert answer.status == 201
+        given = requests = 0
+
+        async def worker(number: int) -> None:
+            nonlocal given, requests
+            done: list[dict[str, str]] = []
+            while given < tasks or done:
+                body = {"worker": f"w-{number}", "slots": slots, "done": done, "wait": float(given < tasks)}
+                async with session.post(f"{address}/targets/far:claim", json=body) as answer:
+                    found = await answer.json()
+                    assert answer.status == 200, found
+                requests += 1
+                given += len(found["tasks"])
+                assert not any(each["stale"] for each in found["done"])
+                done = [{"claim": each["claim"], "end": "completed"} for each in found["tasks"]]
+
+        began = datetime.now(UTC)
+        await asyncio.gather(*map(worker, range(workers)))
+        async with session.get(f"{address}/graphs/g/events?where.event=graph-finished") as answer:
+            (end,) = (await answer.json())["events"]
+        took = (datetime.fromisoformat(end["time"]) - began).total_seconds()  # a worker may wait for more until later
+        print(f"| {slots} | {tasks / took:,.0f} | {requests / tasks:.3f} |", flush=True)
+
+
 async def main(arguments: Sequence[str]) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tasks", type=int, default=10_000)
     parser.add_argument("--streams", type=int, default=500)
     parser.add_argument("--polls", type=int, default=200)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--only-work", action="store_true")
     options = parser.parse_args(arguments)
     resource.setrlimit(resource.RLIMIT_NOFILE, (4_096, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+    await claims()
+    print("\n| slots of each of two workers | tasks a second | requests a task |\n|---:|---:|---:|")
+    for slots in (1, 4, 20, 100):
+        await work(slots)
+    if options.only_work:
+        return
     await requests()
     print("\n| followers | long polls | seconds | CPU of the server |\n|---:|---:|---:|---:|")
     kinds = [(0, 0), (options.streams, options.polls)]

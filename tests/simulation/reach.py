@@ -148,8 +148,17 @@ ELSEWHERE: Final = (
             "tests/http/test_taskcluster.py",
         ),
     ),
+    Place(
+        "gateway",
+        "workers elsewhere: all who are played here have the store at hand",
+        ("tests/scenarios/test_gateway_lost.py",),
+    ),
     Place("gates", "gates of targets: none is closed here", ("tests/scenarios/test_gates.py",)),
-    Place("permits", "permits of limited targets: no target is limited here", ("tests/scenarios/test_permits.py",)),
+    Place(
+        "permits",
+        "permits of limited targets: no target is limited here",
+        ("tests/scenarios/test_permits.py", "tests/scenarios/test_gateway_lost.py"),
+    ),
     Place(
         "windows",
         "what is sent later: the graphs that are played here fit into one window",

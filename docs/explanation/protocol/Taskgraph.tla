@@ -30,8 +30,7 @@ CONSTANTS
     FaultKinds,   \* of which kinds: loss, duplicate, crash, unclear, zombie
     Failures,     \* how many runs may fail, and
     MayFail,      \* of which tasks
-    HandReruns,   \* how often a person asks for a rerun, and
-    Planned,      \* whether also by a plan of it
+    HandReruns,   \* how often a person asks for a rerun
     TornReads     \* rows are read one by one, others write in between
 
 CONSTANTS         \* rules of the protocol; a mutated configuration switches one off
@@ -41,7 +40,6 @@ CONSTANTS         \* rules of the protocol; a mutated configuration switches one
     AcceptGuard,  \* an accepted extension is outstanding on the graph row, which must be running
     InsertFirst,  \* an extension inserts its rows before it links to them
     LinkRecheck,  \* linking to a task that has completed counts down at once
-    PlanGuard,    \* a planned change is made only if it does what was planned
     Sweeping      \* the sweep is there
 
 VARIABLES
@@ -67,8 +65,7 @@ NoRows == [key \in {} |-> Missing]
 
 (*************************** messages and rows ****************************)
 
-NoPlan == [task |-> Missing, graph |-> Missing]
-Message(kind, task, run, claim) == [kind |-> kind, task |-> task, run |-> run, claim |-> claim, plan |-> NoPlan]
+Message(kind, task, run, claim) == [kind |-> kind, task |-> task, run |-> run, claim |-> claim]
 Work(task, run) == Message("work", task, run, None)
 Add == Message("add", None, 0, None)
 
@@ -186,13 +183,6 @@ DecideRerun(item, copies) ==
         ELSE Decision((item.task :> [NextRun(row) EXCEPT !.manual = @ + 1]) @@ (Graph :> Unblocked(copies[Graph])),
                       {Work(item.task, row.run + 1)})
 
-\* A plan is what a rerun makes of the rows that it names: the same rows, the same plan.
-Plan(task, copies) == [task |-> copies[task], graph |-> copies[Graph]]
-
-\* Planned once more by the rows of now; a plan that is another one is refused.
-DecideChange(item, copies) ==
-    IF PlanGuard /\ Plan(item.task, copies) # item.plan THEN Nothing ELSE DecideRerun(item, copies)
-
 \* The steps of an extension that does not fit one commit; the cursor counts them.
 Steps ==
     LET inserts == [number \in DOMAIN InsertOrder |-> <<"insert", InsertOrder[number]>>]
@@ -245,7 +235,6 @@ Decide(item, copies) ==
       [] item.kind = "failed" -> DecideFailed(item, copies)
       [] item.kind = "lease-lost" -> DecideLeaseLost(item, copies)
       [] item.kind = "rerun" -> DecideRerun(item, copies)
-      [] item.kind = "change" -> DecideChange(item, copies)
       [] OTHER -> DecideAdd(copies)
 
 \* The rows without which an item cannot be decided; what is asked for depends on what was read.
@@ -264,7 +253,6 @@ Needs(item, copies) ==
           [] item.kind = "failed" -> IF Believed(row, item) /\ row.reruns = 0 THEN {Graph} ELSE {}
           [] item.kind = "lease-lost" -> IF Holds(row, item) /\ row.retries = 0 THEN {Graph} ELSE {}
           [] item.kind = "rerun" -> IF row.run = item.run /\ Failed(row) THEN {Graph} ELSE {}
-          [] item.kind = "change" -> {Graph}
           [] OTHER ->
                 CASE copies[Request].state = "staged" ->
                         {Graph} \cup (IF Whole THEN {LinkOrder[number] : number \in DOMAIN LinkOrder} ELSE {})
@@ -349,9 +337,6 @@ Broken(item, write) ==
        /\ ~Holds(rows[item.task], item)
     THEN {"S4"} ELSE {}
 
-\* What is applied is what was planned, by the rows as they stand at the commit.
-Unplanned(item) == IF item.kind = "change" /\ Plan(item.task, rows) # item.plan THEN {"S10"} ELSE {}
-
 \* All or nothing; then what follows is sent, and the message acknowledged, unless one of these comes in between:
 \*   crash      it dies before it sends: what follows is not said, the message comes back
 \*   duplicate  it dies, or loses its lease, before it acknowledges: the message comes back
@@ -379,7 +364,7 @@ Commit(h) ==
                                     IF each # h THEN Noticed(each, keys)
                                     ELSE IF goes THEN Begun(item, rows') ELSE Idle]
         /\ worker' = [w \in Workers |-> NoticedBy(w, keys)]
-        /\ breach' = breach \cup Broken(item, write) \cup Unplanned(item)
+        /\ breach' = breach \cup Broken(item, write)
         /\ UNCHANGED <<failures, hands, claimed>>
 
 (******************************** workers *********************************)
@@ -516,14 +501,6 @@ AskRerun(task) ==
     /\ hands' = hands - 1
     /\ UNCHANGED <<rows, lapsed, handler, worker, faults, failures, claimed, breach>>
 
-Change(task) ==
-    /\ Planned
-    /\ hands > 0
-    /\ Failed(rows[task])
-    /\ messages' = messages \cup {[Message("change", task, rows[task].run, None) EXCEPT !.plan = Plan(task, rows)]}
-    /\ hands' = hands - 1
-    /\ UNCHANGED <<rows, lapsed, handler, worker, faults, failures, claimed, breach>>
-
 HandlerStep(h) ==
     Take(h) \/ (\E task \in All : TakeLeaseLost(h, task)) \/ Read(h) \/ Repeat(h) \/ Restart(h) \/ Commit(h)
 
@@ -532,7 +509,7 @@ WorkerStep(w) == TakeWork(w) \/ Claim(w) \/ LoseClaim(w) \/ Report(w)
 Next ==
     \/ \E h \in Handlers : HandlerStep(h)
     \/ \E w \in Workers : WorkerStep(w) \/ Cancel(w) \/ Renew(w) \/ CrashWorker(w)
-    \/ \E task \in All : LeaseEnds(task) \/ Remind(task) \/ AskRerun(task) \/ Change(task)
+    \/ \E task \in All : LeaseEnds(task) \/ Remind(task) \/ AskRerun(task)
     \/ ResendAdd \/ Lose \/ Extend
 
 Spec == Init /\ [][Next]_vars
@@ -618,9 +595,6 @@ S9 == /\ \A task \in Existing :
                 /\ rows[task].left \ across = left \ across
                 /\ left \subseteq rows[task].left
       /\ rows[Graph].left = {task \in Leaves(Accepted) : ~Completed(task)}
-
-\* A planned change does what was planned, or nothing.
-S10 == "S10" \notin breach
 
 \* Rows that were all read at one moment never contradict each other.
 Consistent == "contradiction" \notin breach

@@ -1,0 +1,200 @@
+"""A server of workers elsewhere that dies, at each of its storage calls and with each of its answers: nothing is lost.
+
+The worker sends what was not answered again, to the next server, which remembers nothing. A graph is played once for
+each place where that can happen. It must finish, no run may begin twice, and a task runs again only in a new run.
+"""
+
+import itertools
+from collections import Counter
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeVar
+
+import pytest
+
+from taskgraph.documents.read import document_from_object
+from taskgraph.engine.poison import Poison
+from taskgraph.model import limits
+from taskgraph.model.errors import Conflict, StorageUnavailable
+from taskgraph.queries import targets
+from taskgraph.queries.targets import GATES
+from taskgraph.storage.memory import MemoryLogs
+from taskgraph.storage.signals.wakeup import Wakeup
+from taskgraph.storage.tables import Range, query_all
+from taskgraph.worker.executors import Outcome
+from taskgraph.worker.gateway import Assignment, Gateway, Report, Wanted
+from tests.scenarios.stage import CrashError, Stage, Trap, memory_stage
+
+T = TypeVar("T")
+
+KINDS: Final = ("before", "after", "unclear", "conflict", "unavailable", "unanswered")
+SMALL: Final = document_from_object(
+    {
+        "tasks": {
+            "a": {"task": {}},
+            "b": {"requires": ["a"], "reruns": 1, "task": {"payload": {"n": {"$result": "a"}}}},
+            "c": {"requires": ["a", "b"], "task": {}},
+            "d": {"task": {}},
+        }
+    }
+)
+
+
+@dataclass
+class Cut(Trap):
+    """A Trap after which a dead process makes no further call. kind `unanswered`: request `at` gets no answer."""
+
+    dead: bool = False
+
+    def before(self, call: str) -> int:
+        if self.dead:
+            raise CrashError(call)
+        try:
+            return super().before(call)
+        except CrashError:
+            self.dead = True
+            raise
+
+    def after(self, call: str, number: int) -> None:
+        try:
+            super().after(call, number)
+        except CrashError:
+            self.dead = True
+            raise
+
+
+@dataclass
+class Elsewhere:
+    """A worker, and the servers that it asks one after the other."""
+
+    stage: Stage
+    cut: Cut
+    bundled: bool
+    requests: int = 0
+    deaths: int = 0
+    begun: Counter[tuple[str, int]] = field(default_factory=Counter)
+    seen: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.server = self._server(self.cut)
+
+    def _server(self, cut: Trap | None) -> Gateway:
+        handlers = self.stage.more_handlers(cut)
+        tables, queues = handlers.records.tables, handlers.queues
+        self.logs = getattr(self, "logs", MemoryLogs())
+        return Gateway(handlers, Poison(tables, queues, self.stage.clock, handlers.names), self.logs, Wakeup())
+
+    async def ask(self, request: Callable[[Gateway], Awaitable[T]]) -> T:
+        """The answer, of whichever server gives one."""
+        while True:
+            self.requests += 1
+            try:
+                answer = await request(self.server)
+            except CrashError:
+                self.deaths += 1
+                self.server = self._server(None)
+            except (StorageUnavailable, Conflict):
+                pass  # 503, or 409 with Retry-After
+            else:
+                if self.cut.kind != "unanswered" or self.requests != self.cut.at:
+                    return answer
+                self.deaths += 1
+                self.server = self._server(None)
+
+    async def work(self) -> str:
+        """Work until the graph ends; gives its state. Time goes on where there is nothing to do."""
+        done: list[Report] = []
+        for _ in range(40):
+            found = await self._claim(done)
+            done = [await self._run(one) for one in found]
+            if not done:
+                if (state := await self.stage.state()) in ("finished", "blocked", "cancelled"):
+                    return state
+                self.stage.clock.advance(limits.REDISPATCH_SECONDS + 1)
+                await self.stage.sweep()
+        raise AssertionError(f"no end: {await self.stage.states()}, {self.cut}")
+
+    async def _claim(self, done: Sequence[Report]) -> list[Assignment]:
+        """Report, and take what is ready: in one request, or apart."""
+        wanted = Wanted("elsewhere", slots=2)
+
+        async def both(server: Gateway) -> list[Assignment]:
+            answered = await server.report(done)
+            assert [each.stale for each in answered] == [""] * len(done)
+            return await server.claim(wanted)
+
+        if self.bundled:
+            return await self.ask(both)
+        for each in done:
+            (answered,) = await self.ask(lambda server, each=each: server.report([each]))
+            assert answered.stale == ""
+        return await self.ask(lambda server: server.claim(wanted))
+
+    async def _run(self, one: Assignment) -> Report:
+        self.begun[one.label, one.claim.run] += 1
+        self.seen[one.label] = one.definition.get("payload")
+        (renewed,) = await self.ask(lambda server: server.renew([one.claim]))
+        assert renewed.stale == ""
+        assert await self.ask(lambda server: server.log(one.claim, b"a line\n", 0)) == 7
+        failed = one.label == "b" and sum(self.begun[label, run] for label, run in self.begun if label == "b") == 1
+        return Report(one.claim, Outcome(failed=failed, reason="once", result=None if failed else b'{"x": 1}'))
+
+
+async def play(stage: Stage, cut: Cut, *, bundled: bool, limited: bool) -> Elsewhere:
+    if limited:
+        await targets.limit_target(stage.tables, "default", 1, stage.clock.now())
+    await stage.submit(SMALL)
+    worker = Elsewhere(stage, cut, bundled)
+    assert await worker.work() == "finished", cut
+    assert set(worker.begun.values()) == {1}, (cut, worker.begun)
+    assert worker.seen["b"] == {"n": {"x": 1}}
+    told = await stage.told(tasks=True)
+    assert told.count("task-completed") == len(SMALL.tasks)
+    assert told.count("graph-finished") == 1
+    for label in SMALL.tasks:
+        row = (await stage.row(label)).columns
+        lost = limits.RETRIES_DEFAULT - int(row["retriesLeft"])
+        assert lost <= worker.deaths, (cut, label)
+        used = int(row["rerunsAllowed"]) - int(row["rerunsLeft"])
+        assert row["run"] == lost + used + int(row.get("handBacks", 0)), (cut, label)
+        assert used == (label == "b")
+        logged = await worker.logs.read(stage.graph_id, stage.task_id(label), row["run"])
+        result = await worker.logs.read(stage.graph_id, stage.task_id(label), row["run"], name="result.json")
+        assert (logged, result) == (b"a line\n", b'{"x": 1}'), (cut, label)
+    if limited:
+        assert await query_all(stage.tables, GATES, Range("permit:", "permit;")) == [] or worker.deaths
+    return worker
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("limited", [False, True], ids=["free", "limited"])
+@pytest.mark.parametrize("bundled", [False, True], ids=["apart", "bundled"])
+async def test_one_death_of_a_server_anywhere(
+    record_property: Callable[[str, object], None], bundled: bool, limited: bool, kind: str
+) -> None:
+    for at in itertools.count(1):
+        cut = Cut(at, kind)
+        worker = await play(memory_stage(), cut, bundled=bundled, limited=limited)
+        if (worker.requests if kind == "unanswered" else len(cut.calls)) < at:
+            break
+        if kind in ("before", "after", "unanswered"):
+            assert worker.deaths == 1
+        if kind in ("unclear", "conflict"):
+            assert worker.deaths == 0
+    assert at > (8 if kind == "unanswered" else 30)
+    record_property("cases", at - 1)
+
+
+@pytest.mark.parametrize("kind", ["before", "after", "unanswered"])
+@pytest.mark.parametrize("local", ["embedded"], indirect=True)
+async def test_one_death_of_a_server_anywhere_on_a_file(local: Stage, kind: str) -> None:
+    """The same over the embedded store, with one graph for each place."""
+    for at in itertools.count(1):
+        stage = Stage(local.tables, local.queues, local.clock, prefix=local.names.prefix, kind=local.kind)
+        stage.graph_id = f"graph-{at}"
+        cut = Cut(at, kind)
+        worker = await play(stage, cut, bundled=True, limited=False)
+        if (worker.requests if kind == "unanswered" else len(cut.calls)) < at:
+            break
+        assert worker.deaths == 1
+    assert at > (8 if kind == "unanswered" else 30)
