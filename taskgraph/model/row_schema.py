@@ -59,10 +59,11 @@ task-graph
  0.3 cutOff text?; cancelled, deadline, nextDeadline time?
  0.4 waitsAgain, recalls, reopened number?
  0.3 held references?; heldAsked object?; holds number?; pausing references?; pausedReason text?; limits references?
+ 0.4 by, pausedBy text?
  0.3 stalled time?; stalledBecause text?; stalledAt number?; priority text?; deletedIn number?
  0.1 blocked time; blockedBy, routing text
  0.2 traceparent text
- 0.4 folder, by, pausedBy, deletedBy text
+ 0.4 folder, deletedBy text
  0.3 stalledAfter, groups number; onStalled, schedule text; firedFor time; terminate, settling boolean
  0.4 limiting boolean
  0.3 deleting, deleted, until, restoring, restored time; archive, was, because text; put, removed number
@@ -106,8 +107,7 @@ notice:<channel>
 request:<name>
  0.1 state request-state!; kind text?; digest text!; staged time?; cursor number?; tasks number; answered time
  0.3 revision number?
- 0.4 told object?; plan text?
- 0.4 by text
+ 0.4 told object?; plan, by text?
  0.1 reason text
 request:<name>:<part>
  0.1 text text

@@ -62,6 +62,8 @@ def _operation(route: Route, parts: dict[str, Parameter]) -> Json:
     parameters = [_parameter(parts[name], "path") for name in route.path_names]
     parameters += [_parameter(each, "query") for each in route.query]
     statuses = [*(_ANY if route.role is not None else _OPEN), *route.problems]
+    if route.path_names and route.method != "GET":
+        statuses.append(405)  # an empty name makes the path of another route
     answers: Json = {str(each): _problem(each) for each in sorted(set(statuses))}
     answers[str(route.status)] = _answer(route)
     if route.status != 200:
