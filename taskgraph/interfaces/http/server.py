@@ -69,6 +69,7 @@ async def serve_until(
     """Answer requests there until `stop` is set; then call `ending`, and finish those under way."""
     config = uvicorn.Config(
         api,
+        interface="asgi3",
         lifespan="off",
         log_config=None,
         access_log=False,
