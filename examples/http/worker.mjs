@@ -2,7 +2,6 @@
 import { spawn } from "node:child_process";
 import { hostname } from "node:os";
 import { setTimeout as sleep } from "node:timers/promises";
-
 const { API = "http://127.0.0.1:8080/api/v1", TOKEN = "none", TARGET = "default", SLOTS = "2", LEASE = "60" } = process.env;
 const { WORKER = `${hostname()}-${process.pid}` } = process.env;
 const running = new Set(), stop = new AbortController();
@@ -33,28 +32,29 @@ async function run({ claim, leaseUntil, definition }) {
   const log = [], one = { kill: (why) => { one.why ??= why; if (child.pid) try { process.kill(-child.pid, "SIGKILL"); } catch {} } };
   for (const stream of [child.stdout, child.stderr]) stream.on("data", (piece) => log.push(piece));
   running.add(one);
-  let until = Date.parse(leaseUntil), renewing = false;
+  let until = Date.parse(leaseUntil), renewing = false, sent = 0, uploaded = Promise.resolve();
+  const upload = () => uploaded = uploaded.then(async () => {
+    const rest = Buffer.concat(log.splice(0));
+    if (rest.length && await ask("PUT", `/runs/${claim}/log?offset=${sent}`, rest)) sent += rest.length;
+  });
   const beat = setInterval(async () => {
     if (Date.now() > until) return one.kill("lost"); // another worker may have it from here on
     if (renewing || until - Date.now() > LEASE * 667) return;
     renewing = true;
-    await ask("PUT", `/runs/${claim}/log`, Buffer.concat(log));
-    const renewed = await end("renew", {});
+    const [renewed] = await Promise.all([end("renew", {}), upload()]);
     if (!renewed || renewed.cancel) return one.kill(renewed ? "cancelled" : "lost");
     [until, renewing] = [Date.parse(renewed.leaseUntil), false];
   }, 200);
   const code = await new Promise((done) => child.on("error", (error) => done(error.message)).on("close", done));
   clearInterval(beat);
   running.delete(one);
-  if (one.why !== "lost") await ask("PUT", `/runs/${claim}/log`, Buffer.concat(log));
+  if (one.why !== "lost") await upload();
   if (one.why) return one.why === "lost" || end("hand-back", { reason: one.why });
   return code === 0 ? end("complete", {}) : end("fail", { reason: `exit code ${code}`, exitCode: Number(code) || 127 });
 }
 process.on("SIGTERM", () => { stop.abort(); for (const one of running) one.kill("stopped"); });
 for (let slot = 0; slot < SLOTS; slot++) (async () => {
   const wanted = JSON.stringify({ worker: `${WORKER}.${slot}`, wait: 20, leaseSeconds: Number(LEASE) });
-  while (!stop.signal.aborted) {
-    const { tasks } = await ask("POST", `/targets/${TARGET}:claim`, wanted, stop.signal);
-    for (const task of tasks) await run(task);
-  }
+  const claim = () => ask("POST", `/targets/${TARGET}:claim`, wanted, stop.signal);
+  while (!stop.signal.aborted) for (const task of (await claim()).tasks) await run(task);
 })();

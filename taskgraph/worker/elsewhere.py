@@ -184,10 +184,44 @@ async def _by_message(one: ClaimedRun, result: object) -> bool:
 class _InHand:
     """A run of a worker, until its lease ends (monotonic), as far as is known here."""
 
+    worker: str
     token: str
     graph_id: str
     label: str
     until: float
+
+
+class _Hands:
+    """Runs that workers have in hand: by claim, and those of a worker or token whose lease has not ended."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._runs: dict[str, _InHand] = {}
+        self._by_name: dict[tuple[str, str], dict[str, None]] = {}  # of a worker, or token -> claims
+
+    def get(self, claim: str) -> _InHand | None:
+        return self._runs.get(claim)
+
+    def put(self, claim: str, one: _InHand) -> None:
+        self._runs[claim] = one
+        for name in (("worker", one.worker), ("token", one.token)):
+            self._by_name.setdefault(name, {})[claim] = None
+
+    def drop(self, claim: str) -> None:
+        if (one := self._runs.pop(claim, None)) is not None:
+            for name in (("worker", one.worker), ("token", one.token)):
+                own = self._by_name[name]
+                del own[claim]
+                if not own:
+                    del self._by_name[name]
+
+    def of(self, kind: str, name: str) -> list[_InHand]:
+        """Of the one of this name. kind: worker, or token."""
+        now, claims = self._clock.monotonic(), list(self._by_name.get((kind, name), ()))
+        for claim in claims:
+            if self._runs[claim].until < now:
+                self.drop(claim)
+        return [self._runs[claim] for claim in claims if claim in self._runs]
 
 
 class _Member:
@@ -195,24 +229,17 @@ class _Member:
 
     at_rest = False
 
-    def __init__(self, name: str, clock: Clock) -> None:
+    def __init__(self, name: str, hands: _Hands) -> None:
         self.name = name
-        self._clock = clock
-        self.in_hand: dict[str, _InHand] = {}  # by claim
+        self._hands = hands
         self.draining = ""
         self.registration: Registration | None = None
         self.wrote = -math.inf
         self.shown: Presence | None = None
 
     def presence(self) -> Presence:
-        own = self.held()
+        own = self._hands.of("worker", self.name)
         return Presence(len(own), [(each.graph_id, each.label) for each in own[:RUNNING_SHOWN_MAX]])
-
-    def held(self) -> list[_InHand]:
-        now = self._clock.monotonic()
-        for claim in [claim for claim, each in self.in_hand.items() if each.until < now]:
-            del self.in_hand[claim]
-        return list(self.in_hand.values())
 
     def drain(self, *, now: bool) -> None:
         self.draining = NOW if now else FINISH
@@ -233,11 +260,11 @@ class Crew:
         self._clock = clock
         self._version = version
         self._members: dict[str, _Member] = {}
-        self._worker_of: dict[str, str] = {}  # by claim
+        self._hands = _Hands(clock)
 
     def in_hand(self, token: str) -> int:
         """Runs of all workers that came with a token."""
-        return sum(each.token == token for member in self._members.values() for each in member.held())
+        return len(self._hands.of("token", token))
 
     def draining(self, name: str) -> tuple[str, bool]:
         """How a worker is to drain (`queries.workers`), "" if it is not, and whether it is to end then."""
@@ -252,9 +279,8 @@ class Crew:
         """A worker asks for tasks."""
         if name not in self._members and len(self._members) >= _WORKERS_MAX:
             self._members.clear()
-            self._worker_of.clear()
-        member = self._members.setdefault(name, _Member(name, self._clock))
-        busy = len(member.held())
+        member = self._members.setdefault(name, _Member(name, self._hands))
+        busy = member.presence().busy
         details = WorkerDetails(
             targets=(target,),
             labels=sorted(labels),
@@ -273,23 +299,19 @@ class Crew:
         await self._write(member)
         return member
 
-    def has(self, token: str, claim: str, work: Work, worker: str, lease_seconds: float) -> None:
+    def has(self, worker: str, token: str, work: Work, lease_seconds: float) -> None:
         """A worker has got a run."""
-        if (member := self._members.get(worker)) is not None:
-            until = self._clock.monotonic() + lease_seconds
-            member.in_hand[claim] = _InHand(token, work.graph_id, work.label, until)
-            self._worker_of[claim] = worker
+        until = self._clock.monotonic() + lease_seconds
+        self._hands.put(work.claim, _InHand(worker, token, work.graph_id, work.label, until))
 
     async def renewed(self, claim: str, lease_seconds: float) -> None:
-        member = self._members.get(self._worker_of.get(claim, ""))
-        if member is not None and (one := member.in_hand.get(claim)) is not None:
-            member.in_hand[claim] = replace(one, until=self._clock.monotonic() + lease_seconds)
-            await self._write(member)
+        if (one := self._hands.get(claim)) is not None:
+            self._hands.put(claim, replace(one, until=self._clock.monotonic() + lease_seconds))
+            if (member := self._members.get(one.worker)) is not None:
+                await self._write(member)
 
     def has_no_longer(self, claim: str) -> None:
-        member = self._members.get(self._worker_of.pop(claim, ""))
-        if member is not None:
-            member.in_hand.pop(claim, None)
+        self._hands.drop(claim)
 
     async def _write(self, member: _Member) -> None:
         """Write the row of a worker, unless that was done just now; a store in trouble costs the row alone."""

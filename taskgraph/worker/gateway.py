@@ -46,6 +46,7 @@ STALE: Final = "stale-claim"
 _RESULT: Final = "result.json"
 _PERMIT_LOST: Final = "the permit of its target was not renewed in time"
 _MESSAGES_MAX: Final = 20  # that are looked at without a task, before a worker gets none
+_TARGETS_MAX: Final = 1_000  # of which it is remembered how their messages come
 _POLL_SECONDS_MAX: Final = 10.0  # between two looks at a queue, for a worker that waits, if no notification comes
 
 
@@ -125,6 +126,15 @@ class Answered:
 
 
 @dataclass(eq=False, slots=True)
+class _Line:
+    """Workers that wait for work of one target. per_message: tasks in a message of late."""
+
+    pacer: Pacer
+    turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+    per_message: float = 1.0
+
+
+@dataclass(eq=False, slots=True)
 class Gateway:
     """What this process does for workers elsewhere."""
 
@@ -138,9 +148,7 @@ class Gateway:
     crew: Crew = field(init=False)
     _gates: Gates = field(init=False)
     _permits: RunPermits = field(init=False)
-    _lines: dict[str, asyncio.Lock] = field(default_factory=dict)  # of workers that wait, by target
-    _pacers: dict[str, Pacer] = field(default_factory=dict)
-    _per_message: dict[str, float] = field(default_factory=dict)  # tasks, of late, by target
+    _lines: dict[str, "_Line"] = field(default_factory=dict)  # by target
     _turns: "itertools.count[int]" = field(default_factory=itertools.count)
 
     def __post_init__(self) -> None:
@@ -156,36 +164,37 @@ class Gateway:
 
         until: the first is waited for until then (monotonic). gone: the worker waits no longer. Raises StorageError.
         """
-        clock, gone = self.handlers.clock, gone or asyncio.Event()
+        clock, gone, line = self.handlers.clock, gone or asyncio.Event(), self._line(wanted.target)
         found = await self._look(wanted)
         while not found and not gone.is_set() and (left := until - clock.monotonic()) > 0:
             with suppress(TimeoutError):
-                async with self._in_line(wanted.target, left):
+                async with self._in_line(line, left):
                     ticket = self.wakeup.ticket(*self._queues(wanted.target))
                     found = await self._look(wanted)
                     if not found and (left := until - clock.monotonic()) > 0:
                         async with asyncio.timeout(left):
-                            await self._pacer(wanted.target).idle(ticket, gone)
+                            await line.pacer.idle(ticket, gone)
         if found and gone.is_set():
             await self.report([Report(each.claim, Returned("its worker went away")) for each in found])
             return []
         return found
 
     @asynccontextmanager
-    async def _in_line(self, target: str, seconds: float) -> AsyncIterator[None]:
+    async def _in_line(self, line: "_Line", seconds: float) -> AsyncIterator[None]:
         """Of those that wait for work of a target one asks the queue, each in turn. Raises TimeoutError."""
-        line = self._lines.setdefault(target, asyncio.Lock())
         async with asyncio.timeout(seconds):
-            await line.acquire()
+            await line.turn.acquire()
         try:
             yield
         finally:
-            line.release()
+            line.turn.release()
 
-    def _pacer(self, target: str) -> Pacer:
-        if target not in self._pacers:
-            self._pacers[target] = Pacer(self.handlers.clock, seconds_max=_POLL_SECONDS_MAX)
-        return self._pacers[target]
+    def _line(self, target: str) -> "_Line":
+        if target not in self._lines:
+            if len(self._lines) >= _TARGETS_MAX:  # those who wait keep theirs
+                self._lines.clear()
+            self._lines[target] = _Line(Pacer(self.handlers.clock, seconds_max=_POLL_SECONDS_MAX))
+        return self._lines[target]
 
     def _queues(self, target: str) -> list[str]:
         return [self.handlers.names.work(target, level) for level in self._gates.levels(target)]
@@ -206,9 +215,10 @@ class Gateway:
                     raise
                 log.warning("no more work of %s could be asked for: %s", wanted.target, error)
                 break
-            self._per_message[wanted.target] = taking.per_message
+            line = self._line(wanted.target)
+            line.per_message = taking.per_message
             if taken.received:
-                self._pacer(wanted.target).reset()
+                line.pacer.reset()
             found += await self._assigned(wanted, taking, taken, lease_until)
             # What is old, or not for this worker, is no reason to go without what lies behind it.
             enough = len(found) >= wanted.slots or taken.unpermitted or (found and not taken.more)
@@ -225,7 +235,7 @@ class Gateway:
             slots=slots,
             lease_seconds=wanted.lease_seconds,
             turn=next(self._turns),
-            per_message=self._per_message.get(wanted.target, 1.0),
+            per_message=self._line(wanted.target).per_message,
         )
 
     async def _assigned(self, wanted: Wanted, taking: Taking, taken: Taken, lease_until: datetime) -> list[Assignment]:
@@ -246,7 +256,7 @@ class Gateway:
                 continue
             url = self.logs.url(work.graph_id, work.task_id, work.run)
             found.append(Assignment(_claim_of(one), work.label, work.definition, lease_until, url))
-            self.crew.has(wanted.token, work.claim, work, wanted.worker, wanted.lease_seconds)
+            self.crew.has(wanted.worker, wanted.token, work, wanted.lease_seconds)
         if returned:
             try:
                 await self.report(returned)

@@ -68,6 +68,7 @@ class Serving:
         self.process.wait(30)
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize("seed", [1])
 def test_the_server_is_killed_while_workers_work(tmp_path: Path, seed: int) -> None:
     store, done = f"sqlite:///{tmp_path}/store.db", tmp_path / "done"
@@ -84,7 +85,7 @@ def test_the_server_is_killed_while_workers_work(tmp_path: Path, seed: int) -> N
             worker("sh", tmp_path, serving.address, token),
         ):
             for _ in range(KILLS):
-                time.sleep(drawn.uniform(0.3, 2.5))
+                time.sleep(drawn.uniform(0.3, 3.0))
                 serving.kill()
             watched = taskgraph("watch", "g", "--timeout", "150", store=store, cwd=tmp_path)
         assert watched.returncode == 0, watched.stdout + watched.stderr
