@@ -18,7 +18,7 @@ from taskgraph.documents.canonical import content_hash
 from taskgraph.documents.nodes import GraphDocument
 from taskgraph.documents.recurrence import Recurrence, Times
 from taskgraph.engine.handlers import Handlers
-from taskgraph.engine.schedule_fires import Fires, Looked, by_schedule, origin_of
+from taskgraph.engine.schedule_fires import Fires, Looked, origin_of
 from taskgraph.engine.schedule_rows import ScheduleRows, schedule_in
 from taskgraph.engine.submission import Submission, submit
 from taskgraph.model import limits
@@ -250,14 +250,14 @@ class Schedules:
             return schedule
         raise _busy(name)
 
-    async def run_now(self, name: str) -> Submission:
-        """Submit the schedule's graph now, also if it is inactive. Raises NotFound, InvalidGraph."""
+    async def run_now(self, name: str, *, by: str = "") -> Submission:
+        """Submit the schedule's graph now, also if it is inactive. by: who asks. Raises NotFound, InvalidGraph."""
         row, schedule = await self._rows.find(name)
         now = self._clock.now()
         due = now.replace(microsecond=0)
         run = Run(schedule_rules.manual_graph_id_of(name, now), due, now, manual=True)
         document = await self._rows.document(schedule, schedule.document)
-        origin, by = origin_of(name, due), by_schedule(name)
+        origin = origin_of(name, due)
         submission = await submit(self._handlers, run.graph_id, document, origin=origin, by=by)
         for _ in range(_ATTEMPTS_MAX):
             try:

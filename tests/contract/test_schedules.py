@@ -102,6 +102,8 @@ async def test_a_night_in_which_the_clocks_change(here: Installation) -> None:
     (row,) = await here.tables.get(first, [GRAPH])
     assert row is not None
     assert (row.columns["schedule"], row.columns["firedFor"]) == ("nightly", created.next)
+    (begun,) = await here.queries.events(first)
+    assert (begun.kind, begun.fields["by"]) == ("graph-running", "schedule nightly")
     status = await here.queries.status(first)
     assert (status.schedule, status.fired_for, status.state) == ("nightly", created.next, "running")
 

@@ -104,7 +104,7 @@ async def test_a_schedule_is_switched_run_and_deleted(open_to_all: Server) -> No
     fired = await done(server, "POST", "/schedules/nightly:run-now", "runSchedule")
     assert await server.ended(str(fired["graphId"])) == "finished"
     first, *_ = (await server.get(f"/graphs/{fired['graphId']}/events")).json["events"]
-    assert (first["event"], first["by"]) == ("graph-running", "schedule nightly")
+    assert (first["event"], first["by"]) == ("graph-running", "anonymous")
     assert (await server.get("/graphs?schedule=nightly")).json["graphs"][0]["graphId"] == fired["graphId"]
     assert (await done(server, "DELETE", "/schedules/nightly", "deleteSchedule"))["outcome"] == "deleted"
     assert (await server.ask("POST", "/schedules/nightly:run-now")).status == 404

@@ -7,6 +7,7 @@ import pytest
 
 from taskgraph.interfaces.http.table import ROUTES
 from taskgraph.interfaces.operations import shares, tokens
+from taskgraph.model import limits
 from taskgraph.model.errors import InvalidInput, NotFound, Refused
 from taskgraph.model.roles import Role
 from taskgraph.testing import ManualClock
@@ -84,6 +85,10 @@ async def test_a_new_secret_ends_all_of_them(guarded: Server) -> None:
     third = await shared(guarded)
     assert await shares.find(guarded.app, third) is not None
     assert [await shares.find(guarded.app, each) for each in (first, second)] == [None, None]
+
+
+def test_none_lasts_until_its_id_is_given_again() -> None:
+    assert limits.SHARE_HOURS_MAX * 3_600 <= limits.TOMBSTONE_SECONDS
 
 
 async def test_what_cannot_be_shared_is_refused(guarded: Server) -> None:

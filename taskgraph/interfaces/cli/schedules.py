@@ -245,7 +245,9 @@ def run_now(session: Session, name: NameArgument) -> None:
 
     It does not matter whether the schedule is active, and whether an earlier graph is over. Its times stay as they are.
     """
-    submission = session.open(lambda app: app.schedules().run_now(name), measured=True)
+    from taskgraph.interfaces.operations.checks import asked_by
+
+    submission = session.open(lambda app: app.schedules().run_now(name, by=asked_by()), measured=True)
     output = session.output
     if session.answered(views.fired, name, submission):
         return
