@@ -103,7 +103,7 @@ async def _list(session: Session, made: FunctionApp) -> list[Function]:
     except WorkerDied as died:
         raise AppFailed(f"{died}; what it said stands above") from died
     try:
-        return functions_of(worker.found, made.settings.environ)
+        return functions_of(worker.found, made.settings.environ, made.host_json)
     finally:
         await worker.end()
 

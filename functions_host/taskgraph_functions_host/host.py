@@ -113,7 +113,7 @@ class FunctionsHost:
         self._broken = asyncio.get_running_loop().create_future()
         tasks: list[asyncio.Task[None]] = []
         try:
-            functions = functions_of(worker.found, self._environ, http=self._http_port is not None)
+            functions = functions_of(worker.found, self._environ, self.host_json, http=self._http_port is not None)
             listeners = await self._listeners(functions)
             self._take(worker)
             self.report("info", "ready", _ready(functions, worker, self.host_json, self._address))

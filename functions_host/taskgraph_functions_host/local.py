@@ -45,11 +45,11 @@ _SPAN: Final = re.compile(r"(?:(\d{1,8})\.)?(\d{1,2}):(\d{2}):(\d{2})(?:\.(\d{1,
 
 @dataclass(frozen=True, slots=True)
 class HostJson:
-    """What host.json says of queues and of log lines; the host's own defaults where it says nothing.
+    """What host.json says of queues, routes and log lines; the host's own defaults where it says nothing.
 
     batch_size: messages of one poll. new_batch_threshold: polls again when no more than so many are in work.
     visibility_seconds: until a failed message is offered again. base64: how bodies are written. timeout_seconds: how
-    long a function may run; None: for ever, as on a developer's machine.
+    long a function may run; None: for ever, as on a developer's machine. route_prefix: of all routes of HTTP triggers.
     """
 
     batch_size: int = _BATCH_SIZE
@@ -60,6 +60,7 @@ class HostJson:
     base64: bool = True
     timeout_seconds: float | None = None
     log_levels: Mapping[str, str] = field(default_factory=dict)
+    route_prefix: str = "api"
 
     def shows(self, category: str, level: str) -> bool:
         """Whether a line of a category is shown: the level of the longest name that it begins with decides."""
@@ -92,6 +93,7 @@ def read_host_json(app: Path, environ: Mapping[str, str]) -> HostJson:
         base64=encoding == "base64",
         timeout_seconds=_timeout(whole, path),
         log_levels=_log_levels(whole, path),
+        route_prefix=str(_member(whole, path, "extensions", "http").get("routePrefix", "api")).strip("/"),
     )
 
 
@@ -314,16 +316,17 @@ class Function:
 
 
 def functions_of(
-    found: Sequence[Mapping[str, Any]], environ: Mapping[str, str], *, http: bool = True
+    found: Sequence[Mapping[str, Any]], environ: Mapping[str, str], rules: HostJson, *, http: bool = True
 ) -> list[Function]:
     """What the worker reports, by name. http: HTTP triggers are called.
 
     environ: the app's, for `%NAME%` in bindings. Raises InvalidSettings.
     """
-    return sorted((_function(each, environ, http=http) for each in found), key=lambda function: function.name)
+    prefix = rules.route_prefix
+    return sorted((_function(each, environ, prefix, http=http) for each in found), key=lambda function: function.name)
 
 
-def _function(found: Mapping[str, Any], environ: Mapping[str, str], *, http: bool) -> Function:
+def _function(found: Mapping[str, Any], environ: Mapping[str, str], prefix: str, *, http: bool) -> Function:
     name, bindings = str(found["name"]), list(found["bindings"])
     triggers = [each for each in bindings if str(each.get("type", "")).lower().endswith("trigger")]
     trigger = triggers[0] if len(triggers) == 1 else {}
@@ -332,7 +335,7 @@ def _function(found: Mapping[str, Any], environ: Mapping[str, str], *, http: boo
     if f"AzureWebJobs.{name}.Disabled" in environ or f"AzureWebJobs_{name}_Disabled" in environ:
         off = environ.get(f"AzureWebJobs.{name}.Disabled") or environ.get(f"AzureWebJobs_{name}_Disabled") or ""
         refused = "disabled by its setting" if off.lower() in ("1", "true") else ""
-    path = _path(str(trigger.get("route") or name)) if kind == HTTP_TRIGGER else ""
+    path = _path(prefix, str(trigger.get("route") or name)) if kind == HTTP_TRIGGER else ""
     returned = [each for each in bindings if kind == HTTP_TRIGGER and each.get("type") == "http"]
     if kind not in ("queueTrigger", "timerTrigger", HTTP_TRIGGER):
         refused = f"{kind or 'no trigger'}: only queue, timer and HTTP triggers are run here"
@@ -341,7 +344,7 @@ def _function(found: Mapping[str, Any], environ: Mapping[str, str], *, http: boo
     elif "{" in path:
         refused = f"a route with parameters ({path}), of which only a last one that takes all is read here"
     elif len(bindings) - len(returned) > 1:
-        others = ", ".join(sorted({str(each.get("type")) for each in bindings if each is not trigger}))
+        others = ", ".join(sorted({str(each.get("type")) for each in bindings if each not in (trigger, *returned)}))
         refused = f"further bindings ({others}), which are not filled here"
 
     def filled(member: str) -> str:
@@ -367,9 +370,14 @@ def _function(found: Mapping[str, Any], environ: Mapping[str, str], *, http: boo
     )
 
 
-def _path(route: str) -> str:
-    """The path of a route; host.json cannot say another prefix here."""
-    whole = f"/api/{route.lstrip('/')}"
+def _path(prefix: str, route: str) -> str:
+    """The path of a route below the prefix of all. Raises InvalidSettings for one that Azure's host refuses."""
+    if prefix and route.startswith("/"):
+        raise InvalidSettings(
+            f"the route {route} begins with /, and the host refuses {prefix}/{route}: say in {HOST_FILE} "
+            'extensions.http.routePrefix "", as apps of ASGI need it'
+        )
+    whole = f"/{prefix}/{route}" if prefix else f"/{route.removeprefix('/')}"
     return f"{whole[: whole.index('{*')]}*" if whole.endswith("}") and "{*" in whole else whole
 
 

@@ -188,7 +188,7 @@ def test_a_settings_file_that_was_named_must_be_there(tmp_path: Path) -> None:
 
 
 def function(*bindings: dict[str, Any], **environ: str) -> local.Function:
-    (made,) = local.functions_of([{"name": "f", "id": "1", "bindings": bindings}], environ)
+    (made,) = local.functions_of([{"name": "f", "id": "1", "bindings": bindings}], environ, local.HostJson())
     return made
 
 
@@ -217,6 +217,34 @@ def test_what_is_not_filled_here_is_said() -> None:
     output = {"type": "queue", "direction": "OUT", "name": "o"}
     assert "further bindings (queue)" in function(QUEUE, output, P="p", C="c").refused
     assert "blobTrigger" in function({"type": "blobTrigger", "name": "b"}).refused
+
+
+def test_an_http_trigger_takes_the_requests_of_its_route() -> None:
+    trigger = {"type": "httpTrigger", "name": "r", "methods": ["GET", "put"], "authLevel": "ANONYMOUS"}
+    returned = {"type": "http", "direction": "OUT", "name": "$return"}
+
+    def made(route: str | None, prefix: str = "api", *more: dict[str, Any], http: bool = True) -> local.Function:
+        found = {"name": "f", "id": "1", "bindings": [{**trigger, "route": route}, returned, *more]}
+        (one,) = local.functions_of([found], {}, local.HostJson(route_prefix=prefix), http=http)
+        return one
+
+    for route, prefix, path, wanted in (
+        ("status", "api", "/api/status", True),
+        ("status", "api", "/api/status/more", False),
+        ("status", "", "/status", True),
+        (None, "api", "/api/f", True),
+        ("/{*route}", "", "/api/v1/graphs", True),
+        ("v1/{*rest}", "api", "/api/v1/graphs", True),
+        ("v1/{*rest}", "api", "/api/v2/graphs", False),
+    ):
+        one = made(route, prefix)
+        assert (one.refused, one.level, one.takes("GET", path)) == ("", "anonymous", wanted), route
+        assert (one.takes("PUT", path), one.takes("POST", path)) == (wanted, False)
+    assert "parameters" in made("graphs/{id}").refused
+    assert "--http PORT" in made("status", http=False).refused
+    assert "further bindings (queue)" in made("status", "api", {"type": "queue", "direction": "OUT"}).refused
+    with pytest.raises(InvalidSettings, match="routePrefix"):
+        made("/{*route}")
 
 
 def test_names_that_leave_no_room_have_no_poison_queue() -> None:

@@ -14,8 +14,8 @@ from taskgraph import Client
 from taskgraph.interfaces.operations import shares, tokens
 from taskgraph.interfaces.settings import StoreSettings
 from taskgraph.model.roles import Role
-from tests.e2e.processes import until
-from tests.functions.hosting import RunningHost, running_host
+from tests.e2e.processes import taskgraph, until
+from tests.functions.hosting import RunningHost, running_host, write_app
 from tests.functions.test_shipped_app import listed, working
 
 pytestmark = [pytest.mark.azurite, pytest.mark.campaign]
@@ -48,7 +48,7 @@ def test_the_worker_reports_http_beside_queues_and_timer(
     assert (kinds["events"], kinds["sweep"], kinds["http"]) == ("queueTrigger", "timerTrigger", "httpTrigger")
     by_name = {each["name"]: each for each in found["http"]["bindings"]}
     assert by_name == {each["name"]: each for each in http_bindings(level)}
-    assert (found["http"]["path"], found["http"]["level"]) == ("/api/*", level.lower())
+    assert (found["http"]["path"], found["http"]["level"]) == ("/*", level.lower())
 
 
 def started(azurite: str, folder: Path, setting: str) -> "Iterator[tuple[RunningHost, StoreSettings]]":
@@ -192,3 +192,16 @@ def test_tokens_alone_open_it_where_the_platform_asks_for_no_key(
 
     for running, settings in started(azurite, tmp_path, "tokens"):
         asyncio.run(look(running, settings))
+
+
+def test_a_route_that_azure_refuses_is_refused_here(worker_library: Path, tmp_path: Path) -> None:
+    """Azure's host makes of it `api//{*route}`, and ends."""
+    source = "app = func.AsgiFunctionApp(None, http_auth_level='ANONYMOUS')\n"
+    app = write_app(tmp_path / "app", source)
+    done = taskgraph(
+        "functions", "list", "--app", str(app), "--environment", str(worker_library),
+        store="UseDevelopmentStorage=true", cwd=tmp_path, TASKGRAPH_PREFIX="tunused",
+    )  # fmt: skip
+    assert done.returncode == 2, done.stderr
+    assert "the route /{*route} begins with /" in done.stderr
+    assert 'routePrefix ""' in done.stderr
