@@ -5,10 +5,11 @@ requests (`answer` in `operations`). No function here asks a store, or formats f
 """
 
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
+from taskgraph.interfaces.meanings import meaning
 from taskgraph.model.errors import InvalidGraph, NotFound, StorageUnavailable, TaskgraphError
 from taskgraph.model.states import TASK_UNRESOLVED, TaskState
 
@@ -477,6 +478,29 @@ def _before_and_after(columns: Mapping[str, tuple[Any, Any]]) -> Json:
 def change_applied(asked: "Extension", plan: str, state: str) -> Json:
     """A change that was asked for under the digest of its plan. state: of the request."""
     return {"graphId": asked.graph_id, "request": asked.request, "plan": plan, "state": state}
+
+
+def change_plans(change: Mapping[str, Any], found: "Mapping[str, Foreseen | TaskgraphError]") -> Json:
+    """The plans of one change of many graphs. It is applied by giving all of it back."""
+    plans = [{"graphId": graph_id, **_or_why(each, "plan", change_plan)} for graph_id, each in found.items()]
+    return {"change": dict(change), "plans": plans}
+
+
+def changes_applied(found: "Mapping[str, Extension | TaskgraphError]", plans: Mapping[str, str]) -> Json:
+    """What became of one change of many graphs, under the digests of its plans."""
+
+    def applied(asked: "Extension") -> Json:
+        return change_applied(asked, plans[asked.graph_id], asked.state)
+
+    return {"changes": [{"graphId": each, **_or_why(what, "request", applied)} for each, what in found.items()]}
+
+
+def _or_why(found: Any, name: str, view: Callable[[Any], Json]) -> Json:
+    """A member with the view of what was found, or with why there is none."""
+    if not isinstance(found, TaskgraphError):
+        return {name: view(found), "error": None}
+    what = meaning(found)
+    return {name: None, **error(found, what.word, what.exit_code)}
 
 
 def row_value(value: Any) -> Any:

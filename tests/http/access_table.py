@@ -33,6 +33,7 @@ def an_archive() -> bytes:
 DOCUMENT: Final = {"tasks": {"one": {"task": {"executor": "noop"}}}}
 BODIES: Final[dict[str, Any]] = {
     "change": {"change": "cancel"},
+    "changes": {"change": {"change": "cancel"}, "graphs": ["g"]},
     "edit": {"delete": ["x"]},
     "schedule": {"document": DOCUMENT, "every": 60},
     FILE_BODY: an_archive(),
@@ -40,6 +41,7 @@ BODIES: Final[dict[str, Any]] = {
     "work.claim": {"worker": "w"},
     **{f"work.{part}": {} for part in ("renewal", "completed", "failure", "return")},
 }
+MODES: Final = {"change": "?unguarded=1", "changes": "?dryRun=1"}
 PLACES: Final = {
     "graph": "g",
     "group": "x",
@@ -57,7 +59,7 @@ PLACES: Final = {
 async def call(server: Server, route: str, token: str | None, graph: str = "g") -> Answer:
     """The answer of a route about this graph."""
     one = next(each for each in ROUTES if each.name == route)
-    path = one.path.format(**{**PLACES, "graph": graph}) + ("?unguarded=1" if one.body == "change" else "")
+    path = one.path.format(**{**PLACES, "graph": graph}) + MODES.get(one.body, "")
     body = BODIES.get(one.body, DOCUMENT) if one.body else None
     guard = {"If_Match": "*"} if one.method == "PATCH" else {}
     return await server.ask(one.method, path, data=body, token=token, **guard)

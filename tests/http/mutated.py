@@ -33,7 +33,10 @@ from taskgraph.model import schemas
 from tests.http.serving import shape_errors
 
 BODIES: Final[Mapping[str, Sequence[Any]]] = {
-    **{name: schemas.schema(name)["examples"] for name in ("task-graph", "extension", "edit", "change", "schedule")},
+    **{
+        name: schemas.schema(name)["examples"]
+        for name in ("task-graph", "extension", "edit", "change", "changes", "schedule")
+    },
     **{
         f"work.{name}": each["examples"] for name, each in schemas.schema("work")["$defs"].items() if "examples" in each
     },

@@ -8,7 +8,7 @@ from typing import Any, Final
 import pytest
 
 from taskgraph.documents.edit_document import read_edit
-from taskgraph.interfaces.operations import requests
+from taskgraph.interfaces.operations import requests, tokens
 from taskgraph.interfaces.operations.checks import asking
 from taskgraph.model import ids
 from taskgraph.model.roles import Role
@@ -205,3 +205,47 @@ async def test_every_kind_is_planned_and_applied(open_to_all: Server, body: dict
     assert planned["graph"] or planned["limits"] or planned["tasks"]
     applied = await server.ask("POST", f"/graphs/g/changes?plan={planned['plan']}", data=body, Prefer="wait=20")
     assert (applied.status, applied.json["state"]) == (200, "done"), applied.data
+
+
+async def test_many_graphs_are_changed_each_by_its_plan(local: Server) -> None:
+    for graph_id in ("a", "b", "c"):
+        await local.ask("PUT", f"/graphs/{graph_id}", data={**DONE, "metadata": {"name": "many"}})
+    async with asyncio.timeout(20):
+        while len((await local.get("/graphs?state=blocked")).json["graphs"]) < 3:
+            await asyncio.sleep(0.05)
+    body = {"change": {"change": "rerun", "failed": True}}
+    planned = await local.ask("POST", "/changes?dryRun=1", data={**body, "where": {"state": "blocked", "name": "many"}})
+    assert (planned.status, shape_errors("changePlans", planned.json)) == (200, [])
+    plans = {each["graphId"]: each["plan"]["plan"] for each in planned.json["plans"]}
+    assert sorted(plans) == ["a", "b", "c"]
+    await local.ask("PUT", "/graphs/d", data={**DONE, "metadata": {"name": "many"}})  # comes too late to be meant
+    moved = await local.ask("POST", "/graphs/b/changes?unguarded=1", data={"change": "cancel"}, Prefer="wait=20")
+    assert moved.status == 200
+    applied = await local.ask("POST", "/changes", data={**body, "plans": plans})
+    assert (applied.status, shape_errors("changesApplied", applied.json)) == (200, []), applied.data
+    found = {each["graphId"]: each for each in applied.json["changes"]}
+    assert sorted(name for name, each in found.items() if each["error"] is None) == ["a", "c"]
+    assert found["b"]["error"]["code"] == "stale-plan"
+    both = await local.ask("POST", "/changes?dryRun=1", data={**body, "graphs": ["a"], "where": {"state": "blocked"}})
+    assert (both.status, both.code) == (400, "invalid-graph")
+
+
+async def test_a_token_changes_no_graph_that_it_is_not_for(guarded: Server) -> None:
+    scoped = (await tokens.create(guarded.app, "some", Role.OPERATOR, graphs=["mine-*"]))[1]
+    for graph_id in ("mine-1", "other"):
+        await guarded.ask("PUT", f"/graphs/{graph_id}", data=DONE, token=guarded.tokens[Role.SUBMITTER])
+    body = {"change": {"change": "cancel"}}
+    named = await guarded.ask("POST", "/changes?dryRun=1", data={**body, "graphs": ["other"]}, token=scoped)
+    assert (named.status, named.code) == (403, "scope")
+    where = {**body, "where": {"state": "running"}}
+    async with asyncio.timeout(20):
+        while True:
+            found = await guarded.ask("POST", "/changes?dryRun=1", data=where, token=scoped)
+            assert {each["graphId"] for each in found.json["plans"]} <= {"mine-1"}
+            if (
+                found.json["plans"]
+                or (await guarded.ask("GET", "/graphs/mine-1", token=scoped)).json["state"] != "running"
+            ):
+                break
+    digests = {"other": "sha256:" + "0" * 64}
+    assert (await guarded.ask("POST", "/changes", data={**body, "plans": digests}, token=scoped)).status == 403

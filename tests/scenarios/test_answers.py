@@ -101,6 +101,8 @@ WORDS: Final[dict[str, tuple[str, ...]]] = {
     "extend": ("g", "MORE", "--no-wait"),
     "edit": ("g", "--task", "far", "--reruns", "1", "--no-wait"),
     "edit --plan": ("g", "--task", "far", "--reruns", "1", "--plan"),
+    "change --plan": ("CHANGE", "g", "--plan"),
+    "change": ("PLANS",),
     "rerun": ("ran", "bad"),
     "rerun --failed": ("ran", "--failed"),
     "cancel": ("g", "far"),
@@ -132,7 +134,7 @@ FREE: Final = {
     *("atLeast", "commands", "columns", "definition", "events", "facts", "graph", "groups", "metadata", "params"),
     "priorities",
     *("resolution", "results", "rows", "running", "tags", "tasks", "updated"),
-    *("document", "one", "payload", "task"),
+    *("change", "document", "one", "payload", "task"),
 }
 """Where objects hold names that are not ours, or facts and rows: the last key on the way."""
 
@@ -204,8 +206,9 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> Answers:
     """What every command answers, one after the other."""
     folder: Path = tmp_path_factory.mktemp("answers")
     documents = {"FILE": GRAPH, "MORE": {"tasks": {"more": {"requires": ["a"], "task": {}}}}, "SMALL": SMALL}
+    documents["CHANGE"] = {"change": "prioritize", "priority": "low"}
     documents["DONE"] = {"tasks": {"one": {"task": {"payload": {"command": ["true"]}}}}}
-    made = {name: str(folder / f"{name.lower()}.json") for name in (*documents, "ARCHIVE", "ENDED", "KEY")}
+    made = {name: str(folder / f"{name.lower()}.json") for name in (*documents, "ARCHIVE", "ENDED", "KEY", "PLANS")}
     made["BEGUN"] = str(folder / "begun.yaml")
     for name, document in documents.items():
         Path(made[name]).write_text(json.dumps(document))
@@ -226,6 +229,8 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> Answers:
             found[name] = [json.loads(line, parse_constant=pytest.fail) for line in lines]
         except ValueError:
             pytest.fail(f"{name}: {done.stdout[:200]} {done.stderr[:300]}")
+        if name == "change --plan":
+            Path(made["PLANS"]).write_text(done.stdout)
         assert done.exit_code in ((124,) if name == "watch" else (0, 1)), (name, done.stdout, done.stderr)
     return found
 

@@ -110,7 +110,7 @@ _add(
     app,
     (
         *(requests.rerun, requests.cancel, requests.pause, requests.resume, requests.deactivate, requests.activate),
-        *(requests.prioritize, edit.edit, submit.extend),
+        *(requests.prioritize, edit.edit, submit.extend, requests.change),
     ),
     _OPERATE,
 )

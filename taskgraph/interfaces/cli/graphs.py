@@ -44,7 +44,7 @@ _AGE: Final = re.compile(r"([0-9]{1,9})([smhdw])")
 _SECONDS: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
 
 
-def _tags(given: Sequence[str]) -> dict[str, str | None]:
+def tags_of(given: Sequence[str]) -> dict[str, str | None]:
     pairs = [each.partition("=") for each in given]
     return {key: value if equals else None for key, equals, value in pairs}
 
@@ -108,7 +108,7 @@ def list_(
     if state and state not in _STATES:
         raise InvalidInput(f"--state “{state}” is none: write one of {', '.join(_STATES)}")
     now = SystemClock().now()
-    wanted = GraphsWanted(state, name, _tags(tag or ()), _time("--since", since, now), _time("--until", until, now))
+    wanted = GraphsWanted(state, name, tags_of(tag or ()), _time("--since", since, now), _time("--until", until, now))
     found = session.open(lambda app: app.queries.graphs(limit=limit, schedule=schedule, wanted=wanted, counted=True))
     output = session.output
     if session.output.json:

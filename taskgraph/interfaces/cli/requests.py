@@ -1,19 +1,20 @@
-"""Commands that ask for a change of a graph that runs: rerun, cancel, pause, resume, (de)activate, prioritize.
+"""Commands that ask for a change of graphs that run: rerun, cancel, pause, resume, (de)activate, prioritize, change.
 
 They send messages and wait, if asked to; handlers change the rows (D16).
 """
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from taskgraph.interfaces import views
 from taskgraph.interfaces.cli import completion, failures, options
-from taskgraph.interfaces.cli.common import Session, command, hint_at_handlers
-from taskgraph.interfaces.cli.output import count, safe
+from taskgraph.interfaces.cli.common import Session, command, hint_at_handlers, read_source
+from taskgraph.interfaces.cli.output import Column, count, safe
 from taskgraph.interfaces.cli.signals import RequestOptions, until_settled
-from taskgraph.model.errors import InvalidInput, Refused
+from taskgraph.interfaces.meanings import CONFLICT
+from taskgraph.model.errors import InvalidInput, Refused, TaskgraphError
 from taskgraph.model.states import GraphState
 
 if TYPE_CHECKING:
@@ -322,3 +323,96 @@ def prioritize(
             await hint_at_handlers(app, session, graph_id)
 
     session.open_graph(graph_id, ask, measured=True)
+
+
+@command(
+    "taskgraph change rerun.json --state blocked --tag team=data --plan --json > plans.json",
+    "taskgraph change plans.json",
+    "taskgraph change cancel.json nightly-1 nightly-2 --plan",
+)
+def change(
+    session: Session,
+    file: Annotated[
+        str,
+        typer.Argument(
+            metavar="FILE", help="With --plan the change, as schemas/change.json has it; otherwise its plans."
+        ),
+    ],
+    graphs: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[ID]...", autocompletion=completion.graph_ids, help="Plan it for these graphs."),
+    ] = None,
+    state: Annotated[str, typer.Option("--state", metavar="STATE", help="For graphs in this state.")] = "",
+    schedule: Annotated[
+        str, typer.Option("--schedule", metavar="NAME", autocompletion=completion.schedules, help="Of this schedule.")
+    ] = "",
+    name: Annotated[
+        str, typer.Option("--name", metavar="TEXT", help="With this in their name; * and ? make it a pattern.")
+    ] = "",
+    tag: Annotated[
+        list[str] | None, typer.Option("--tag", metavar="KEY[=VALUE]", help="With this tag; once for each.")
+    ] = None,
+    plan: Annotated[bool, typer.Option("--plan", help="Show what it would do to each graph; write nothing.")] = False,
+) -> None:
+    """Change many graphs at once: plan one change for each, and then make just that.
+
+    The graphs are found when it is planned, 100 at most, and never again: what --plan --json printed is the file by
+    which the change is made. A graph of which anything in its plan has moved meanwhile is left alone; exit code 4 then,
+    and the others are changed. Handlers must run for that: taskgraph serve.
+    """
+    from taskgraph.documents.read import read_json
+    from taskgraph.interfaces.cli.graphs import tags_of
+    from taskgraph.interfaces.operations import changes
+
+    data, source, _ = read_source(file)
+    body: Any = read_json(data, source=source)
+    where = {"state": state, "schedule": schedule, "name": name, "tags": tags_of(tag or ())}
+    where = {key: each for key, each in where.items() if each}
+    if not plan:
+        if where or graphs:
+            raise InvalidInput("which graphs are changed stands in the plans: leave it out, or say --plan")
+        _apply_plans(session, body, source)
+        return
+    if bool(where) == bool(graphs):
+        raise InvalidInput("name graphs, or say which: --state, --schedule, --name, --tag; one of the two")
+    meant = {"graphs": graphs} if graphs else {"where": where}
+    asked = changes.check_many({"change": body, **meant}, planned=False, source=source)
+
+    async def planned(app: "App") -> dict[str, Any]:
+        ids = asked.get("graphs") or await changes.chosen(app, asked["where"])
+        return await changes.plan_each(app, ids, asked["change"])
+
+    found = session.open(planned, measured=True)
+    if not session.answered(views.change_plans, body, found):
+        _print_each(session, found, lambda each: f"{len(each.tasks):,} tasks" if each.tasks else "")
+        session.output.hint("make just this: the same with --json > plans.json, and then taskgraph change plans.json")
+
+
+def _apply_plans(session: Session, body: Any, source: str) -> None:
+    """body: what --plan --json printed."""
+    from taskgraph.interfaces.operations import changes
+
+    if not isinstance(body, dict) or not isinstance(body.get("plans"), list):
+        raise InvalidInput(f"{source} is no list of plans: taskgraph change CHANGE --plan --json prints one")
+    plans = {each["graphId"]: each["plan"]["plan"] for each in body["plans"] if each.get("plan")}
+    asked = changes.check_many({"change": body.get("change"), "plans": plans}, planned=True, source=source)
+    found = session.open(lambda app: changes.apply_each(app, asked["plans"], asked["change"]), measured=True)
+    left = [each for each, what in found.items() if isinstance(what, TaskgraphError)]
+    if session.answered(views.changes_applied, found, plans):
+        raise typer.Exit(CONFLICT if left else 0)
+    _print_each(session, found, lambda each: "asked for")
+    if left:
+        raise Refused(f"{len(left):,} of {len(found):,} graphs are left alone", changes.STALE)
+
+
+def _print_each(session: Session, found: Mapping[str, Any], words: Callable[[Any], str]) -> None:
+    columns = (
+        Column("GRAPH", lambda each: each[0]),
+        Column("", lambda each: safe(str(each[1])) if isinstance(each[1], TaskgraphError) else _words(each[1], words)),
+    )
+    session.output.table(found.items(), columns)
+
+
+def _words(what: Any, words: Callable[[Any], str]) -> str:
+    refused = getattr(what, "refused", ())
+    return safe(f"refused: {refused[0]}") if refused else words(what)

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from taskgraph.engine.foresight import Foreseen
-from taskgraph.engine.submission import Submission
+from taskgraph.engine.submission import Extension, Submission
 from taskgraph.interfaces import loops
 from taskgraph.interfaces.app import App
 from taskgraph.interfaces.client.naming import by_graph
@@ -14,6 +14,7 @@ from taskgraph.interfaces.operations import cancel, changes, document, limit, pa
 from taskgraph.interfaces.operations.waiting import ends
 from taskgraph.interfaces.settings import StoreSettings
 from taskgraph.model.clock import Clock
+from taskgraph.model.errors import TaskgraphError
 from taskgraph.model.states import GraphState
 from taskgraph.storage.store import Store
 
@@ -146,6 +147,26 @@ class OperatingCalls(OpenStore):
         if head.get("state") not in requests.ANSWERED:
             raise TimeoutError(f"request {asked.request} is not answered within {timeout_seconds:g} s")
         return asked.request
+
+    async def plan_each(
+        self, graph_ids: Sequence[str], change: Mapping[str, Any]
+    ) -> dict[str, Foreseen | TaskgraphError]:
+        """The plan of one change for each of these graphs, or why there is none."""
+        return await changes.plan_each(self.app, graph_ids, changes.check(change))
+
+    async def apply_each(
+        self, plans: Mapping[str, str | Foreseen | TaskgraphError], change: Mapping[str, Any]
+    ) -> dict[str, Extension | TaskgraphError]:
+        """Ask for one change of many graphs, each as it was planned; what was asked for, or why nothing was.
+
+        plans: what `plan_each` gave, or the digests by graph. A graph that has no plan is left out.
+        """
+        digests = {
+            each: plan if isinstance(plan, str) else plan.digest
+            for each, plan in plans.items()
+            if not isinstance(plan, TaskgraphError)
+        }
+        return await changes.apply_each(self.app, digests, changes.check(change))
 
     async def pause_target(self, target: str, *, reason: str = "") -> bool:
         """Pause a target for all graphs; gives whether that is new.

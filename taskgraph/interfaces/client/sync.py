@@ -164,6 +164,8 @@ class SyncClient(_Face[Client]):
     edit = _sync(Client.edit)
     plan = _sync(Client.plan)
     apply = _sync(Client.apply)
+    plan_each = _sync(Client.plan_each)
+    apply_each = _sync(Client.apply_each)
     request = _sync(Client.request)
     graphs = _sync(Client.graphs)
     status = _sync(Client.status)

@@ -1,5 +1,6 @@
-"""The route by which operators change graphs: plan a change, make it as it was planned, or have it made without."""
+"""The routes by which operators change graphs: plan a change, make it as it was planned, or have it made without."""
 
+from collections.abc import Iterable
 from typing import Any
 
 from starlette.responses import JSONResponse, Response
@@ -45,3 +46,22 @@ async def _apply(asked: Asked, change: dict[str, Any], digest: str) -> Response:
     if state != "done":
         headers["Retry-After"] = "1"
     return JSONResponse(views.change_applied(request, digest, state), 200 if state == "done" else 202, headers)
+
+
+async def ask_each(asked: Asked) -> Any:
+    """The plan for each graph, with `?dryRun=1`; otherwise what became of it, under the digests of the plans."""
+    body = changes.check_many(read_json(await asked.body(), source="body"), planned=not asked.query["dryRun"])
+    change, who = body["change"], asked.who
+    if asked.query["dryRun"]:
+        ids = body.get("graphs")
+        if ids is None:
+            ids = await changes.chosen(asked.app, body["where"], ids=who.graphs)
+        _check_scope(asked, ids)
+        return views.change_plans(change, await changes.plan_each(asked.app, ids, change))
+    _check_scope(asked, body["plans"])
+    return views.changes_applied(await changes.apply_each(asked.app, body["plans"], change), body["plans"])
+
+
+def _check_scope(asked: Asked, graph_ids: Iterable[str]) -> None:
+    if others := [each for each in graph_ids if not asked.who.is_for(each)]:
+        raise Problem(403, "scope", f"the token {asked.who.name} is not for the graph {others[0]}")

@@ -286,6 +286,19 @@ _GRAPHS: Final = (
         problems=(409, 412, 413, 415, 428),
     ),
     Route(
+        *(
+            "POST",
+            "/changes",
+            "changeGraphs",
+            "One change of many graphs: `dryRun=1` plans it, their digests apply it.",
+        ),
+        *(Role.OPERATOR, changes.ask_each, "changes"),
+        query=(_DRY_RUN,),
+        body="changes",
+        problems=(409, 413, 415),
+        scoped=True,
+    ),
+    Route(
         *("GET", "/graphs/{graph}/requests/{request}", "getRequest", "What became of an extension or edit."),
         *(Role.READER, reads.request, "request"),
     ),

@@ -4,17 +4,18 @@
 is kept nowhere. It is applied under its digest, and refused where that is another one by then.
 """
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from taskgraph.interfaces.app import App
 from taskgraph.interfaces.operations import cancel, limit, pause, prioritize, requests, rerun
 from taskgraph.interfaces.operations.checks import asked_by, check_schema
 from taskgraph.interfaces.operations.waiting import ends
-from taskgraph.model.errors import InvalidGraph, Problem, Refused
+from taskgraph.model.errors import InvalidGraph, InvalidInput, Problem, Refused, StorageError, TaskgraphError
 from taskgraph.model.priorities import column_of_option
 from taskgraph.queries.graphs import Queries
+from taskgraph.queries.values import GraphsWanted
 
 if TYPE_CHECKING:
     from taskgraph.documents.edit_document import EditDocument
@@ -29,6 +30,12 @@ Made = tuple[Json, bool]
 
 STALE: Final = "stale-plan"
 """Code of a refusal: the plan is another one now."""
+
+
+GRAPHS_MAX: Final = 100
+"""Graphs that are changed at once."""
+
+T = TypeVar("T")
 
 
 class StalePlan(Refused):
@@ -49,6 +56,14 @@ def check(change: object, *, source: str = "change") -> Json:
         )
     check_schema("change", _KINDS[kind].form, change, source)
     return dict(change)
+
+
+def check_many(body: object, *, planned: bool, source: str = "body") -> Json:
+    """What changes many graphs, if it is that. planned: with the digests of its plans. Raises InvalidGraph."""
+    if isinstance(body, dict) and "change" in body:
+        check(body["change"], source=source)  # which says more than the schema of all of it
+    check_schema("changes", "applied" if planned else "planned", body, source)
+    return dict(body) if isinstance(body, dict) else {}
 
 
 async def ask(app: App, graph_id: str, change: Change, *, wait_seconds: float = 0.0) -> Made:
@@ -91,8 +106,10 @@ async def apply(app: App, graph_id: str, change: Change, digest: str) -> "Extens
     from taskgraph.engine import submission
 
     found, messages = await _planned(app, graph_id, change)
-    if found.digest != digest or not messages:
+    if found.digest != digest or (found.refused and not messages):
         raise _stale(graph_id, found)
+    if not messages:
+        raise Refused(f"graph {graph_id}: it changes nothing", "nothing")
     match change["change"]:
         case "edit":
             return await requests.edit(app, graph_id, _edit_of(change), plan=digest)
@@ -113,6 +130,37 @@ async def applied(
         return await requests.settled(app, asked, "change", until=until, deferred=True)
     except Refused as refused:
         raise _stale(graph_id, await plan(app, graph_id, change)) from refused
+
+
+async def chosen(app: App, where: Mapping[str, Any], *, ids: Sequence[str] = ()) -> list[str]:
+    """The ids of the graphs that are meant, now. where: as `schemas/changes.json` has it. ids: see `GraphsWanted`.
+
+    Raises InvalidInput for more than GRAPHS_MAX.
+    """
+    wanted = GraphsWanted(where.get("state", ""), where.get("name", ""), where.get("tags", {}), ids=ids)
+    found = await app.queries.graphs(limit=GRAPHS_MAX + 1, schedule=where.get("schedule", ""), wanted=wanted)
+    if len(found) > GRAPHS_MAX:
+        raise InvalidInput(f"it finds more than {GRAPHS_MAX} graphs: find fewer at a time")
+    return [each.graph_id for each in found]
+
+
+async def plan_each(app: App, graph_ids: Iterable[str], change: Change) -> "dict[str, Foreseen | TaskgraphError]":
+    """The plan for each of these graphs, or why there is none."""
+    return {each: await _or_why(plan(app, each, change)) for each in dict.fromkeys(graph_ids)}
+
+
+async def apply_each(app: App, plans: Mapping[str, str], change: Change) -> "dict[str, Extension | TaskgraphError]":
+    """Ask for a change of each graph, under the digest of its plan; what was asked for, or why nothing was."""
+    return {each: await _or_why(apply(app, each, change, digest)) for each, digest in plans.items()}
+
+
+async def _or_why(made: Awaitable[T]) -> T | TaskgraphError:
+    try:
+        return await made
+    except StorageError:
+        raise
+    except TaskgraphError as error:
+        return error
 
 
 def _stale(graph_id: str, found: "Foreseen") -> StalePlan:
