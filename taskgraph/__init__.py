@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from taskgraph.interfaces.client.graph import Graph
     from taskgraph.interfaces.client.sync import SyncClient
     from taskgraph.interfaces.client.tasks import Group, Task
+    from taskgraph.interfaces.operations.changes import StalePlan
     from taskgraph.model.errors import (
         InvalidGraph,
         InvalidInput,
@@ -39,6 +40,7 @@ __all__ = [
     "Problem",
     "Refused",
     "Registry",
+    "StalePlan",
     "StorageUnavailable",
     "SyncClient",
     "Task",
@@ -57,6 +59,7 @@ _MODULES = {
         "interfaces.client.graph": ("Graph",),
         "interfaces.client.sync": ("SyncClient",),
         "interfaces.client.tasks": ("Group", "Task"),
+        "interfaces.operations.changes": ("StalePlan",),
         "model.errors": (
             *("InvalidGraph", "InvalidInput", "NotFound", "Problem", "Refused"),
             *("StorageUnavailable", "TaskgraphError"),
