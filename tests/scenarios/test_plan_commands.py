@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
-from click.testing import Result
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
 from taskgraph import Client, StalePlan, SyncClient
 from taskgraph.engine.requests import answer_request, late_requests
