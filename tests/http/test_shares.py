@@ -1,10 +1,12 @@
 """Share tokens: each reads one graph and no other, until its end, or until all of them are ended."""
 
+import asyncio
 import base64
 from pathlib import Path
 
 import pytest
 
+from taskgraph.interfaces.http import gate as gates
 from taskgraph.interfaces.http.table import ROUTES
 from taskgraph.interfaces.operations import shares, tokens
 from taskgraph.model import limits
@@ -75,6 +77,15 @@ async def test_it_ends(guarded: Server) -> None:
     assert (found.name, found.until) == ("share of g", made.until)
     clock.advance(10)
     assert await shares.find(guarded.app, text) is None
+
+
+async def test_a_server_that_has_just_seen_it_heeds_its_end(guarded: Server) -> None:
+    await shared(guarded)
+    _, text = await shares.share(guarded.app, "g", hours=3 / 3_600)
+    assert (await guarded.ask("GET", "/graphs/g", token=text)).status == 200
+    async with asyncio.timeout(gates.KNOWN_SECONDS / 2):
+        while (await guarded.ask("GET", "/graphs/g", token=text)).status == 200:
+            await asyncio.sleep(0.1)
 
 
 async def test_a_new_secret_ends_all_of_them(guarded: Server) -> None:

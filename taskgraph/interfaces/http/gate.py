@@ -126,7 +126,8 @@ class Gate:
             find = shares.find if text.startswith(shares.MARK) else tokens.find
             found = await find(self._app, text)
             self._known[text] = now + KNOWN_SECONDS, found
-        return found
+        is_over = found is not None and found.until is not None and found.until <= self._app.clock.now()
+        return None if is_over else found
 
     def spend(self, who: Token) -> None:
         """Count a request of a token. Raises Problem for one too many."""
