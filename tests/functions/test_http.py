@@ -2,7 +2,9 @@
 
 import asyncio
 import json
+import os
 import secrets
+import signal
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -176,6 +178,22 @@ async def test_who_may_what_with_the_key_and_with_tokens(
     assert await status("GET", "/graphs/mine", share) == 200
     assert await status("GET", "/graphs/first", share) == 403
     assert await status("GET", "/graphs", "tg.no.such") == 401
+
+
+async def test_a_request_whose_worker_dies_gets_503_and_the_next_one_is_answered(
+    host: tuple[RunningHost, StoreSettings], session: aiohttp.ClientSession
+) -> None:
+    running, _ = host
+    await ask(session, running, "PUT", "/api/v1/graphs/waiting", json=GRAPH)
+    path = "/api/v1/graphs/waiting/events?since=9&wait=20"
+    waiting = asyncio.create_task(ask(session, running, "GET", path))
+    await running.until_found(lambda: [each for each in running.all("executing") if path[:20] in each["reason"]])
+    os.kill(running.worker_pid, signal.SIGKILL)
+    assert (await waiting)[0] == 503
+    async with asyncio.timeout(30):
+        while (status := (await ask(session, running, "GET", "/api/v1/graphs/waiting"))[0]) == 503:
+            await asyncio.sleep(0.1)
+    assert status == 200
 
 
 def test_tokens_alone_open_it_where_the_platform_asks_for_no_key(
