@@ -235,7 +235,7 @@ class _Member:
         self.draining = ""
         self.registration: Registration | None = None
         self.wrote = -math.inf
-        self.shown: Presence | None = None
+        self.shown: tuple[Presence, WorkerDetails] | None = None
 
     def presence(self) -> Presence:
         own = self._hands.of("worker", self.name)
@@ -304,6 +304,13 @@ class Crew:
         until = self._clock.monotonic() + lease_seconds
         self._hands.put(work.claim, _InHand(worker, token, work.graph_id, work.label, until))
 
+    async def begins(self, worker: str) -> None:
+        """A worker that is shown as idle has got runs."""
+        member = self._members.get(worker)
+        if member is not None and member.shown is not None and not member.shown[0].busy:
+            member.wrote = -math.inf
+            await self._write(member)
+
     async def renewed(self, claim: str, lease_seconds: float) -> None:
         if (one := self._hands.get(claim)) is not None:
             self._hands.put(claim, replace(one, until=self._clock.monotonic() + lease_seconds))
@@ -316,10 +323,13 @@ class Crew:
     async def _write(self, member: _Member) -> None:
         """Write the row of a worker, unless that was done just now; a store in trouble costs the row alone."""
         now = self._clock.monotonic()
-        changed = member.presence() != member.shown
-        if member.registration is None or now - member.wrote < (_CHANGED_SECONDS if changed else _BEAT_SECONDS):
+        if member.registration is None:
             return
-        member.wrote, member.shown = now, member.presence()
+        shows = member.presence(), member.registration.details
+        changed = shows != member.shown
+        if now - member.wrote < (_CHANGED_SECONDS if changed else _BEAT_SECONDS):
+            return
+        member.wrote, member.shown = now, shows
         try:
             await member.registration.beat()
         except StorageError as error:  # reach: registry

@@ -224,6 +224,8 @@ class Gateway:
             enough = len(found) >= wanted.slots or taken.unpermitted or (found and not taken.more)
             if enough or not taken.received:
                 break
+        if found:
+            await self.crew.begins(wanted.worker)
         return found
 
     def _taking(self, wanted: Wanted, slots: int) -> Taking:

@@ -69,7 +69,7 @@ class Serving:
 
 
 @pytest.mark.campaign
-@pytest.mark.parametrize("seed", [1])
+@pytest.mark.parametrize("seed", [1, 2])
 def test_the_server_is_killed_while_workers_work(tmp_path: Path, seed: int) -> None:
     store, done = f"sqlite:///{tmp_path}/store.db", tmp_path / "done"
     drawn = random.Random(seed)

@@ -200,6 +200,8 @@ async def test_the_registry(local: Stage) -> None:
     await local.submit(graph({"a": [], "b": []}))
     on = gateway(local)
     (a,) = await on.claim(Wanted("gpu-7", labels=["cuda"], token="t"))
+    (one,) = await workers.workers(local.tables, local.clock.now())
+    assert (one.busy, one.slots, one.running) == (1, 1, [{"graph": local.graph_id, "label": a.label}])
     local.clock.advance(3)
     await on.claim(Wanted("gpu-7", "other", labels=["cuda"], slots=2))
     (one,) = await workers.workers(local.tables, local.clock.now())

@@ -198,3 +198,35 @@ async def test_one_death_of_a_server_anywhere_on_a_file(local: Stage, kind: str)
             break
         assert worker.deaths == 1
     assert at > (8 if kind == "unanswered" else 30)
+
+
+@dataclass
+class Away(Trap):
+    """From when a work message was deleted, rows cannot be read any more."""
+
+    away: bool = False
+
+    def before(self, call: str) -> int:
+        if self.away and call == "get":
+            raise StorageUnavailable("503 at get")
+        return super().before(call)
+
+    def after(self, call: str, number: int) -> None:
+        super().after(call, number)
+        self.away = self.away or call == "delete"
+
+
+async def test_a_store_that_is_away_after_a_claim() -> None:
+    """What could neither be handed out nor back is left to its lease."""
+    stage, away = memory_stage(), Away()
+    await stage.submit(SMALL)
+    worker = Elsewhere(stage, Cut(), bundled=True)
+    first = await worker.server.claim(Wanted("elsewhere", slots=2))
+    assert {each.stale for each in await worker.server.report([await worker._run(one) for one in first])} == {""}
+    handlers = stage.more_handlers(away)
+    server = Gateway(handlers, stage.poison, worker.logs, Wakeup())
+    assert await server.claim(Wanted("elsewhere", slots=2)) == []
+    assert away.away
+    assert (await stage.row("b")).columns["state"] == "running"
+    assert await worker.work() == "finished"
+    assert (await stage.row("b")).columns["retriesLeft"] == limits.RETRIES_DEFAULT - 1
