@@ -72,6 +72,7 @@ def test_a_server_lets_no_one_in_by_accident(tmp_path: Path) -> None:
         ("--http", "x"),
         ("--http", "99999"),
         ("--no-auth",),
+        ("--runs", "3"),
         ("--http", "no.such.host.invalid:0", "--no-auth"),
     ):
         wrong = run(tmp_path, "serve", *words)

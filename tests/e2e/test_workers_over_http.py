@@ -112,3 +112,15 @@ def test_a_worker_of_the_examples_is_stopped(kind: str, tmp_path: Path) -> None:
             until(lambda: task(tmp_path, "g", "once")["state"] == "completed")
         listed = ask(address, "GET", "/workers")
         assert listed["status"] == 401
+
+
+def test_a_token_has_so_many_runs_in_hand(tmp_path: Path) -> None:
+    token = run(tmp_path, "token", "create", "box", "--role", "worker").stdout.strip()
+    submit(tmp_path, "g", {name: {"task": {}} for name in ("a", "b", "c")})
+    with server(tmp_path, "--runs", "2") as address:
+        wanted = {"worker": "w", "slots": 3, "wait": 10}
+        first = ask(address, "POST", "/targets/box:claim", token, wanted)
+        assert len(first["tasks"]) == 2
+        assert ask(address, "POST", "/targets/box:claim", token, wanted)["code"] == "in-flight"
+        done = [{"claim": each["claim"], "end": "completed"} for each in first["tasks"]]
+        assert len(ask(address, "POST", "/targets/box:claim", token, {**wanted, "done": done})["tasks"]) == 1
