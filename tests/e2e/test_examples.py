@@ -31,6 +31,7 @@ TESTED: Final = {
     "functions.py",
     "decorated.py",
 }
+ELSEWHERE: Final = {"http/worker.mjs", "http/worker.sh"}  # tests/e2e/test_workers_over_http.py
 
 Call = Callable[..., Any]
 
@@ -50,7 +51,7 @@ def call(tmp_path: Path) -> Call:
 
 def test_every_example_is_tested_here() -> None:
     there = {str(path.relative_to(EXAMPLES)) for path in EXAMPLES.rglob("*") if path.is_file()}
-    assert {name for name in there if "__pycache__" not in name} == TESTED | {"README.md"}
+    assert {name for name in there if "__pycache__" not in name} == TESTED | ELSEWHERE | {"README.md", "http/README.md"}
 
 
 @pytest.mark.parametrize("name", sorted(name for name in TESTED if name.endswith((".json", ".yaml"))))
