@@ -70,6 +70,7 @@ class Elsewhere:
     stage: Stage
     cut: Cut
     bundled: bool
+    most: int = 2  # runs in hand at a time
     requests: int = 0
     deaths: int = 0
     begun: Counter[tuple[str, int]] = field(default_factory=Counter)
@@ -106,6 +107,7 @@ class Elsewhere:
         done: list[Report] = []
         for _ in range(40):
             found = await self._claim(done)
+            assert len(found) <= self.most, self.cut
             done = [await self._run(one) for one in found]
             if not done:
                 if (state := await self.stage.state()) in ("finished", "blocked", "cancelled"):
@@ -144,7 +146,7 @@ async def play(stage: Stage, cut: Cut, *, bundled: bool, limited: bool) -> Elsew
     if limited:
         await targets.limit_target(stage.tables, "default", 1, stage.clock.now())
     await stage.submit(SMALL)
-    worker = Elsewhere(stage, cut, bundled)
+    worker = Elsewhere(stage, cut, bundled, most=1 if limited else 2)
     assert await worker.work() == "finished", cut
     assert set(worker.begun.values()) == {1}, (cut, worker.begun)
     assert worker.seen["b"] == {"n": {"x": 1}}
