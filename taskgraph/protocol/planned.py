@@ -58,7 +58,9 @@ def take_up(of: Rules, item: TakeUp, context: Context) -> Verdict:
         row.confirm()
     if head.text("kind") == CHANGE:
         head.set("state", "accepted")
-    context.event("graph-changed", about=head.key, request=item.request, plan=head.text(PLAN))
+    context.event(
+        "graph-changed", about=head.key, request=item.request, plan=head.text(PLAN), by=head.text("by") or None
+    )
     for each in item.items:
         outcome, reason = of[type(each)](each, context)
         if outcome in (Outcome.STALE, Outcome.REFUSED) and head.text("kind") != CHANGE:
