@@ -196,6 +196,7 @@ async def _set_up(name: str) -> Setup:
     if name == "running":
         staged = wider.tasks
     tables.invariants = Invariants(GRAPH_ID, {**document.tasks, **staged})
+    tables.invariants.says_by = False
     messages: list[Message] = []
     witness: Message | None = None
     sentinel: Message | None = None

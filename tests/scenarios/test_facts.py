@@ -108,6 +108,8 @@ def differing(fact: Mapping[str, Any], before: Mapping[str, Any], after: Mapping
             keys = [key for key in before if key.startswith("limit:")] or [facts.subject("graph-limited", fact)]
         case "graph-repaired":
             keys = [fact["row"]]
+        case "graph-changed":
+            keys = [f"request:{fact['request']}"]
         case kind:
             keys = [facts.subject(kind, fact)]
     both = [(before[key], after[key]) for key in keys if key in before and key in after]

@@ -153,6 +153,7 @@ class Invariants:
         self.in_flight: frozenset[str] = frozenset()  # runs in flight, after the commit before
         self.recalls = -1  # rows that have not taken their ends back, by the graph row; -1: none ever had to
         self.cancels_alone = True  # tasks may be cancelled, and not their graph
+        self.says_by = True  # who asks says who it is, as none did before version 0.4
         self.may_cancel = True
         self.commits = 0
         self.reset: set[str] = set()  # tasks that have been reset, and wait for the end of all recalls
@@ -316,7 +317,7 @@ class Invariants:
     def _note_pauses(self, row: Row) -> None:
         if not _ASKED_FOR.isdisjoint(str(row.columns["kinds"]).split()):
             for fact in json.loads(str(row.columns["events"])):
-                if fact["event"] in _ASKED_FOR and not fact.get("by"):
+                if self.says_by and fact["event"] in _ASKED_FOR and not fact.get("by"):
                     raise Violation(f"{fact} does not say who asked for it")
                 if fact["event"] == "graph-paused":
                     self.paused.add(fact.get("group", ""))

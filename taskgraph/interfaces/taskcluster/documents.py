@@ -34,7 +34,7 @@ _DEFAULTS: Final[Mapping[str, Any]] = {
 }
 _OURS: Final = ("payload", "metadata", "deadline")  # keys that a definition of taskgraph has, too
 _COMMAND_KEYS: Final = {"command", "env", "maxRunTime"}
-_PLAIN: Final = re.compile(r"(?!tc-|host-)[a-z0-9]+-[a-z0-9]+")
+_PLAIN: Final = re.compile(r"(?!tc-|host-)[a-z0-9]{1,38}-[a-z0-9]{1,38}")
 _TARGET_CHARS_MAX: Final = 40
 _HASH_CHARS: Final = 24
 _PROBLEMS_MAX: Final = 100
