@@ -13,13 +13,11 @@ import json
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
 from taskgraph.engine.signing import Signature, Signer, read_signature
-from taskgraph.model import limits
-from taskgraph.model.columns import Value
+from taskgraph.model import column_json, limits
 from taskgraph.model.errors import InvalidInput, TooLarge
 from taskgraph.model.ids import GRAPH, is_graph_id
 from taskgraph.storage import checks
@@ -80,7 +78,7 @@ class Writer:
 
     def row(self, row: Row) -> None:
         own = _OWN if row.key == GRAPH else frozenset()
-        columns = {name: _json_value(row.columns[name]) for name in sorted(row.columns) if name not in own}
+        columns = {name: column_json.as_json(row.columns[name]) for name in sorted(row.columns) if name not in own}
         self._line({"row": row.key, "columns": columns})
 
     def log(self, task_id: str, run: int, name: str, offset: int, data: bytes) -> None:
@@ -105,15 +103,6 @@ class Writer:
         self._hash.update(data)
         self._size += len(data)
         self._file.write(data)
-
-
-def _json_value(value: Value) -> Any:
-    """A value as JSON: text, booleans and whole numbers as they are; the others say what they are."""
-    if isinstance(value, datetime):
-        return {"time": value.astimezone(UTC).isoformat().replace("+00:00", "Z")}
-    if isinstance(value, float):
-        return {"double": value}
-    return str(value) if isinstance(value, str) else value
 
 
 @dataclass(frozen=True, slots=True)
@@ -304,22 +293,11 @@ def _row(line: Mapping[str, Any], where: str) -> Insert:
         if not isinstance(key, str) or not isinstance(columns, dict):
             raise ValueError("a row has a key and columns")
         checks.check_key(key)
-        row = Insert(key, {name: _read(value) for name, value in columns.items()})
+        row = Insert(key, {name: column_json.read(value) for name, value in columns.items()})
         checks.check_columns(key, row.columns)
     except (ValueError, OverflowError, TooLarge) as error:  # reach: deletion
         raise InvalidInput(f"{where}: {error}") from error
     return row
-
-
-def _read(value: Any) -> Value:
-    match value:
-        case {"time": str(text)} if len(value) == 1:
-            return datetime.fromisoformat(text).astimezone(UTC)
-        case {"double": int() | float() as number} if len(value) == 1:
-            return float(number)
-        case str() | bool() | int():
-            return value
-    raise ValueError(f"{str(value)[:60]!r} is no value of a column")
 
 
 def _piece(line: Mapping[str, Any], where: str) -> Piece:

@@ -171,7 +171,7 @@ class Poison:
         count = 0
         for row in await query_all(self._tables, POISON, Range()):
             message = _message(row)
-            if _graph_of(message.body) != graph_id:
+            if graph_named(message.body) != graph_id:
                 continue
             if message.state == PoisonState.POISON:
                 await self._drain(self._names.poison(message.queue), message.body)
@@ -258,7 +258,7 @@ def _key(delivery: Delivery) -> str:
     return f"{delivery.queue}:{delivery.id}"
 
 
-def _graph_of(body: str) -> str:
+def graph_named(body: str) -> str:
     """The graph that a message names, "" if none is found."""
     try:
         found = json.loads(body)

@@ -110,7 +110,7 @@ class Schedules:
         schedule_rules.check_keep(keep)
         now = self._clock.now()
         given = recurrence
-        recurrence = _anchored(recurrence, now)
+        recurrence = anchored(recurrence, now)
         recurrence.check()
         document_id, parts = self._rows.parts(name, document)
         schedule = Schedule(
@@ -174,7 +174,7 @@ class Schedules:
                 overlap=before.overlap if overlap is None else overlap,
                 keep=before.keep if keep is None else schedule_rules.check_keep(keep),
             )
-            new = before.recurrence if times is None else _anchored(times.over(before.recurrence), now)
+            new = before.recurrence if times is None else anchored(times.over(before.recurrence), now)
             if new != before.recurrence:
                 new.check()
                 after = dataclasses.replace(after, recurrence=new, next=_first(new, now))
@@ -342,7 +342,7 @@ def _busy(name: str) -> Conflict:
     return Conflict(f"schedule {name}: others keep writing it; try again")
 
 
-def _anchored(recurrence: Recurrence, now: datetime) -> Recurrence:
+def anchored(recurrence: Recurrence, now: datetime) -> Recurrence:
     """An interval that is counted from now, unless it says from when; times in whole seconds."""
     anchor, at = recurrence.anchor, recurrence.at
     if recurrence.every and anchor is None:

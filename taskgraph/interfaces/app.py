@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from taskgraph.engine.signing import Signer
     from taskgraph.model.placement import Offer
     from taskgraph.queries.overview import Overview
+    from taskgraph.storage.http.calls import Server
     from taskgraph.worker.executors import Executors
     from taskgraph.worker.gateway import Gateway
     from taskgraph.worker.loop import Worker
@@ -74,6 +75,8 @@ class App:
     """Messages that a clock which is ahead may have hidden; only where the store has no clock of its own."""
     taken_away: Callable[[], str] | None = None
     """What became of the store's file: "" while it lies where it was opened. Only where the store is a file."""
+    server: "Server | None" = None
+    """Asked to do what is to be written; only where the store is behind one."""
     table_endpoint: str = ""
     sign: Sign | None = field(default=None, repr=False)
     """What signs for the reading of a graph, at that endpoint; only where the store has the account's key."""
@@ -90,7 +93,18 @@ class App:
     def gateway(self) -> "Gateway":
         return self.made_gateway()
 
+    def check_direct(self, what: str) -> None:
+        """Raise InvalidInput for what takes the store itself, where a server is between."""
+        if self.server is not None:
+            from taskgraph.storage.http.refusal import only_the_server
+
+            raise only_the_server(self.server.address, what)
+
     def schedules(self) -> "Schedules":
+        if self.server is not None:
+            from taskgraph.interfaces.operations.over_http import ServedSchedules
+
+            return ServedSchedules(self.server, self.handlers, self.queries)
         from taskgraph.engine.schedules import Schedules
 
         return Schedules(self.handlers, self.queries, lambda: self.wakeup.notify(self.names.schedules))
@@ -109,6 +123,7 @@ class App:
     def consumer(self, *, lease_seconds: float = limits.HANDLER_LEASE_SECONDS) -> "Consumer":
         from taskgraph.engine.consumer import Consumer
 
+        self.check_direct("handling events")
         return Consumer(
             self.handlers,
             self.poison,
@@ -147,6 +162,7 @@ class App:
         """
         from taskgraph.worker.loop import Worker
 
+        self.check_direct("running tasks")
         return Worker(
             self.handlers,
             self.poison,
@@ -250,8 +266,8 @@ def store_url(settings: StoreSettings, *, with_store: bool) -> str:
 
 
 def wakeup_sockets_of(settings: StoreSettings, clock: Clock) -> WakeupSockets | None:
-    """What wakes a store's processes on this machine; None without Unix sockets, or for a store of this process."""
-    if not hasattr(socket, "AF_UNIX") or settings.handed_in is not None:
+    """What wakes a store's processes on this machine; None without Unix sockets, and for a store that has none here."""
+    if not hasattr(socket, "AF_UNIX") or settings.handed_in is not None or settings.server:
         return None
     if settings.path is None:
         return WakeupSockets.of_user(settings.display, clock)
@@ -262,7 +278,7 @@ def _clock_of(settings: StoreSettings) -> Clock:
     """The machine's clock; that of a store that was handed in; beside a storage service, one that goes by its time."""
     if settings.handed_in is not None:
         return settings.handed_in.clock
-    if settings.embedded:
+    if settings.embedded or settings.server:
         return SystemClock()
     from taskgraph.storage.azure.time import ServiceClock
 
@@ -286,7 +302,13 @@ def _handlers(
     )
 
 
-def _poison(telemetry: Telemetry, tables: Tables, queues: Queues, clock: Clock, names: QueueNames) -> "Poison":
+def _poison(
+    server: "Server | None", telemetry: Telemetry, tables: Tables, queues: Queues, clock: Clock, names: QueueNames
+) -> "Poison":
+    if server is not None:
+        from taskgraph.interfaces.operations.over_http import ServedPoison
+
+        return ServedPoison(server, tables, queues, clock, names)
     from taskgraph.engine.poison import Poison
 
     return Poison(tables, queues, clock, names, telemetry)
@@ -328,6 +350,12 @@ async def open_app(
         queues, close = embedded.queues(), embedded.close
         locks = worker_locks(settings.path)
         of_kind.update(hidden=queues, taken_away=embedded.taken_away, locks=locks)
+    elif settings.server:
+        from taskgraph.storage.http.store import HttpStore
+
+        served = HttpStore(settings.server, settings.token, clock, settings.prefix)
+        tables, queues, logs, close = served.tables, served.queues, served.logs, served.close
+        of_kind.update(server=served.server)
     else:
         from taskgraph.storage.azure.account import AzureStore  # importing the SDK takes a second: only here
 
@@ -352,8 +380,9 @@ async def open_app(
     queues = WithOwn(queues, Announced(MemoryQueues(clock), wakeup))
     names = QueueNames(settings.prefix, settings.queues_per_operation)
     parts = tables, queues, clock, names
+    server = of_kind.get("server")
     made_handlers = functools.cache(lambda: _handlers(settings, telemetry, *parts))
-    made_poison = functools.cache(lambda: _poison(telemetry, *parts))
+    made_poison = functools.cache(lambda: _poison(server, telemetry, *parts))
     try:
         yield App(
             settings=settings,

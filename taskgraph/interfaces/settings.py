@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from taskgraph.storage.store import Store
 
 STORE_VARIABLE: Final = "TASKGRAPH_STORE"
+TOKEN_VARIABLE: Final = "TASKGRAPH_TOKEN"  # noqa: S105  (the name of one)
 PREFIX_VARIABLE: Final = "TASKGRAPH_PREFIX"
 HOST_VARIABLE: Final = "AzureWebJobsStorage"
 CONNECTION_VARIABLE: Final = "TASKGRAPH_CONNECTION"
@@ -38,6 +39,7 @@ _CONNECTION_STRING: Final = re.compile(r"(?i)(^|;)\s*(AccountName|TableEndpoint|
 _HARMLESS: Final = re.compile(r"[A-Za-z0-9._:/~ -]{1,200}")  # no sign of keys, signatures or passwords
 _KEY_LIKE: Final = re.compile(r"[A-Za-z0-9]{25}")
 _FILE: Final = re.compile(r"/|\.(?:db|sqlite3?)$")
+_API: Final = "/api/v1"
 _ACCOUNT_URL: Final = re.compile(
     r"^https://(?P<account>[a-z0-9]{3,24})(?:\.(?:table|queue|blob))?(?P<suffix>\.core\.[a-z0-9.-]+)?/?$"
 )
@@ -60,8 +62,9 @@ class Naming:
 
 @dataclass(frozen=True, slots=True)
 class StoreSettings(Naming):
-    """Where graphs live. Exactly one of path, connection_string, table_endpoint, handed_in is set.
+    """Where graphs live. Exactly one of path, connection_string, table_endpoint, server, handed_in is set.
 
+    server: where the API of one begins that is asked over HTTP, such as `https://host/api/v1`; token: that opens it.
     synchronous: of SQLite, `normal` or `full`. client_id: of a user-assigned identity. managed_identity: sign in as the
     machine, and try nothing else. handed_in: a store that is open already.
     """
@@ -74,6 +77,8 @@ class StoreSettings(Naming):
     blob_endpoint: str = ""
     client_id: str = ""
     managed_identity: bool = False
+    server: str = ""
+    token: str = field(default="", repr=False)
     handed_in: "Store | None" = None
 
     @property
@@ -87,16 +92,16 @@ class StoreSettings(Naming):
 
     @property
     def shared(self) -> bool:
-        """Whether it is a storage account, which other machines and people use."""
-        return bool(self.connection_string or self.table_endpoint)
+        """Whether it is a storage account or a server, which other machines and people use."""
+        return bool(self.connection_string or self.table_endpoint or self.server)
 
     @property
     def display(self) -> str:
         """The store, for people: never with a key."""
         if self.path is not None:
             return f"sqlite:///{self.path}"
-        if self.table_endpoint:
-            return self.table_endpoint
+        if self.table_endpoint or self.server:
+            return self.table_endpoint or self.server
         if self.handed_in is not None:
             return type(self.handed_in).__name__
         parts = dict(part.split("=", 1) for part in self.connection_string.split(";") if "=" in part)
@@ -114,15 +119,20 @@ class StoreSettings(Naming):
         return next(("../" * number + DEFAULT_PATH for number in above), "")
 
 
-def read_settings(store: str | None, environ: Mapping[str, str], *, cwd: Path) -> StoreSettings:
-    """Settings from the option `--store` (None if not given) and the environment.
+def read_settings(
+    store: str | None, environ: Mapping[str, str], *, cwd: Path, token: str | None = None
+) -> StoreSettings:
+    """Settings from the option `--store` (None if not given) and the environment. token: in place of TASKGRAPH_TOKEN.
 
     Raises InvalidSettings, naming where the value came from.
     """
     naming = asdict(read_naming(environ))
     for source, text in (("the store given", store), (STORE_VARIABLE, environ.get(STORE_VARIABLE))):
         if text:
-            return replace(_parse(text.strip(), source, environ, cwd), **naming)
+            named = _parse(text.strip(), source, environ, cwd)
+            if named.server:  # which has a prefix of its own
+                return replace(named, token=_token(environ.get(TOKEN_VARIABLE, "") if token is None else token))
+            return replace(named, **naming)
     found = _of_connection(connection_name(environ), environ, cwd)
     return replace(found or StoreSettings(path=cwd / DEFAULT_PATH), **naming)
 
@@ -240,10 +250,34 @@ def _parse(text: str, source: str, environ: Mapping[str, str], cwd: Path) -> Sto
             blob_endpoint=f"https://{account}.blob{suffix}",
             client_id=environ.get("AZURE_CLIENT_ID", ""),
         )
+    if text.lower().startswith(("http://", "https://")) and (server := _server(text)):
+        return StoreSettings(server=server)
+    meant = f"; did you mean sqlite:///{text}?" if _is_file(text) else ""
     raise InvalidSettings(
         f"{source} is no store{_repeated(text)}: write sqlite:///PATH, a storage connection string, "
-        "or https://ACCOUNT.table.core.windows.net" + (f"; did you mean sqlite:///{text}?" if _is_file(text) else "")
+        f"https://ACCOUNT.table.core.windows.net, or https://HOST/api of a server{meant}"
     )
+
+
+def _server(text: str) -> str:
+    """Where the API of a server begins, by its address, alone or with the path of the API; "" for what is none."""
+    parts = urlsplit(text)
+    try:
+        named = bool(parts.hostname) and (parts.port or 1) > 0
+    except ValueError:
+        named = False
+    path = parts.path.rstrip("/")
+    if not named or parts.username is not None or parts.query or parts.fragment:
+        return ""
+    if path and not path.endswith(("/api", _API)):
+        return ""
+    return f"{parts.scheme.lower()}://{parts.netloc}{path.removesuffix('/v1').removesuffix('/api')}{_API}"
+
+
+def _token(text: str) -> str:
+    if not (text.isascii() and text.isprintable()) or " " in text:
+        raise InvalidSettings(f"{TOKEN_VARIABLE} is no token: it is printed by taskgraph token create")
+    return text
 
 
 def _repeated(text: str) -> str:

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from taskgraph.queries.targets import TargetLimit
     from taskgraph.queries.timeline import Timeline
     from taskgraph.queries.workers import Crew, HandlerStatus, WorkerStatus
+    from taskgraph.storage.logs import LogPage
     from taskgraph.storage.tables import Row
     from taskgraph.worker.gateway import Answered, Assignment, RunClaim
 
@@ -506,6 +507,27 @@ def _or_why(found: Any, name: str, view: Callable[[Any], Json]) -> Json:
 def row_value(value: Any) -> Any:
     """A value of a column, its times to the microsecond."""
     return value.isoformat() if isinstance(value, datetime) else value
+
+
+def stored_rows(found: Iterable["Row | None"], after: str | None) -> Json:
+    """Rows as a store has them, null for one that there is not. after: where the next page begins."""
+    return {"rows": [None if each is None else _stored_row(each) for each in found], "next": after}
+
+
+def _stored_row(row: "Row") -> Json:
+    from taskgraph.model import column_json  # here: rows are shown so by a server alone
+
+    columns = {name: column_json.as_json(value) for name, value in row.columns.items()}
+    return {"key": row.key, "etag": row.etag, "columns": columns}
+
+
+def run_files(graph_id: str, page: "LogPage") -> Json:
+    files = [{"taskId": each.task_id, "run": each.run, "name": each.name, "bytes": each.size} for each in page.files]
+    return {"graphId": graph_id, "files": files, "next": page.continuation}
+
+
+def queue_length(queue: str, messages: int) -> Json:
+    return {"queue": queue, "messages": messages}
 
 
 def target_paused(target: str, *, on: bool, changed: bool) -> Json:

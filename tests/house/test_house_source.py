@@ -33,6 +33,7 @@ LIBRARIES: Final = MappingProxyType(
             "taskgraph.storage.azure",
             "taskgraph.engine.outlets",  # and webhooks
             "taskgraph.interfaces.http.entra",  # and keys of Entra ID
+            "taskgraph.storage.http",
         ),
         "jwt": ("taskgraph.interfaces.http.entra",),
         "azure_functions_runtime": ("taskgraph_functions_host.worker_main",),  # in a process of its own
@@ -69,6 +70,8 @@ READS_OF_DOORS: Final = {
     ("cli.common", "app.tables"),  # one row, to see that the store answers
     ("cli.serve", "app.handlers"),  # one look, to see that the store answers
     ("http.feeds", "self._app.handlers"),  # what is called after commits of this process
+    ("http.ports", "asked.app.tables"),  # each route is one call of a port, for a store behind a server
+    ("http.ports", "app.queues"),
 }
 
 # Ways to read a clock or draw chance through modules that are otherwise welcome.

@@ -52,6 +52,9 @@ PLACES: Final = {
     "target": "gpu",
     "worker": "w",
     "key": "k",
+    "partition": "g",
+    "file": "run.log",
+    "queue": "events",
     "claim": "g.JmOc96TiRZ2-1RYP9iJbFg.0.c",
 }
 

@@ -21,6 +21,7 @@ from taskgraph.interfaces.operations import tokens
 from taskgraph.interfaces.settings import read_settings
 from taskgraph.interfaces.taskcluster.asgi import mount
 from taskgraph.model import schemas
+from taskgraph.model.clock import Clock
 from taskgraph.model.roles import Role
 from taskgraph.worker.executors import built_in
 
@@ -84,13 +85,18 @@ async def serving(
     anonymous: bool = True,
     rate: float = 0.0,
     slots: int = 2,
+    handles: bool = True,
     old_clients: bool = False,
     entra: EntraSettings | None = None,
+    clock: Clock | None = None,
 ) -> AsyncIterator[Server]:
-    """anonymous: without tokens; otherwise there is one for each role. old_clients: those of TaskCluster are served."""
+    """anonymous: without tokens; otherwise there is one for each role. handles: events, with a worker of `slots`.
+
+    old_clients: those of TaskCluster are served.
+    """
     environ = {"TASKGRAPH_PREFIX": f"t{secrets.token_hex(6)}"} if not store.startswith("sqlite:") else {}
     settings = read_settings(store, environ, cwd=folder)
-    async with open_app(settings) as app:
+    async with open_app(settings, clock=clock) as app:
         made = (
             {}
             if anonymous
@@ -101,8 +107,9 @@ async def serving(
         listening = await server.open_port(app, address, anonymous=anonymous, rate=rate, entra=entra, more=more)
         stop = asyncio.Event()
         workers = [app.worker(built_in(app.clock), slots=slots)] if slots else []
-        others = [partial(listening.run, app, stop)]
-        serve = asyncio.create_task(loops.serve(app, stop, workers=workers, others=others))
+        answer = partial(listening.run, app, stop)
+        serving = loops.serve(app, stop, workers=workers, others=[answer]) if handles else answer()
+        serve = asyncio.create_task(serving)
         try:
             async with aiohttp.ClientSession(auto_decompress=True) as session:
                 yield Server(app, str(listening.address), session, stop, made)

@@ -16,6 +16,7 @@ from taskgraph.interfaces.client.schedules import ScheduleCalls
 from taskgraph.interfaces.client.sync import SyncScheduleCalls
 from taskgraph.interfaces.loops import run_graph, serve, work
 from taskgraph.worker.executors import built_in
+from tests.http.behind import KINDS, opened, store_of
 
 
 @pytest.fixture
@@ -23,10 +24,10 @@ def store(tmp_path: Path) -> str:
     return f"sqlite:///{tmp_path}/store.db"
 
 
-@pytest.fixture
-async def client(store: str) -> AsyncIterator[Client]:
-    async with Client(store) as opened:
-        yield opened
+@pytest.fixture(params=KINDS)
+async def client(request: pytest.FixtureRequest, store: str, tmp_path: Path) -> AsyncIterator[Client]:
+    async with opened(request.param, store, tmp_path) as made:
+        yield made
 
 
 def diamond() -> Graph:
@@ -132,8 +133,8 @@ async def test_a_blocked_graph_goes_on_after_a_rerun(client: Client, tmp_path: P
     with pytest.raises(TimeoutError):
         await client.wait("g", timeout_seconds=0.3)
     await client.rerun("g", failed=True)
-    stop = asyncio.Event()
-    serving = asyncio.create_task(serve(client.app, stop, workers=[client.app.worker(built_in(client.app.clock))]))
+    app, stop = store_of(client), asyncio.Event()
+    serving = asyncio.create_task(serve(app, stop, workers=[app.worker(built_in(app.clock))]))
     try:
         assert await client.wait("g", timeout_seconds=20) == "finished"
     finally:
@@ -153,9 +154,10 @@ async def test_what_is_cancelled_is_waited_for_and_told(client: Client) -> None:
         "groups": {"some": {"tasks": ["b", "c"]}},
     }
     await client.submit(document, "g")
-    worker = client.app.worker(built_in(client.app.clock), slots=2)
+    app = store_of(client)
+    worker = app.worker(built_in(app.clock), slots=2)
     stop = asyncio.Event()
-    serving = asyncio.create_task(serve(client.app, stop, workers=[worker]))
+    serving = asyncio.create_task(serve(app, stop, workers=[worker]))
     try:
         while (await client.status("g")).counts.get("completed") != 1:
             await asyncio.sleep(0.02)
@@ -354,7 +356,7 @@ async def test_a_graph_is_run_twice_at_once_and_beside_another(client: Client) -
     async with asyncio.timeout(60):
         statuses = await asyncio.gather(*runs)
     assert [status.state for status in statuses] == ["finished", "finished", "finished"]
-    handlers = client.app.handlers
+    handlers = store_of(client).handlers
     assert handlers.listeners == Listeners()
     assert handlers.dispatcher.receivers == []
 
@@ -381,7 +383,7 @@ async def test_a_run_takes_no_task_of_another_graph(client: Client, tmp_path: Pa
         slow.task("slow", command=["sleep", "1"])
         await client.run(slow, "slow", every=True)
     assert mark.read_text().split()[6:] == ["other"] * 3
-    assert client.app.handlers.dispatcher.own == {}
+    assert store_of(client).handlers.dispatcher.own == {}
 
 
 async def test_what_another_process_makes_ready_is_found_by_an_idle_run(client: Client, store: str) -> None:
@@ -432,15 +434,16 @@ async def test_what_a_run_cannot_do_goes_to_other_workers(client: Client, store:
     async with Client(store) as elsewhere, asyncio.TaskGroup() as group:
         executors = built_in(elsewhere.app.clock, callables={"there": lambda: 5})
         group.create_task(work(elsewhere.app, stop, elsewhere.app.worker(executors)))
-        own = client.app.worker(built_in(client.app.clock))
+        app = store_of(client)
+        own = app.worker(built_in(app.clock))
         async with asyncio.timeout(60):
-            assert await run_graph(client.app, "g", asyncio.Event(), workers=[own]) == "finished"
+            assert await run_graph(app, "g", asyncio.Event(), workers=[own]) == "finished"
         stop.set()
     assert await client.result("g", "there") == 5
 
 
 async def test_what_one_consumer_has_put_by_outlives_the_end_of_another(client: Client) -> None:
-    app, stop = client.app, asyncio.Event()
+    app, stop = store_of(client), asyncio.Event()
     stays, goes = app.consumer(), app.consumer()
     stays.own.add("mine")
     windows = app.handlers.dispatcher.windows

@@ -11,6 +11,7 @@ import pytest
 
 from taskgraph import Client, Graph, InvalidInput, task
 from taskgraph.worker.executors import Work, load_callables
+from tests.http.behind import KINDS, opened
 
 
 @task(retries=2, timeout=9.5, target="gpu")
@@ -28,10 +29,10 @@ def plain(texts: dict[str, Any]) -> str:
     return "".join(texts.values())
 
 
-@pytest.fixture
-async def client(tmp_path: Path) -> AsyncIterator[Client]:
-    async with Client(f"sqlite:///{tmp_path}/store.db") as opened:
-        yield opened
+@pytest.fixture(params=KINDS)
+async def client(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Client]:
+    async with opened(request.param, f"sqlite:///{tmp_path}/store.db", tmp_path) as made:
+        yield made
 
 
 def test_outside_of_a_graph_a_call_is_a_call() -> None:

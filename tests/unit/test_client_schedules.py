@@ -10,6 +10,7 @@ from taskgraph import Client, Graph, InvalidGraph, InvalidInput, NotFound, Refus
 from taskgraph.interfaces.client.schedules import ScheduleCalls
 from taskgraph.interfaces.client.sync import SyncScheduleCalls
 from taskgraph.testing import HurriedClock
+from tests.http.behind import KINDS, opened
 
 START = datetime(2026, 3, 28, 20, tzinfo=UTC)
 
@@ -20,9 +21,10 @@ def greetings() -> Graph:
     return graph
 
 
-async def test_a_schedule_is_made_looked_at_changed_and_taken_away(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", KINDS)
+async def test_a_schedule_is_made_looked_at_changed_and_taken_away(kind: str, tmp_path: Path) -> None:
     clock = HurriedClock(START)
-    async with Client(f"sqlite:///{tmp_path}/store.db", clock=clock) as client:
+    async with opened(kind, f"sqlite:///{tmp_path}/store.db", tmp_path, clock) as client:
         schedules = client.schedules
         made, outcome = await schedules.create(
             "greet", greetings(), cron="30 2 * * *", timezone="Europe/Berlin", params={"who": "night"}
@@ -47,8 +49,9 @@ async def test_a_schedule_is_made_looked_at_changed_and_taken_away(tmp_path: Pat
             await schedules.show("greet")
 
 
-async def test_what_makes_no_sense_is_refused(tmp_path: Path) -> None:
-    async with Client(f"sqlite:///{tmp_path}/store.db", clock=HurriedClock(START)) as client:
+@pytest.mark.parametrize("kind", KINDS)
+async def test_what_makes_no_sense_is_refused(kind: str, tmp_path: Path) -> None:
+    async with opened(kind, f"sqlite:///{tmp_path}/store.db", tmp_path, HurriedClock(START)) as client:
         schedules, graph, who = client.schedules, greetings(), {"who": "me"}
         with pytest.raises(InvalidInput, match="say when"):
             await schedules.create("a", graph, params=who)

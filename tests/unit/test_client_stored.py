@@ -5,7 +5,8 @@ from typing import Any, Final
 
 import pytest
 
-from taskgraph import Client, NotFound
+from taskgraph import NotFound
+from tests.http.behind import KINDS, opened, store_of
 
 GRAPH: Final[dict[str, Any]] = {
     "params": {"word": {"default": "hello"}},
@@ -16,9 +17,10 @@ GRAPH: Final[dict[str, Any]] = {
 }
 
 
-async def test_python_has_what_the_command_line_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("kind", KINDS)
+async def test_python_has_what_the_command_line_has(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    async with Client(f"sqlite:///{tmp_path}/store.db") as client:
+    async with opened(kind, f"sqlite:///{tmp_path}/store.db", tmp_path) as client:
         assert (await client.run(GRAPH, "first", timeout_seconds=60)).state == "finished"
         (one,) = await client.files("first", "make")
         assert (one.label, one.file.path, one.file.size) == ("make", "out.txt", 6)
@@ -42,11 +44,12 @@ async def test_python_has_what_the_command_line_has(tmp_path: Path, monkeypatch:
             await client.document("none")
 
 
-async def test_tasks_are_held_back_by_name(tmp_path: Path) -> None:
-    async with Client(f"sqlite:///{tmp_path}/store.db") as client:
+@pytest.mark.parametrize("kind", KINDS)
+async def test_tasks_are_held_back_by_name(kind: str, tmp_path: Path) -> None:
+    async with opened(kind, f"sqlite:///{tmp_path}/store.db", tmp_path) as client:
         await client.submit(GRAPH, "g")
         with pytest.raises(NotFound):
             await client.pause("g", "none")
         await client.pause("g", "held", "make")
         await client.resume("g", "make")
-        assert await client.app.handlers.dispatcher.events_waiting()
+        assert await store_of(client).handlers.dispatcher.events_waiting()

@@ -102,7 +102,7 @@ class Session:
             from taskgraph.interfaces.app import open_app
 
             async with open_app(settings, telemetry=telemetry) as app:
-                return await (work(app) if settings.embedded else _while_it_answers(app, work))
+                return await (work(app) if settings.embedded or settings.server else _while_it_answers(app, work))
 
         try:
             with as_exception():

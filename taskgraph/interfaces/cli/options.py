@@ -51,7 +51,8 @@ StoreOption = Annotated[
         "--store",
         metavar="STORE",
         help="Where graphs live: sqlite:///PATH, a storage connection string, or https://ACCOUNT, which stands for "
-        "the account's tables. Otherwise TASKGRAPH_STORE, then AzureWebJobsStorage, then .taskgraph/taskgraph.db here.",
+        "the account's tables, or https://HOST/api of a server (TASKGRAPH_TOKEN opens it). Otherwise TASKGRAPH_STORE, "
+        "then AzureWebJobsStorage, then .taskgraph/taskgraph.db here.",
     ),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, with stable keys: see schemas/answers.json.")]

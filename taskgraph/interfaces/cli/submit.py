@@ -101,6 +101,7 @@ async def submit_and_say(
     output = session.output
     async with minding_signals() as stop:
         submission = await submit_document(app, session, graph_id, document, stop)
+        graph_id = submission.graph_id  # a server may have given another one, for one that was deleted
         fresh = str(submission.outcome) == "created"
         if not output.json:
             output.data(graph_id)

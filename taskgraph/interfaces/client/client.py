@@ -54,19 +54,20 @@ class Client(LookingCalls, OperatingCalls):
         submitted = await client.submit(graph)
         state = await client.wait(submitted.graph_id)
 
-    store: `sqlite:///path`, a connection string, `https://ACCOUNT.table.core.windows.net`, settings, a store that is
-    open already (`taskgraph.testing.MemoryStore`), or None for what the environment says (TASKGRAPH_STORE …). Raises
-    InvalidSettings. Every call may raise StorageUnavailable; those that name a graph or task raise NotFound, with the
-    nearest names. A task is named by its label or taskId; a graph by its id, the beginning of one (3 characters at
-    least), or `@last`. Only `delete` wants the whole id.
+    store: `sqlite:///path`, a connection string, `https://ACCOUNT.table.core.windows.net`, `https://HOST/api` of a
+    server, settings, a store that is open already (`taskgraph.testing.MemoryStore`), or None for what the environment
+    says (TASKGRAPH_STORE …). token: that a server asks for, None for TASKGRAPH_TOKEN. Raises InvalidSettings. Every
+    call may raise StorageUnavailable; those that name a graph or task raise NotFound, with the nearest names. A task is
+    named by its label or taskId; a graph by its id, the beginning of one (3 characters at least), or `@last`. Only
+    `delete` wants the whole id.
     """
 
     @classmethod
-    def sync(cls, store: str | StoreSettings | Store | None = None) -> "SyncClient":
+    def sync(cls, store: str | StoreSettings | Store | None = None, *, token: str | None = None) -> "SyncClient":
         """The same face for programs without an event loop."""
         from taskgraph.interfaces.client.sync import SyncClient
 
-        return SyncClient(store)
+        return SyncClient(store, token=token)
 
     async def submit(
         self, graph: GraphLike, graph_id: str | None = None, *, params: Mapping[str, Any] | None = None

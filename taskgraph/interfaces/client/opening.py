@@ -13,11 +13,17 @@ from taskgraph.storage.store import Store
 
 
 class OpenStore:
-    def __init__(self, store: str | StoreSettings | Store | None = None, *, clock: Clock | None = None) -> None:
+    def __init__(
+        self,
+        store: str | StoreSettings | Store | None = None,
+        *,
+        clock: Clock | None = None,
+        token: str | None = None,
+    ) -> None:
         if isinstance(store, StoreSettings):
             self.settings = store
         elif store is None or isinstance(store, str):
-            self.settings = read_settings(store, os.environ, cwd=Path.cwd())
+            self.settings = read_settings(store, os.environ, cwd=Path.cwd(), token=token)
         else:
             self.settings = StoreSettings(handed_in=store)
         handed_in = self.settings.handed_in

@@ -21,8 +21,14 @@ from taskgraph.storage.store import Store
 
 @by_graph()
 class OperatingCalls(OpenStore):
-    def __init__(self, store: str | StoreSettings | Store | None = None, *, clock: Clock | None = None) -> None:
-        super().__init__(store, clock=clock)
+    def __init__(
+        self,
+        store: str | StoreSettings | Store | None = None,
+        *,
+        clock: Clock | None = None,
+        token: str | None = None,
+    ) -> None:
+        super().__init__(store, clock=clock, token=token)
         self._rerun: dict[str, dict[str, int]] = {}  # graph id -> taskId -> the run that is to be replaced
         self._cancel: dict[str, cancel.Cancellation] = {}  # graph id -> what was asked for last
 

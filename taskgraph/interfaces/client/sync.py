@@ -107,8 +107,8 @@ class SyncClient(_Face[Client]):
     which stands still while a method runs. Not to be shared between threads.
     """
 
-    def __init__(self, store: str | StoreSettings | Store | None = None) -> None:
-        super().__init__(Client(store), self._run_open)
+    def __init__(self, store: str | StoreSettings | Store | None = None, *, token: str | None = None) -> None:
+        super().__init__(Client(store, token=token), self._run_open)
         self._loop: _LoopThread | None = None
 
     def __enter__(self) -> "SyncClient":

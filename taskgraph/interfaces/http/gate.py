@@ -87,7 +87,7 @@ class Gate:
         self.spend(who)
         if who is not ANONYMOUS and not who.role.may(route.role):
             raise Problem(
-                403, "role", f"{route.name} needs the role {route.role}; the token {who.name} is a {who.role}'s"
+                403, "role", f"{route.name} needs the role {route.role}; the token {who.name} has the role {who.role}"
             )
         target = request.path_params.get("target")
         if target is not None and not who.takes_of(target):

@@ -5,7 +5,18 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from taskgraph.documents.importers import FORMATS
-from taskgraph.interfaces.http import archives, changes, openapi, operate, reads, schedules, streams, work, writes
+from taskgraph.interfaces.http import (
+    archives,
+    changes,
+    openapi,
+    operate,
+    ports,
+    reads,
+    schedules,
+    streams,
+    work,
+    writes,
+)
 from taskgraph.interfaces.http.asked import Asked
 from taskgraph.interfaces.http.routes import ANY_BODY, FILE_BODY, Parameter, Route
 from taskgraph.interfaces.operations import grant, shares
@@ -21,6 +32,8 @@ _TIME: Final = {"type": "string", "format": "date-time", "maxLength": 40}
 _STATE = Parameter("state", "Only graphs in this state.", {"type": "string", "enum": [*map(str, GraphState), PAUSED]})
 _TASK_STATE = Parameter("state", "Only tasks in this state.", {"type": "string", "enum": [*map(str, TaskState)]})
 _MATCH = Parameter("match", "Only labels with this in them.", _TEXT)
+_KEY: Final = {"type": "string", "maxLength": limits.KEY_CHARS_MAX}
+_NEXT = Parameter("page", "Where the page begins: `next` of the page before.", {"type": "string", "maxLength": 2_000})
 _PAGE = Parameter(
     "page", "Where the page begins: from `Link` of the page before.", {"type": "string", "maxLength": 400}
 )
@@ -41,6 +54,11 @@ _SHARE_HOURS = Parameter(
 )
 _FORCE = Parameter(
     "force", "Also a blocked one, which could go on, and one with notices that are not delivered yet.", _FLAG
+)
+_OPERATION = Parameter(
+    "operation",
+    "Only if this is still the last operation on the row of the graph.",
+    {"type": "string", "maxLength": 64},
 )
 _REASON = Parameter("reason", "For people.", {"type": "string", "maxLength": 1_000})
 _UNGUARDED = Parameter("unguarded", "Make the change whatever has become of the graph by then.", _FLAG)
@@ -73,6 +91,9 @@ PATH: Final = {
     "worker": Parameter("worker", "The name of a worker, as it is listed.", _TEXT),
     "claim": Parameter("claim", "The claim of a run, as it came with its task.", {"type": "string", "maxLength": 200}),
     "key": Parameter("key", "The key of a message that was set aside, as it is listed.", _TEXT),
+    "partition": Parameter("partition", "The id of a graph, or the name of an index of the store.", _TEXT),
+    "file": Parameter("file", "The name of a file of a run.", _TEXT),
+    "queue": Parameter("queue", "`events`, or `work-TARGET` and its like, without the prefix of the store.", _TEXT),
 }
 """The parts of paths, by name."""
 
@@ -186,7 +207,7 @@ _GRAPHS: Final = (
     Route(
         *("DELETE", "/graphs/{graph}", "deleteGraph", "Take away a graph that is over, with its logs."),
         *(Role.ADMIN, writes.delete, "deleted"),
-        query=(_FORCE, _REASON),
+        query=(_FORCE, _REASON, _OPERATION),
         problems=(409,),
     ),
     Route(
@@ -544,6 +565,44 @@ _WORK: Final = (
         problems=(409, 413, 415),
     ),
 )
+_PORTS: Final = (
+    Route(
+        *("GET", "/partitions/{partition}/rows", "readRows", "Rows as the store has them, by their keys or by page."),
+        *(Role.READER, ports.rows, "storedRows"),
+        query=(
+            Parameter(
+                "key", f"This row; {ports.KEYS_MAX} of them at most, and none of the others below.", _KEY, many=True
+            ),
+            Parameter("start", "From this key on.", _KEY),
+            Parameter("end", "Before this key.", _KEY),
+            Parameter("select", "Only this column.", _TEXT, many=True),
+            *(_limit(1_000), _NEXT),
+        ),
+        free="where.",
+        scoped=True,
+    ),
+    Route(
+        *("GET", "/graphs/{graph}/logs", "listRunFiles", "The files of its runs, logs among them."),
+        *(Role.READER, ports.run_files, "runFiles"),
+        query=(_NEXT,),
+    ),
+    Route(
+        *("GET", "/graphs/{graph}/logs/{task}/{run}/{file}", "readRunFile", "Bytes of one of these files."),
+        *(Role.READER, ports.run_file, "application/octet-stream"),
+        query=(
+            Parameter(
+                *("offset", "From this byte on."),
+                {"type": "integer", "minimum": 0, "default": 0},
+            ),
+            _limit(ports.FILE_BYTES_MAX, ports.FILE_BYTES_MAX),
+        ),
+    ),
+    Route(
+        *("GET", "/queues/{queue}", "countMessages", "About how many messages a queue holds."),
+        *(Role.READER, ports.queue, "queueLength"),
+        scoped=True,
+    ),
+)
 
 SECTIONS: Final[dict[str, Sequence[Route]]] = {
     "The server": _INFO,
@@ -551,5 +610,6 @@ SECTIONS: Final[dict[str, Sequence[Route]]] = {
     "Tasks": _TASKS,
     "The store": _STORE,
     "Workers": _WORK,
+    "Behind a client": _PORTS,
 }
 ROUTES: Final = tuple(route for routes in SECTIONS.values() for route in routes)

@@ -154,6 +154,7 @@ def _asked_for(done: Extension, state: str, shown: Any) -> Response:
 
 async def delete(asked: Asked) -> Any:
     await asked.app.queries.state(asked.graph)  # this very graph: no successor of it, for which the token may not be
-    return views.deleted(
-        await archive.delete(asked.app, asked.graph, force=asked.query["force"], reason=asked.query["reason"] or "")
-    )
+    query = asked.query
+    reason, operation = query["reason"] or "", query["operation"] or ""
+    done = await archive.delete(asked.app, asked.graph, force=query["force"], reason=reason, operation=operation)
+    return views.deleted(done)

@@ -17,7 +17,7 @@ from taskgraph.engine.restore import Plan, Restored
 from taskgraph.engine.signing import read_trust
 from taskgraph.interfaces.app import App
 from taskgraph.interfaces.operations import which
-from taskgraph.interfaces.operations.checks import asked_by
+from taskgraph.interfaces.operations.checks import asked_by, over_http
 from taskgraph.model.errors import Refused
 from taskgraph.model.ids import GRAPH
 from taskgraph.model.states import GRAPH_GONE
@@ -103,6 +103,7 @@ async def preview_restore(
     restoring.check(plan, source, trust, restoring.free_bytes(app.settings.path))
 
 
+@over_http("restore")
 async def restore(
     app: App,
     file: BinaryIO,
@@ -132,6 +133,7 @@ async def restore(
     )
 
 
+@over_http("delete")
 async def delete(
     app: App,
     graph_id: str,

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from taskgraph.interfaces.app import App
-from taskgraph.interfaces.operations.checks import asked_by, check_reason, labels_of, task_rows
+from taskgraph.interfaces.operations.checks import asked_by, check_reason, labels_of, over_http, task_rows
 from taskgraph.interfaces.operations.waiting import poll
 from taskgraph.model.columns import integer, is_cancelled
 from taskgraph.model.errors import Refused
@@ -40,6 +40,7 @@ class Cancellation:
         return {"graphId": self.graph_id, "asked": not self.nothing, "labels": labels, "state": str(state)}
 
 
+@over_http("cancel")
 async def ask(
     app: App, graph_id: str, labels: Sequence[str] = (), *, group: str = "", reason: str = "", terminate: bool = False
 ) -> Cancellation:

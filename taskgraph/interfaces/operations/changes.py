@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from taskgraph.interfaces.app import App
 from taskgraph.interfaces.operations import cancel, limit, pause, prioritize, requests, rerun
-from taskgraph.interfaces.operations.checks import asked_by, check_schema
+from taskgraph.interfaces.operations.checks import asked_by, check_schema, over_http
 from taskgraph.interfaces.operations.waiting import ends
 from taskgraph.model.errors import InvalidGraph, InvalidInput, Problem, Refused, StorageError, TaskgraphError
-from taskgraph.model.priorities import column_of_option
 from taskgraph.queries.graphs import Queries
 from taskgraph.queries.values import GraphsWanted
 
@@ -89,6 +88,7 @@ async def _planned(app: App, graph_id: str, change: Change) -> "tuple[Foreseen, 
         queues=copy.queues,
         queries=Queries(copy.tables, copy.queues, app.clock, app.names, is_dead=app.is_dead),
         made_handlers=lambda: copy.handlers,
+        server=None,
     )
     try:
         await _KINDS[change["change"]].ask(over, graph_id, change, None)
@@ -98,6 +98,7 @@ async def _planned(app: App, graph_id: str, change: Change) -> "tuple[Foreseen, 
     return await foresee(app.handlers, graph_id, messages, copy), messages
 
 
+@over_http("apply")
 async def apply(app: App, graph_id: str, change: Change, digest: str) -> "Extension":
     """Ask for a change to be made as it was planned. digest: of that plan.
 
@@ -223,7 +224,7 @@ async def _prioritize(app: App, graph_id: str, change: Change, until: float | No
     done = await prioritize.ask(
         app,
         graph_id,
-        column_of_option(change["priority"]),
+        change["priority"],
         change.get("labels", ()),
         group=change.get("group", ""),
         reason=change.get("reason", ""),

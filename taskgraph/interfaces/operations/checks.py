@@ -1,13 +1,14 @@
-"""What several operations share: checks that are made before anything is asked for, and looks at rows of tasks."""
+"""What several operations share: checks before anything is asked for, looks at rows of tasks, and a server between."""
 
 import contextlib
+import functools
 import itertools
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, TypeVar
 
 from taskgraph.model import limits
 from taskgraph.model.errors import InvalidGraph, InvalidInput, Problem, Refused
@@ -16,11 +17,16 @@ from taskgraph.model.states import GraphState
 
 if TYPE_CHECKING:
     from taskgraph.documents.nodes import GraphDocument
+    from taskgraph.interfaces.app import App
     from taskgraph.storage.tables import Row, Tables
 
 BY_VARIABLE: Final = "TASKGRAPH_BY"
 _PROBLEMS_MAX: Final = 100
 _ASKING: Final[ContextVar[str]] = ContextVar("taskgraph-asking", default="")
+
+P = ParamSpec("P")
+T = TypeVar("T")
+Operation = Callable[Concatenate["App", P], Coroutine[Any, Any, T]]
 
 GOING: Final = (GraphState.RUNNING, GraphState.BLOCKED)
 """States of graphs that can be paused, resumed and limited."""
@@ -120,3 +126,21 @@ def check_all_can_run(
         problems.append(Problem("", "more", f"… and {unable - len(problems):,} more.", ""))
     if problems:
         raise InvalidGraph(problems, source)
+
+
+def over_http(name: str) -> Callable[[Operation[P, T]], Operation[P, T]]:
+    """Let the function of this name in `over_http` be called in place of an operation, where a server is between."""
+
+    def made(operation: Operation[P, T]) -> Operation[P, T]:
+        @functools.wraps(operation)
+        async def call(app: "App", /, *args: P.args, **kwargs: P.kwargs) -> T:
+            if app.server is None:
+                return await operation(app, *args, **kwargs)
+            from taskgraph.interfaces.operations import over_http
+
+            found: T = await getattr(over_http, name)(app, app.server, *args, **kwargs)
+            return found
+
+        return call
+
+    return made

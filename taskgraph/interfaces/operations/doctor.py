@@ -6,7 +6,7 @@ from functools import partial
 from taskgraph.engine.doctor import Examined, examine_graph, live_graphs, repair_graph
 from taskgraph.engine.store_times import ExaminedStore, examine_store, repair_store
 from taskgraph.interfaces.app import App
-from taskgraph.interfaces.operations.checks import asked_by
+from taskgraph.interfaces.operations.checks import asked_by, over_http
 from taskgraph.model.errors import NotFound
 from taskgraph.queries.lookup import check_graph_id
 
@@ -14,13 +14,21 @@ from taskgraph.queries.lookup import check_graph_id
 async def examine(app: App, graph_id: str, *, repair: bool, progress: Callable[[int], None]) -> Examined:
     """repair: mend what can be mended for certain. progress: called with the number of rows read so far."""
     check_graph_id(graph_id)
-    look = partial(repair_graph, by=asked_by()) if repair else examine_graph
-    handled = (await app.crew()).handled
+    look, handled = _repair if repair else _examine, (await app.crew()).handled
     try:
-        return await look(app.handlers, app.poison, graph_id, progress=progress, handled=handled)
+        return await look(app, graph_id, progress, handled)
     except NotFound:
         await app.queries.graph_row(graph_id)  # says when it was deleted, and why
         raise
+
+
+async def _examine(app: App, graph_id: str, progress: Callable[[int], None], handled: bool) -> Examined:
+    return await examine_graph(app.handlers, app.poison, graph_id, progress=progress, handled=handled)
+
+
+@over_http("repair")
+async def _repair(app: App, graph_id: str, progress: Callable[[int], None], handled: bool) -> Examined:
+    return await repair_graph(app.handlers, app.poison, graph_id, progress=progress, handled=handled, by=asked_by())
 
 
 async def examine_all(
@@ -31,6 +39,7 @@ async def examine_all(
     progress: called with (graphs so far, graphs in all).
     """
     if repair:
+        app.check_direct("mending a store")
         store = await repair_store(app.tables, app.hidden, app.clock)
     else:
         store = await examine_store(app.tables, app.hidden, app.clock.now())

@@ -11,6 +11,7 @@ from typing import Final
 from urllib.parse import parse_qs
 
 from taskgraph.interfaces.app import App
+from taskgraph.interfaces.operations.checks import over_http
 from taskgraph.interfaces.settings import StoreSettings
 from taskgraph.model.errors import InvalidInput, Refused
 
@@ -39,6 +40,7 @@ class Grant:
     token: str = field(repr=False)
 
 
+@over_http("grant")
 async def read(app: App, graph_id: str, *, hours: float = HOURS_DEFAULT, addresses: str = "") -> Grant:
     """Grant the reading of one graph.
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from taskgraph.interfaces.app import App
-from taskgraph.interfaces.operations.checks import asked_by, check_going, check_reason, check_target
+from taskgraph.interfaces.operations.checks import asked_by, check_going, check_reason, check_target, over_http
 from taskgraph.interfaces.operations.waiting import poll
 from taskgraph.model import limits
 from taskgraph.model.errors import InvalidInput, Refused
@@ -32,9 +32,11 @@ class LimitRequest:
 
     def answer(self, *, settled: bool) -> dict[str, Any]:
         """As JSON. settled: whether it is so, or only asked for."""
-        return {"graphId": self.graph_id, "group": self.group or None, "max": self.most, "settled": settled}
+        what = {"graphId": self.graph_id, "group": self.group or None, "max": self.most}
+        return {**what, "askedAt": self.asked, "settled": settled}
 
 
+@over_http("limit")
 async def ask(app: App, graph_id: str, most: int, *, group: str = "", reason: str = "") -> LimitRequest:
     """Ask for at most so many tasks in flight; 0: as many as can be counted.
 
@@ -110,10 +112,7 @@ async def ask_target(app: App, target: str, most: int, *, reason: str = "", wait
     """
     check_target(target)
     check_reason(reason)
-    if most:
-        changed = await targets.limit_target(app.tables, target, most, app.clock.now(), reason)
-    else:
-        changed = await targets.clear_target(app.tables, target)
+    changed = await _limit_target(app, target, most, reason)
     if wait and changed:
         await app.clock.sleep(2 * limits.GATE_SECONDS)
         found = (await targets.limited(app.tables, app.clock.now())).get(target)
@@ -121,6 +120,13 @@ async def ask_target(app: App, target: str, most: int, *, reason: str = "", wait
             now = f"it is {found.most:,}" if found is not None else "there is none"
             raise Refused(f"target {target}: a later request asked for another limit: {now}", "superseded")
     return changed
+
+
+@over_http("limit_target")
+async def _limit_target(app: App, target: str, most: int, reason: str) -> bool:
+    if not most:
+        return await targets.clear_target(app.tables, target)
+    return await targets.limit_target(app.tables, target, most, app.clock.now(), reason)
 
 
 async def of_targets(app: App) -> list[TargetLimit]:

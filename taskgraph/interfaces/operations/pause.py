@@ -13,6 +13,7 @@ from taskgraph.interfaces.operations.checks import (
     check_reason,
     check_target,
     labels_of,
+    over_http,
     task_rows,
 )
 from taskgraph.interfaces.operations.waiting import poll
@@ -54,10 +55,12 @@ class PauseRequest:
             "group": self.group or None,
             "labels": sorted(self.tasks.values()),
             "held": self.on,
+            "askedAt": self.asked,
             "settled": settled,
         }
 
 
+@over_http("hold")
 async def ask(
     app: App, graph_id: str, labels: Sequence[str] = (), *, on: bool, group: str = "", reason: str = ""
 ) -> PauseRequest:
@@ -124,14 +127,19 @@ async def ask_target(app: App, target: str, *, on: bool, reason: str = "", wait:
     """
     check_target(target)
     check_reason(reason)
-    if not on:
-        return await targets.reopen(app.tables, target)
-    changed = await targets.close(app.tables, target, app.clock.now(), reason)
-    if wait and changed:
+    changed = await _hold_target(app, target, on, reason)
+    if wait and on and changed:
         await app.clock.sleep(limits.GATE_SECONDS)
         if target not in await targets.closed(app.tables):
             raise Refused(f"target {target}: a later request asked for the opposite: it goes on", "superseded")
     return changed
+
+
+@over_http("hold_target")
+async def _hold_target(app: App, target: str, on: bool, reason: str) -> bool:
+    if not on:
+        return await targets.reopen(app.tables, target)
+    return await targets.close(app.tables, target, app.clock.now(), reason)
 
 
 def _asked(row: Row, holder: str) -> str:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from taskgraph.interfaces.app import App
-from taskgraph.interfaces.operations.checks import asked_by, check_going, check_reason, labels_of, task_rows
+from taskgraph.interfaces.operations.checks import asked_by, check_going, check_reason, labels_of, over_http, task_rows
 from taskgraph.interfaces.operations.waiting import poll
 from taskgraph.model.columns import seen_state
 from taskgraph.model.errors import InvalidInput, Refused
@@ -33,9 +33,11 @@ class PriorityRequest:
     def answer(self, *, settled: bool) -> dict[str, Any]:
         """As JSON. settled: whether they have the level, or it was only asked for."""
         labels = sorted(self.tasks.values())
-        return {"graphId": self.graph_id, "level": self.level, "labels": labels, "settled": settled}
+        what = {"graphId": self.graph_id, "level": self.level, "labels": labels}
+        return {**what, "askedAt": self.asked, "settled": settled}
 
 
+@over_http("prioritize")
 async def ask(
     app: App, graph_id: str, level: str, labels: Sequence[str] = (), *, group: str = "", reason: str = ""
 ) -> PriorityRequest:

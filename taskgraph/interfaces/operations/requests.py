@@ -10,7 +10,7 @@ from taskgraph.engine.progress import Progress, no_progress
 from taskgraph.engine.submission import Extension, Submission
 from taskgraph.interfaces.app import App, own_folder
 from taskgraph.interfaces.operations import which
-from taskgraph.interfaces.operations.checks import asked_by
+from taskgraph.interfaces.operations.checks import asked_by, over_http
 from taskgraph.interfaces.operations.waiting import poll
 from taskgraph.model.columns import WAITS_FOR, Value
 from taskgraph.model.errors import NotFound, Refused
@@ -26,6 +26,7 @@ ANSWERED: Final = ("done", "refused")
 _DIFFERENCES_SHOWN_MAX: Final = 5
 
 
+@over_http("submit")
 async def submit(
     app: App,
     graph_id: str | None,
@@ -77,6 +78,7 @@ async def given(app: App, graph_id: str, params: Mapping[str, Any], *, named: bo
     return Given(params, await app.queries.params(graph_id) if params or named else {})
 
 
+@over_http("extend")
 async def extend(
     app: App, graph_id: str, document: GraphDocument, *, request: str | None = None, plan: str = ""
 ) -> Extension:
@@ -93,6 +95,7 @@ async def extended(app: App, asked: Extension, *, until: float | None = None, de
     return replace(asked, state=str(head.get("state", "")), waits_for=str(head.get(WAITS_FOR, "")))
 
 
+@over_http("edit")
 async def edit(
     app: App, graph_id: str, document: "EditDocument", *, request: str | None = None, plan: str = ""
 ) -> Extension:

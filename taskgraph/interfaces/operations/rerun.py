@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from taskgraph.interfaces.app import App
-from taskgraph.interfaces.operations.checks import asked_by, check_reason, task_rows
+from taskgraph.interfaces.operations.checks import asked_by, check_reason, over_http, task_rows
 from taskgraph.interfaces.operations.waiting import poll
 from taskgraph.model import limits
 from taskgraph.model.errors import InvalidInput, Refused
@@ -47,6 +47,7 @@ class RerunRequest:
         return {"graphId": self.graph_id, "tasks": tasks, "following": [*self.following], "settled": settled}
 
 
+@over_http("rerun")
 async def ask(
     app: App,
     graph_id: str,

@@ -66,6 +66,7 @@ async def create(
     hawk: bool = False,
 ) -> tuple[Token, str]:
     """A new token, and its text. days: until it ends. Raises InvalidInput, and Refused where the name is taken."""
+    app.check_direct("making a token")
     check_graph_id(name, "a token", new=True)
     for each in graphs:
         if not each or len(each) > limits.GRAPH_ID_CHARS_MAX or not set(each) <= set(_ID_CHARS):
@@ -100,11 +101,13 @@ async def create(
 
 async def listed(app: App) -> list[Token]:
     """All of them, by name, also those that have ended."""
+    app.check_direct("listing tokens")
     return [_token(row) for row in await query_all(app.tables, TOKENS, Range())]
 
 
 async def revoke(app: App, name: str) -> Token:
     """Take a token back. Raises NotFound, with the nearest names."""
+    app.check_direct("revoking a token")
     check_graph_id(name, "a token")
     (row,) = await app.tables.get(TOKENS, [name])
     if row is None:

@@ -3,6 +3,7 @@
 from typing import Final
 
 from taskgraph.interfaces.app import App
+from taskgraph.interfaces.operations.checks import over_http
 from taskgraph.interfaces.operations.waiting import poll
 from taskgraph.model.errors import Refused
 from taskgraph.queries import workers as registry
@@ -17,6 +18,7 @@ async def listed(app: App, target: str = "") -> Crew:
     return Crew([one for one in found.workers if target in one.targets]) if target else found
 
 
+@over_http("drain")
 async def ask(app: App, name: str, *, draining: str, exits: bool = False) -> None:
     """Ask a worker to drain (`queries.workers.FINISH`, `NOW`), or with "" to take work again.
 

@@ -1,0 +1,175 @@
+"""Routes behind the store of a client over HTTP (`storage.http`): each is one call of a port that reads.
+
+Who may read which partition is in one table. What it does not name is served to no one.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+
+from starlette.responses import Response
+
+from taskgraph.engine.clock_trust import CLOCKS
+from taskgraph.engine.lead import LEADS
+from taskgraph.engine.notifier import INDEX as NOTICES
+from taskgraph.engine.poison import graph_named
+from taskgraph.interfaces import views
+from taskgraph.interfaces.http.asked import Asked
+from taskgraph.interfaces.http.problems import Problem
+from taskgraph.model.errors import NotFound, TooLarge
+from taskgraph.model.ids import is_graph_id
+from taskgraph.model.names import ALL, KEEPING, LIVE, POISON, TOMBSTONES
+from taskgraph.model.roles import Role
+from taskgraph.protocol.definitions import gathered
+from taskgraph.protocol.schedule_rules import SCHEDULES
+from taskgraph.queries.targets import GATES
+from taskgraph.queries.workers import WORKERS
+from taskgraph.storage.tables import Page, Range, Row
+
+KEYS_MAX: Final = 100
+"""Keys of a request, so that its address stays short."""
+
+FILE_BYTES_MAX: Final = 4 << 20
+_OCTETS: Final = "application/octet-stream"
+_EVENTS: Final = "events"
+
+T = TypeVar("T")
+
+
+def _by_key(row: Row) -> str:
+    return row.key.rpartition(":")[2]
+
+
+def _by_message(row: Row) -> str:
+    return graph_named(gathered(row.columns, "body"))
+
+
+@dataclass(frozen=True, slots=True)
+class _Index:
+    """role: who gets all of the partition, if the token is for all graphs.
+
+    about: the graph that a row is about, "" for none; others get the rows about graphs of their scope. columns: without
+    `about`, a token for some graphs gets these of every row. Otherwise others get nothing.
+    """
+
+    role: Role = Role.READER
+    about: Callable[[Row], str] | None = None
+    columns: frozenset[str] = frozenset()
+
+
+_WHOLE: Final = _Index()
+_INDEXES: Final[Mapping[str, _Index]] = {
+    ALL: _Index(about=_by_key),
+    LIVE: _Index(about=_by_key),
+    NOTICES: _Index(about=_by_key),
+    TOMBSTONES: _Index(about=_by_key),
+    POISON: _Index(Role.ADMIN, about=_by_message),
+    # Why a task waits has to do with targets and workers, and not with what these do for other graphs.
+    GATES: _Index(columns=frozenset({"schema", "since", "until", "used", "max", "reason"})),
+    WORKERS: _Index(
+        columns=frozenset(
+            {"schema", "name", "host", "version", "draining", "targets", "labels", "executors", "slots", "busy"}
+            | {"pid", "every", "since", "seen", "exit", "kind", "gone"}
+        )
+    ),
+    SCHEDULES: _WHOLE,
+    KEEPING: _Index(Role.ADMIN),
+    LEADS: _Index(Role.ADMIN),
+    CLOCKS: _Index(Role.ADMIN),
+}
+"""Partitions beside those of graphs. Of a graph any reader gets all rows, if the graph is in the scope of the token."""
+
+
+async def rows(asked: Asked) -> Any:
+    """Rows by their keys, null for one that there is not; or a page of a range."""
+    query, partition = asked.query, asked.path["partition"]
+    index = _entered(asked, partition)
+    where = {name: texts for name, texts in query["where."].items() if texts}
+    if index.columns and not index.columns.issuperset(where):
+        raise Problem(403, "scope", f"the token {asked.who.name} sees only some columns of {partition}")
+    tables = asked.app.tables
+    if keys := query["key"]:
+        if len(keys) > KEYS_MAX:
+            raise Problem(400, "invalid-query", f"{len(keys)} keys; {KEYS_MAX} are allowed")
+        found = await _checked(tables.get(partition, keys))
+        shown = [None if row is None or not _seen(asked, index, row) else _part(index, row) for row in found]
+        return views.stored_rows(shown, None)
+    wanted = Range(query["start"] or "", query["end"] or "", where, query["select"] or None)
+    page: Page = await _checked(
+        tables.query(partition, wanted, limit=query["limit"], continuation=query["page"] or None)
+    )
+    return views.stored_rows([_part(index, row) for row in page.rows if _seen(asked, index, row)], page.continuation)
+
+
+def _entered(asked: Asked, partition: str) -> _Index:
+    """What its sender may see of a partition. Raises Problem."""
+    who = asked.who
+    scope = Problem(403, "scope", f"the token {who.name} is for graphs {', '.join(who.graphs)} alone")
+    if is_graph_id(partition):
+        if not who.is_for(partition):
+            raise scope
+        return _WHOLE
+    index = _INDEXES.get(partition)
+    if index is None:
+        raise Problem(403, "partition", f"rows of {partition[:100]} are served to no one")
+    if not who.graphs and who.role.may(index.role):
+        return _WHOLE
+    if index.about is not None:
+        return index
+    if not who.role.may(index.role):
+        words = f"{partition} needs the role {index.role}; the token {who.name} has the role {who.role}"
+        raise Problem(403, "role", words)
+    if not index.columns:
+        raise scope
+    return index
+
+
+def _seen(asked: Asked, index: _Index, row: Row) -> bool:
+    if index.about is None:
+        return True
+    graph_id = index.about(row)
+    return bool(graph_id) and asked.who.is_for(graph_id)
+
+
+def _part(index: _Index, row: Row) -> Row:
+    if not index.columns:
+        return row
+    return Row(row.key, row.etag, {name: row.columns[name] for name in row.columns.keys() & index.columns})
+
+
+async def _checked(call: Awaitable[T]) -> T:
+    """What a call of a port gives. Raises Problem where no store takes it."""
+    try:
+        return await call
+    except (ValueError, TooLarge) as error:
+        raise Problem(400, "invalid-query", str(error)) from error
+
+
+async def run_files(asked: Asked) -> Any:
+    """A page of the files of the runs of a graph."""
+    page = await _checked(asked.app.logs.files(asked.graph, continuation=asked.query["page"] or None))
+    return views.run_files(asked.graph, page)
+
+
+async def run_file(asked: Asked) -> Response:
+    """Bytes of one of them, from a place on; none at its end."""
+    path, run = asked.path, asked.path["run"]
+    if not (run.isascii() and run.isdigit() and len(run) < 10):
+        raise Problem(400, "invalid-path", f"{run[:20]} is no number of a run")
+    read = asked.app.logs.read(
+        *(asked.graph, path["task"], int(run)),
+        offset=asked.query["offset"],
+        limit=asked.query["limit"],
+        name=path["file"],
+    )
+    data = await _checked(read)
+    if data is None:
+        raise NotFound(f"run {run} has left no {path['file'][:100]}")
+    return Response(data, media_type=_OCTETS)
+
+
+async def queue(asked: Asked) -> Any:
+    """About how many messages a queue holds: that of the events, or one of a target."""
+    app, name = asked.app, asked.path["queue"]
+    names: Sequence[str] = app.names.received if name == _EVENTS else [f"{app.names.prefix}-{name}"]
+    return views.queue_length(name, sum([await _checked(app.queues.count(each)) for each in names]))

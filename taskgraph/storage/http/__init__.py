@@ -1,0 +1,1 @@
+"""The store behind a server of the HTTP API: it reads; what is to be written, the server is asked for."""

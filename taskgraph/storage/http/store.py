@@ -1,0 +1,20 @@
+"""A store behind a server: the ports over one pool of connections."""
+
+from taskgraph.model.clock import Clock
+from taskgraph.storage.http.calls import Server
+from taskgraph.storage.http.logs import HttpLogs
+from taskgraph.storage.http.queues import HttpQueues
+from taskgraph.storage.http.tables import HttpTables
+
+
+class HttpStore:
+    """address, token: see `calls.Server`. prefix: see `queues.HttpQueues`."""
+
+    def __init__(self, address: str, token: str, clock: Clock, prefix: str) -> None:
+        self.server = Server(address, token, clock)
+        self.tables = HttpTables(self.server)
+        self.queues = HttpQueues(self.server, prefix)
+        self.logs = HttpLogs(self.server)
+
+    async def close(self) -> None:
+        await self.server.close()
