@@ -61,6 +61,7 @@ POISON: Final = "index:poison"  # partition of messages that were set aside
 TOMBSTONES: Final = "index:tombstones"  # partition of deleted graphs, by when their ids may be given again
 CACHE: Final = "index:cache"  # partition of runs that may stand for others, by what they were made of
 TOKENS: Final = "index:tokens"  # partition of what opens the HTTP API, by name
+OLD_TASKS: Final = "index:taskcluster"  # partition of taskIds of old TaskCluster clients: the graph of each
 KEEPING: Final = "index:keeping"  # partition of places: how far looks for old graphs and cached runs have come
 
 _NEWEST_FIRST: Final = 10**15

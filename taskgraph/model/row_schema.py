@@ -144,6 +144,8 @@ index:schedules
  0.4 firedAhead time
 index:tokens
  0.4 role, hash, by, secret, shareSecret text; graphs list; targets list?; created, until time
+index:taskcluster
+ 0.4 graph text
 index:leads
  0.1 holder text; until time
 index:clock

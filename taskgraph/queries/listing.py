@@ -10,9 +10,10 @@ from contextlib import aclosing
 from typing import Any
 
 from taskgraph.model import limits
-from taskgraph.model.columns import NO_OUTPUT, OUTPUT, integer, texts
+from taskgraph.model.columns import NO_OUTPUT, OUTPUT, integer, is_held, texts
 from taskgraph.model.errors import NotFound
 from taskgraph.model.ids import row_key
+from taskgraph.model.names import LIVE
 from taskgraph.model.row_schema import SHOWN
 from taskgraph.model.states import TaskState, stored_state
 from taskgraph.protocol.definitions import gathered, members_of
@@ -211,6 +212,17 @@ class TaskQueries(GraphQueries):
             first = status_of_task(row, paused), requires, left, dependents
             found.append(values.TaskDetail(*first, json.loads(text), *counts, optional=optional))
         return sorted(found, key=lambda each: each.status.label)
+
+    async def pending(self, target: str) -> int:
+        """How many tasks are ready for a target and not held back, in all live graphs: one query of each."""
+        where = {"state": (str(TaskState.PENDING),), "target": (target,)}
+        wanted = Range("task:", "task;", where=where, select=("held",))
+        number = 0
+        async with aclosing(self._pages(LIVE, Range(select=("since",)))) as graphs:
+            async for graph in graphs:
+                async with aclosing(self._pages(graph.key, wanted)) as rows:
+                    number += sum([not is_held(row.columns.get("held")) async for row in rows])
+        return number
 
     async def results(self, graph_id: str) -> dict[str, Any]:
         """Label -> what the task has handed on, of all tasks that have, sorted by label. Reads every completed task."""

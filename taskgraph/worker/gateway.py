@@ -19,20 +19,21 @@ from taskgraph.documents.results import handed_on
 from taskgraph.engine.handlers import Handlers
 from taskgraph.engine.poison import Poison
 from taskgraph.model import limits
-from taskgraph.model.columns import listed
+from taskgraph.model.columns import integer, listed
 from taskgraph.model.errors import InvalidInput, NotFound, Refused, StorageError
 from taskgraph.model.ids import is_graph_id, is_task_id, row_key
 from taskgraph.model.placement import DEFAULT_TARGET
 from taskgraph.model.states import TaskState
 from taskgraph.protocol.context import Outcome as Decided
 from taskgraph.protocol.decide import Answer, Item
-from taskgraph.protocol.runs import Completed, Failed, HandBack, LeaseLost, Renew
+from taskgraph.protocol.edit import EDITED
+from taskgraph.protocol.runs import Claim, Completed, Failed, HandBack, LeaseLost, Renew
 from taskgraph.queries.targets import Gates, limits_in
 from taskgraph.storage.logs import Logs, Place, size_of
 from taskgraph.storage.signals.wakeup import Pacer, Wakeup
 from taskgraph.storage.tables import Row
 from taskgraph.worker.elsewhere import Crew, Taken, Taking
-from taskgraph.worker.executors import Outcome
+from taskgraph.worker.executors import Outcome, Work
 from taskgraph.worker.executors.contract import malformed
 from taskgraph.worker.permits import RunPermits
 from taskgraph.worker.reports import resolution_of
@@ -265,6 +266,33 @@ class Gateway:
             except StorageError as error:  # reach: gateway
                 log.warning("%d runs are left to their leases: %s", len(returned), error)
         return found
+
+    async def claim_run(self, wanted: Wanted, graph_id: str, task_id: str, run: int) -> Answered:
+        """Claim one run by its row; its message finds it claimed. Asked again, a worker gets its claim renewed.
+
+        Its definition takes no results. stale: why it cannot be claimed. Raises StorageError.
+        """
+        await self.crew.asks(wanted.worker, wanted.target, wanted.labels, wanted.slots, wanted.lease_seconds)
+        claim = RunClaim(graph_id, task_id, run, self.handlers.clock.new_id())
+        rows = await self._rows(graph_id, [claim])
+        row = rows[row_key(task_id)]
+        if row is None:
+            return Answered(claim, stale="there is no such task")
+        own = RunClaim(graph_id, task_id, run, str(row.columns.get("claim", "")))
+        if row.columns.get("worker") == wanted.worker and _holds(row, own):
+            return (await self.renew([own], wanted.lease_seconds))[0]
+        target = _target(row)
+        if target in await self._limited() or target in self._gates.closed:
+            return Answered(claim, stale=f"the target {target} is paused or limited: claim by the target")
+        until = self.handlers.clock.now() + timedelta(seconds=wanted.lease_seconds)
+        edited, length = integer(row.columns, EDITED), wanted.lease_seconds
+        item = Claim(task_id, run, claim.claim, wanted.worker, until, edited=edited, lease_seconds=length)
+        answer = (await self._decided(graph_id, [item], rows))[id(item)]
+        if answer.outcome not in (Decided.APPLIED, Decided.REPEATED):
+            return Answered(claim, stale=_reason(answer))
+        label = str(row.columns.get("label", ""))
+        self.crew.has(wanted.worker, wanted.token, Work(graph_id, task_id, run, label, claim.claim, {}), length)
+        return Answered(claim, lease_until=until)
 
     # --- renewing
 

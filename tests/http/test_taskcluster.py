@@ -259,6 +259,147 @@ async def test_schemas_are_served_by_their_old_names(old: Server) -> None:
             assert served["$defs"][name] == schemas.schema("taskcluster")["$defs"][name]
 
 
+# -- the queue
+
+WORKER: Final = {"workerGroup": "group", "workerId": "worker"}
+
+
+def shaped(answer: Answer, schema: str) -> Json:
+    assert answer.status == 200, answer
+    errors = schemas.validator("taskcluster", f"#/$defs/{schema}").iter_errors(answer.json)
+    assert [f"{each.json_path} {each.message}" for each in errors] == []
+    return dict(answer.json)
+
+
+@pytest.fixture
+async def queue(place: str, tmp_path: Path) -> AsyncIterator[Server]:
+    """A server that answers old clients, without workers of its own."""
+    async with serving(place, tmp_path, old_clients=True, slots=0) as made:
+        yield made
+
+
+async def test_a_run_goes_from_claim_to_report(queue: Server) -> None:
+    given = {**TASK, "routes": ["r"], "taskGroupId": G, "extra": {"x": 1}}
+    for _ in range(2):
+        made = shaped(await call(queue, "PUT", f"/task/{A}", given), "task-status-response")["status"]
+    assert (made["state"], made["taskGroupId"], made["retriesLeft"]) == ("pending", G, 5)
+    assert made["expires"] == "2127-01-01T00:00:00.000Z"
+    assert shaped(await call(queue, "GET", f"/task/{A}"), "task") == {
+        "priority": "normal",
+        "retries": 5,
+        "scopes": [],
+        "tags": {},
+        "schedulerId": "task-graph-scheduler",
+        **given,
+    }
+    listed = shaped(await call(queue, "GET", f"/task-group/{A}/list"), "list-task-group-response")
+    assert listed["tasks"][0]["status"] == made
+    (run,) = made["runs"]
+    assert (run["runId"], run["state"], run["reasonCreated"]) == (0, "pending", "scheduled")
+    place = f"/task/{A}/runs/0"
+    first = shaped(await call(queue, "POST", f"{place}/claim", WORKER), "task-claim-response")
+    again = shaped(await call(queue, "POST", f"{place}/claim", WORKER), "task-claim-response")  # its answer was lost
+    assert again["takenUntil"] >= first["takenUntil"]
+    assert {key: first[key] for key in WORKER} == WORKER
+    (run,) = first["status"]["runs"]
+    assert (run["state"], run["workerGroup"], run["workerId"]) == ("running", "group", "worker")
+    other = {**WORKER, "workerId": "other"}
+    assert (await call(queue, "POST", f"{place}/claim", other)).status == 409
+    more = shaped(await call(queue, "POST", f"{place}/reclaim"), "task-reclaim-response")
+    assert {key: more[key] for key in WORKER} == WORKER
+    for body, status in (({"reason": "bored"}, 400), ({}, 400), ({"reason": "intermittent-task"}, 200)):
+        assert (await call(queue, "POST", f"{place}/exception", body)).status == status
+    now = shaped(await call(queue, "GET", f"/task/{A}/status"), "task-status-response")["status"]
+    assert [(each["runId"], each.get("reasonResolved")) for each in now["runs"]] == [
+        (0, "intermittent-task"),
+        (1, None),
+    ]
+    assert now["runs"][1]["reasonCreated"] == "task-retry"
+    for each in ("completed", "reclaim"):
+        assert (await call(queue, "POST", f"{place}/{each}")).status == 409
+
+
+@pytest.mark.parametrize(
+    ("report", "body", "state", "reason", "runs"),
+    [
+        ("completed", None, "completed", "completed", 1),
+        ("failed", None, "failed", "failed", 1),
+        ("exception", {"reason": "malformed-payload"}, "exception", "malformed-payload", 1),
+        ("exception", {"reason": "resource-unavailable"}, "exception", "resource-unavailable", 1),
+        ("exception", {"reason": "internal-error"}, "exception", "internal-error", 1),
+        ("exception", {"reason": "superseded"}, "exception", "superseded", 1),
+        ("exception", {"reason": "worker-shutdown"}, "pending", "worker-shutdown", 2),
+    ],
+)
+async def test_each_report_has_its_end(
+    queue: Server, report: str, body: Any, state: str, reason: str, runs: int
+) -> None:
+    await call(queue, "PUT", f"/task/{A}", TASK)
+    await call(queue, "POST", f"/task/{A}/runs/0/claim", WORKER)
+    for _ in range(2):  # the same again is answered as before
+        found = shaped(await call(queue, "POST", f"/task/{A}/runs/0/{report}", body), "task-status-response")["status"]
+        assert (found["state"], len(found["runs"]), found["runs"][0]["reasonResolved"]) == (state, runs, reason)
+    if runs == 1:
+        assert (await call(queue, "POST", f"/task/{A}/runs/0/claim", WORKER)).status == 409
+        back = shaped(await call(queue, "POST", f"/task/{A}/rerun"), "task-status-response")["status"]
+        assert [each["state"] for each in back["runs"]][1:] == ["pending"]
+
+
+async def test_work_of_any_client_is_claimed_and_reported(queue: Server) -> None:
+    target = documents.target_of("aws", "build")
+    document = {"tasks": {"any text": {"task": {"target": target, "executor": "mine", "payload": {"x": 1}}}}}
+    assert (await queue.ask("PUT", "/graphs/nightly", data=document)).status == 201
+    nodes = [node(A, workerType="build", provisionerId="aws"), node(B, workerType="build", provisionerId="aws")]
+    assert (await call(queue, "PUT", f"/task-graph/{G}", graph(*nodes))).status == 200
+    pending = shaped(await call(queue, "GET", "/pending/aws/build"), "pending-tasks-response")
+    assert pending == {"provisionerId": "aws", "workerType": "build", "pendingTasks": 3}
+    found: list[Json] = []
+    while len(found) < 3:
+        body = {**WORKER, "tasks": 3}
+        found += shaped(await call(queue, "POST", "/claim-work/aws/build", body), "claim-work-response")["tasks"]
+    assert {each["task"]["taskGroupId"] for each in found} == {G, "nightly"}
+    assert (await call(queue, "GET", "/pending/aws/build")).json["pendingTasks"] == 0
+    for each in found:
+        task_id = each["status"]["taskId"]
+        done = shaped(await call(queue, "POST", f"/task/{task_id}/runs/0/completed"), "task-status-response")
+        assert done["status"]["state"] == "completed"
+    assert await queue.ended("nightly") == await queue.ended(G) == "finished"
+
+
+async def test_what_is_cancelled_is_not_reclaimed(queue: Server) -> None:
+    for each in (A, B):
+        await call(queue, "PUT", f"/task/{each}", TASK)
+    await call(queue, "POST", f"/task/{A}/runs/0/claim", WORKER)
+    for each in (A, A, B):
+        found = shaped(await call(queue, "POST", f"/task/{each}/cancel"), "task-status-response")["status"]
+        assert (found["state"], found["runs"][0]["reasonResolved"]) == ("exception", "canceled")
+    for each in ("reclaim", "completed"):
+        assert (await call(queue, "POST", f"/task/{A}/runs/0/{each}")).status == 409
+    assert (await call(queue, "POST", f"/task/{B}/runs/0/claim", WORKER)).status == 409
+
+
+async def test_a_task_is_of_one_graph(queue: Server) -> None:
+    assert (await call(queue, "PUT", f"/task-graph/{G}", graph(node(A)))).status == 200
+    message = "Different TaskId with given TaskId already exists"
+    other = await call(queue, "PUT", f"/task-graph/{slugid('h')}", graph(node(A), node(B)))
+    assert (other.status, other.json["message"]) == (409, message)
+    assert (await call(queue, "PUT", f"/task/{A}", TASK)).status == 409
+    await call(queue, "PUT", f"/task/{C}", TASK)
+    more = await call(queue, "POST", f"/task-graph/{G}/extend", {"tasks": [node(C)]})
+    assert (more.status, more.json["message"]) == (409, message)
+    assert (await call(queue, "GET", f"/task/{B}/status")).status == 404
+    assert (await call(queue, "PUT", f"/task-graph/{G}", graph(node(A)))).status == 200
+    # One that was entered for a graph which never came is free.
+    assert (await call(queue, "PUT", f"/task/{B}", TASK)).status == 200
+
+
+async def test_a_paused_target_gives_nothing(queue: Server) -> None:
+    await call(queue, "PUT", f"/task/{A}", TASK)
+    assert (await queue.ask("POST", f"/targets/{documents.target_of('dummy', 'dummy')}:pause")).status == 200
+    answer = await call(queue, "POST", f"/task/{A}/runs/0/claim", WORKER)
+    assert (answer.status, "paused" in answer.json["message"]) == (409, True)
+
+
 # -- signatures
 
 
@@ -345,6 +486,30 @@ async def test_a_request_may_be_signed_for_less(signed: Server) -> None:
     ):
         answer = await ask(signed, "PUT", path, body, "submitter", key, {"authorizedScopes": wanted})
         assert answer.status == status, (wanted, answer)
+
+
+async def test_a_claim_lends_what_its_run_needs(signed: Server) -> None:
+    admin, worker = signed.tokens[Role.ADMIN], signed.tokens[Role.WORKER]
+    for each in (A, B):
+        assert (await ask(signed, "PUT", f"/task/{each}", TASK, "admin", admin)).status == 200
+    for role in Role:
+        if role not in (Role.WORKER, Role.ADMIN):
+            key = signed.tokens[role]
+            assert (await ask(signed, "POST", f"/task/{A}/runs/0/claim", WORKER, str(role), key)).status == 401
+    claimed = (await ask(signed, "POST", f"/task/{A}/runs/0/claim", WORKER, "worker", worker)).json
+    lent = claimed["credentials"]
+    assert (await ask(signed, "POST", f"/task/{B}/runs/0/claim", WORKER, "worker", worker)).status == 200
+
+    async def by_lent(path: str, body: Any = None) -> int:
+        ext = {"certificate": json.loads(lent["certificate"])}
+        answer = await ask(signed, "POST", path, body, lent["clientId"], lent["accessToken"], ext)
+        return answer.status
+
+    assert await by_lent(f"/task/{A}/runs/0/reclaim") == 200
+    assert await by_lent(f"/task/{B}/runs/0/completed") == 401
+    assert await by_lent(f"/task/{B}/runs/0/claim", WORKER) == 401
+    assert await by_lent("/claim-work/dummy/dummy", WORKER) == 401
+    assert await by_lent(f"/task/{A}/runs/0/completed") == 200
 
 
 def temporary(

@@ -280,8 +280,65 @@ def r2(p: Player) -> None:
     r1(p, again=False)
 
 
-SCHEDULER = {"snippet": snippet, "s1_s2": s1_s2, "s3_s4_s5": s3_s4_s5, "i1": i1, "x1": x1}
-SCENARIOS = {**SCHEDULER, "s6": s6, "i2": i2, "x2": x2, "n1": n1, "r1": r1, "r2": r2}
+def queue(p: Player) -> None:
+    """Each method of the queue once, and what it refuses."""
+    q, graph_id, a, b = p.queue, slugid.nice(), slugid.nice(), slugid.nice()
+    task = p.task(workerType="alone")
+    for _ in range(2):
+        assert q.createTask(a, task)["status"]["state"] == "pending"
+    assert q.task(a)["metadata"] == METADATA
+    assert q.status(a)["status"]["runs"][0]["reasonCreated"] == "scheduled"
+    assert q.pendingTasks(PROVISIONER, "alone")["pendingTasks"] == 1
+    claimed = q.claimTask(a, 0, WORKER)
+    assert (claimed["runId"], claimed["task"]["workerType"]) == (0, "alone")
+    own = taskcluster.Queue({"baseUrl": p.base, "maxRetries": 0, "credentials": claimed["credentials"]})
+    lent = Recorded(own)
+    assert lent.reclaimTask(a, 0)["takenUntil"] >= claimed["takenUntil"]
+    assert lent.reportException(a, 0, {"reason": "worker-shutdown"})["status"]["state"] == "pending"
+    assert q.pendingTasks(PROVISIONER, "alone")["pendingTasks"] == 1
+    (again,) = q.claimWork(PROVISIONER, "alone", {**WORKER, "tasks": 4})["tasks"]
+    assert (again["status"]["taskId"], again["runId"]) == (a, 1)
+    p.refused(409, lambda: q.reportCompleted(a, 0))
+    for _ in range(2):
+        assert q.reportFailed(a, 1)["status"]["state"] == "failed"
+    assert q.rerunTask(a)["status"]["state"] == "pending"
+    q.claimTask(a, 2, WORKER)
+    for _ in range(2):
+        assert q.reportCompleted(a, 2)["status"]["runs"][2]["reasonResolved"] == "completed"
+    p.refused(409, lambda: q.claimTask(a, 2, WORKER))
+    q.createTask(b, task)
+    assert q.cancelTask(b)["status"]["runs"][0]["reasonResolved"] == "canceled"
+    p.scheduler.createTaskGraph(graph_id, p.graph(p.node(slugid.nice())))
+    assert len(q.listTaskGroup(graph_id)["tasks"]) == 1
+    p.refused(404, lambda: q.status(slugid.nice()))
+    p.refused(409, lambda: q.createTask(a, p.task(payload={"x": 1})))
+
+
+def loop(p: Player) -> None:
+    """A worker on the client of the queue, as they were written, executes a diamond with a task that fails once."""
+    graph_id, (a, b, c, d) = slugid.nice(), [slugid.nice() for _ in range(4)]
+    nodes = [p.node(a), p.node(b, a, reruns=1), p.node(c, a), p.node(d, b, c)]
+    for node in nodes:
+        node["task"] = p.task(workerType="worker-loop", payload={"answer": node["taskId"]})
+    p.scheduler.createTaskGraph(graph_id, p.graph(*nodes, scopes=[f"queue:define-task:{PROVISIONER}/worker-loop"]))
+    done: list[str] = []
+    while p.state(graph_id) != "finished":
+        for each in p.queue.claimWork(PROVISIONER, "worker-loop", {**WORKER, "tasks": 2})["tasks"]:
+            task_id, run = each["status"]["taskId"], each["runId"]
+            options = {"baseUrl": p.base, "maxRetries": 0, "credentials": each["credentials"]}
+            own = taskcluster.Queue(options)
+            own.reclaimTask(task_id, run)
+            if task_id == b and run == 0:
+                own.reportFailed(task_id, run)
+            else:
+                own.reportCompleted(task_id, run)
+                done.append(each["task"]["payload"]["answer"])
+        if len(done) == len(nodes):
+            p.wait_state(graph_id, "finished")
+    assert (done[0], set(done[1:3]), done[3]) == (a, {b, c}, d)
+
+
+SCENARIOS = {each.__name__: each for each in (snippet, s1_s2, s3_s4_s5, s6, i1, i2, x1, x2, n1, r1, r2, queue, loop)}
 
 
 def main() -> None:

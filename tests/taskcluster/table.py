@@ -6,9 +6,13 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from taskgraph.interfaces.taskcluster.documents import SLUGID
+
 PAGE: Final = Path(__file__).resolve().parents[2] / "docs" / "how-to" / "taskcluster.md"
 
-_ID: Final = re.compile(r"[\w-]{22}")
+_ALIKE: Final = {"provisionerId", "workerType", "schedulerId", "deadline", "expires"} | {
+    *("scheduled", "started", "resolved", "workerGroup", "workerId")
+}
 _TIME: Final = re.compile(r"\d{4}-\d\d-\d\d[T ][\d:.]+(?:\+00:00)?Z?")
 
 
@@ -23,7 +27,7 @@ def rendered(calls: Iterable[Mapping[str, Any]]) -> str:
             continue
         arguments = ", ".join(_short(one) for one in each["arguments"])
         answer = (
-            json.dumps(each["answer"], ensure_ascii=False)
+            json.dumps(_without_what_is_alike(each["answer"]), ensure_ascii=False)
             if "answer" in each
             else f"{each['status']} {json.dumps(each['error'], ensure_ascii=False)}"
         )
@@ -36,19 +40,36 @@ def rendered(calls: Iterable[Mapping[str, Any]]) -> str:
 
 def _name_ids(call: Mapping[str, Any], names: dict[str, str]) -> None:
     for one in call["arguments"]:
-        if isinstance(one, str) and _ID.fullmatch(one):
-            names.setdefault(one, "GRAPH" if not names else "OTHER")
-        if isinstance(one, dict):
-            for node in one.get("tasks", ()):
-                names.setdefault(node["taskId"], "ABCDEF"[sum(len(name) == 1 for name in names.values())])
+        if isinstance(one, str) and SLUGID.fullmatch(one):
+            names.setdefault(one, _letter(names) if call["class"] == "Queue" else "OTHER" if names else "GRAPH")
+        if isinstance(one, dict) and isinstance(nodes := one.get("tasks"), list):
+            for node in nodes:
+                names.setdefault(node["taskId"], _letter(names))
+
+
+def _letter(names: Mapping[str, str]) -> str:
+    return "ABCDEFGH"[sum(len(name) == 1 for name in names.values())]
 
 
 def _short(argument: Any) -> str:
     """An argument without definitions of tasks, which are all alike."""
     if isinstance(argument, str):
         return json.dumps(argument)
+    if isinstance(argument, dict) and "provisionerId" in argument:
+        return "{…}"
     text = json.dumps(argument, default=lambda value: "…")
     return re.sub(r'"(task|metadata)": \{(?:[^{}]|\{[^{}]*\})*\}', r'"\1": {…}', text)
+
+
+def _without_what_is_alike(value: Any) -> Any:
+    """Without definitions beside statuses, and what statuses of tasks repeat of these."""
+    if isinstance(value, list):
+        return [_without_what_is_alike(each) for each in value]
+    if not isinstance(value, dict):
+        return value
+    if not value.keys() & {"runs", "reasonCreated"}:
+        return {key: "…" if key == "task" else _without_what_is_alike(each) for key, each in value.items()}
+    return {key: _without_what_is_alike(each) for key, each in value.items() if key not in _ALIKE}
 
 
 def _plain(text: str) -> str:

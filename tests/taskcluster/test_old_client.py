@@ -20,7 +20,7 @@ PYTHON: Final = ROOT / ".venv-taskcluster" / "bin" / "python"
 SCRIPT: Final = Path(__file__).parent / "old_client.py"
 SECONDS_MAX: Final = 120.0
 
-SCHEDULER: Final = ("snippet", "s1_s2", "s3_s4_s5", "i1", "x1")
+SCENARIOS: Final = ("snippet", "s1_s2", "s3_s4_s5", "s6", "i1", "i2", "x1", "x2", "n1", "r1", "r2", "queue", "loop")
 
 
 @pytest.fixture(scope="session")
@@ -54,18 +54,18 @@ async def test_the_old_client_is_answered_as_ever(
 ) -> None:
     place = f"sqlite:///{tmp_path}/store.db" if store == "embedded" else request.getfixturevalue("azurite")
     async with serving(place, tmp_path, slots=0, old_clients=True) as server:
-        calls = await play(python, server, *SCHEDULER)
-    assert {each["scenario"] for each in calls} == set(SCHEDULER)
+        calls = await play(python, server, *SCENARIOS)
+    assert {each["scenario"] for each in calls} == set(SCENARIOS)
 
 
 async def test_the_old_client_signs(tmp_path: Path, python: Path) -> None:
     place = f"sqlite:///{tmp_path}/store.db"
     async with serving(place, tmp_path, anonymous=False, slots=0, old_clients=True) as server:
         _, text = await tokens.create(server.app, "decision", Role.ADMIN, hawk=True)
-        await play(python, server, *SCHEDULER, "--sign", "decision", text)
+        await play(python, server, *SCENARIOS, "--sign", "decision", text)
 
 
 async def test_the_page_shows_what_the_old_client_gets(tmp_path: Path, python: Path) -> None:
     async with serving(f"sqlite:///{tmp_path}/store.db", tmp_path, slots=0, old_clients=True) as server:
-        table = rendered(await play(python, server, "snippet"))
+        table = rendered(await play(python, server, "snippet", "queue"))
     assert table in PAGE.read_text("utf-8"), f"put this into {PAGE.name}:\n{table}"

@@ -18,9 +18,9 @@ from taskgraph.interfaces.http.asked import ANONYMOUS, Asked
 from taskgraph.interfaces.http.feeds import Feeds
 from taskgraph.interfaces.http.gate import Gate
 from taskgraph.interfaces.operations.checks import asking
-from taskgraph.interfaces.taskcluster import call as calls
-from taskgraph.interfaces.taskcluster import documents
-from taskgraph.interfaces.taskcluster.call import Call, CallError, Json
+from taskgraph.interfaces.taskcluster import documents, errors
+from taskgraph.interfaces.taskcluster.call import Call, Json
+from taskgraph.interfaces.taskcluster.errors import CallError
 from taskgraph.interfaces.taskcluster.hawk import Hawk
 from taskgraph.interfaces.taskcluster.methods import METHODS, Method
 from taskgraph.model import schemas
@@ -68,7 +68,7 @@ class _Door:
                 self._gate.check_host(request)
                 return JSONResponse(make(request), headers=_HEADERS)
             except TaskgraphError as error:
-                return calls.response(error)
+                return errors.response(error)
 
         return answer
 
@@ -81,13 +81,13 @@ class _Door:
             made = await self._called(request, method)
             response = made if isinstance(made, Response) else JSONResponse(made)
         except TaskgraphError as error:  # reach: http
-            response = calls.response(error)
+            response = errors.response(error)
             if response.status_code >= 500:
                 log.warning("%s %s: %s", request.method, request.url.path, error)
         except Exception as error:  # reach: http
             log.exception("this is a bug in taskgraph, please report it: %s %s", request.method, request.url.path)
             bug = f"this is a bug in taskgraph ({type(error).__name__}); the log of the server has more"
-            response = calls.response(CallError(500, bug))
+            response = errors.response(CallError(500, bug))
         response.headers.update(_HEADERS)
         return response
 
@@ -104,7 +104,7 @@ class _Door:
         body = read_json(data, source="body") if data else None
         if method.takes:
             body = documents.check(body, method.takes)
-        call = Call(replace(asked, who=sender.who), body, sender.scopes)
+        call = Call(replace(asked, who=sender.who), body, sender)
         call.demand([_filled(each, call.path) for each in method.scopes])
         with asking(sender.who.name):
             return await method.call(call)
@@ -125,4 +125,4 @@ def _schema(request: Request) -> Json:
 async def _no_route(request: Request, error: Exception) -> Response:
     """Of Starlette itself: no such path, or not with this method."""
     status = error.status_code if isinstance(error, HTTPException) else 500
-    return calls.response(CallError(status, f"there is no {request.method} {request.url.path[:200]}"))
+    return errors.response(CallError(status, f"there is no {request.method} {request.url.path[:200]}"))

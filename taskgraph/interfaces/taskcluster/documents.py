@@ -12,7 +12,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from taskgraph.interfaces.taskcluster import scopes
-from taskgraph.interfaces.taskcluster.call import SCHEDULER_ID, CallError, Json
+from taskgraph.interfaces.taskcluster.call import SCHEDULER_ID, Json
+from taskgraph.interfaces.taskcluster.errors import CallError
 from taskgraph.model import schemas
 from taskgraph.model.json_pointer import pointer
 
@@ -75,6 +76,14 @@ def document(graph_id: str, body: Json) -> Json:
         "params": {KEPT: {"type": "object", "default": kept}},
         "tasks": _tasks(graph_id, nodes),
     }
+
+
+def single(task_id: str, task: Json) -> Json:
+    """A task alone as a document. Raises CallError."""
+    if not SLUGID.fullmatch(task_id):
+        raise CallError(400, f"taskId {task_id[:100]} is no slugid")
+    node = _node(task.get("taskGroupId", task_id), {"taskId": task_id, "task": task})
+    return {"metadata": task["metadata"], "tags": task.get("tags", {}), "tasks": {task_id: node}}
 
 
 def extension(graph_id: str, nodes: Sequence[Json], known: set[str]) -> Json:

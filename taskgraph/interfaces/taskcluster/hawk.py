@@ -9,8 +9,9 @@ import base64
 import hashlib
 import hmac
 import json
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
 from typing import Any, Final
 
 import mohawk
@@ -24,7 +25,7 @@ from taskgraph.interfaces.http.asked import ANONYMOUS
 from taskgraph.interfaces.operations import tokens
 from taskgraph.interfaces.operations.tokens import Token
 from taskgraph.interfaces.taskcluster import scopes
-from taskgraph.interfaces.taskcluster.call import CallError
+from taskgraph.interfaces.taskcluster.errors import CallError
 
 _SKEW_SECONDS: Final = 60
 _NONCES_MAX: Final = 100_000
@@ -35,10 +36,31 @@ _MILLISECONDS: Final = 1_000
 
 @dataclass(frozen=True, slots=True)
 class Sender:
-    """scopes: all that it may do with this request."""
+    """scopes: all that it may do with this request. token, secret: by which it signs, itself or by a certificate."""
 
     who: Token
     scopes: Sequence[str]
+    token: str = ""
+    secret: str = field(default="", repr=False)
+
+    def lend(self, name: str, scopes: Sequence[str], start: datetime, end: datetime) -> dict[str, str]:
+        """Temporary credentials for these scopes, as clients make them of their own."""
+        if not self.secret:
+            return {"clientId": name, "accessToken": "none-needed"}
+        certificate: dict[str, Any] = {
+            "version": 1,
+            "scopes": [*scopes],
+            "start": int(start.timestamp()) * _MILLISECONDS,
+            "expiry": int(end.timestamp()) * _MILLISECONDS,
+            "seed": hashlib.sha256(f"{name} {end}".encode()).hexdigest(),
+            "issuer": self.token,
+        }
+        certificate["signature"] = _signature(certificate, name, self.secret)
+        return {
+            "clientId": name,
+            "accessToken": _derived(certificate, self.secret),
+            "certificate": json.dumps(certificate),
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +144,7 @@ class Hawk:
             may, secret = self._certified(certificate, name, secret, may)
         if (wanted := more.get("authorizedScopes")) is not None:
             may = _narrowed(may, wanted)
-        return _Key(name, secret, Sender(replace(who, name=name), may))
+        return _Key(name, secret, Sender(replace(who, name=name), may, issuer, found[1]))
 
     def _certified(
         self, certificate: dict[str, Any], name: str, secret: str, may: Sequence[str]
@@ -134,19 +156,9 @@ class Hawk:
             raise _refused("the certificate is not good at this time")
         if end - start > _CERTIFICATE_DAYS_MAX * 86_400 * _MILLISECONDS:
             raise _refused(f"the certificate lasts longer than {_CERTIFICATE_DAYS_MAX} days")
-        named = [f"clientId:{name}", f"issuer:{certificate['issuer']}"] if "issuer" in certificate else []
-        lines = [
-            f"version:{certificate['version']}",
-            *named,
-            *(f"{key}:{certificate[key]}" for key in ("seed", "start", "expiry")),
-            "scopes:",
-            *certificate["scopes"],
-        ]
-        signed = hmac.new(secret.encode(), "\n".join(lines).encode(), hashlib.sha256).digest()
-        if not hmac.compare_digest(base64.b64encode(signed).decode(), str(certificate["signature"])):
+        if not hmac.compare_digest(_signature(certificate, name, secret), str(certificate["signature"])):
             raise _refused("the certificate was not signed by its issuer")
-        derived = hmac.new(secret.encode(), str(certificate["seed"]).encode(), hashlib.sha256).digest()
-        return _narrowed(may, certificate["scopes"]), base64.urlsafe_b64encode(derived).decode().rstrip("=")
+        return _narrowed(may, certificate["scopes"]), _derived(certificate, secret)
 
     def _seen(self, name: str, nonce: str, at: str) -> bool:
         now = self._app.clock.monotonic()
@@ -157,6 +169,23 @@ class Hawk:
         known = self._nonces.get((name, nonce, at), now) > now
         self._nonces[name, nonce, at] = now + 2 * _SKEW_SECONDS
         return known
+
+
+def _signature(certificate: Mapping[str, Any], name: str, secret: str) -> str:
+    named = [f"clientId:{name}", f"issuer:{certificate['issuer']}"] if "issuer" in certificate else []
+    lines = [
+        f"version:{certificate['version']}",
+        *named,
+        *(f"{key}:{certificate[key]}" for key in ("seed", "start", "expiry")),
+        "scopes:",
+        *certificate["scopes"],
+    ]
+    return base64.b64encode(hmac.new(secret.encode(), "\n".join(lines).encode(), hashlib.sha256).digest()).decode()
+
+
+def _derived(certificate: Mapping[str, Any], secret: str) -> str:
+    made = hmac.new(secret.encode(), str(certificate["seed"]).encode(), hashlib.sha256).digest()
+    return base64.urlsafe_b64encode(made).decode().rstrip("=")
 
 
 def _read_ext(text: str) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from taskgraph.interfaces.taskcluster import scheduler
+from taskgraph.interfaces.taskcluster import queue, scheduler
 from taskgraph.interfaces.taskcluster.call import Call
 from taskgraph.model.roles import Role
 
@@ -36,6 +36,12 @@ _READER: Final = Role.READER
 _GRAPH: Final = "/task-graph/<taskGraphId>"
 _STATUS: Final = "task-graph-status-response"
 
+_TASK: Final = "/task/<taskId>"
+_RUN: Final = f"{_TASK}/runs/<runId>"
+_WORKERS: Final = "<provisionerId>/<workerType>"
+_TASK_STATUS: Final = "task-status-response"
+_RESOLVE: Final = ("queue:resolve-task:<taskId>/<runId>",)
+
 METHODS: Final = (
     Method(
         *("PUT", _GRAPH, "createTaskGraph", scheduler.create, _STATUS, "task-graph"),
@@ -55,5 +61,37 @@ METHODS: Final = (
         scheduler.inspect_task,
         "inspect-task-graph-task-response",
         role=_READER,
+    ),
+    Method("GET", _TASK, "task", queue.task, "task"),
+    Method("GET", f"{_TASK}/status", "status", queue.status, _TASK_STATUS),
+    Method("PUT", _TASK, "createTask", queue.create, _TASK_STATUS, "task"),
+    Method(
+        "POST", f"{_TASK}/rerun", "rerunTask", queue.rerun_task, _TASK_STATUS, scopes=("queue:rerun-task:<taskId>",)
+    ),
+    Method(
+        "POST", f"{_TASK}/cancel", "cancelTask", queue.cancel_task, _TASK_STATUS, scopes=("queue:cancel-task:<taskId>",)
+    ),
+    Method(
+        "GET", "/task-group/<taskGroupId>/list", "listTaskGroup", queue.group, "list-task-group-response", role=_READER
+    ),
+    Method("GET", f"/pending/{_WORKERS}", "pendingTasks", queue.pending, "pending-tasks-response"),
+    Method(
+        *("POST", f"/claim-work/{_WORKERS}", "claimWork", queue.claim_work),
+        *("claim-work-response", "claim-work-request"),
+        scopes=(f"queue:claim-work:{_WORKERS}",),
+    ),
+    Method(
+        *("POST", f"{_RUN}/claim", "claimTask", queue.claim, "task-claim-response", "task-claim-request"),
+        scopes=("queue:claim-task:<taskId>/<runId>",),
+    ),
+    Method(
+        *("POST", f"{_RUN}/reclaim", "reclaimTask", queue.reclaim, "task-reclaim-response"),
+        scopes=("queue:reclaim-task:<taskId>/<runId>",),
+    ),
+    Method("POST", f"{_RUN}/completed", "reportCompleted", queue.completed, _TASK_STATUS, scopes=_RESOLVE),
+    Method("POST", f"{_RUN}/failed", "reportFailed", queue.failed_, _TASK_STATUS, scopes=_RESOLVE),
+    Method(
+        *("POST", f"{_RUN}/exception", "reportException", queue.exception, _TASK_STATUS, "task-exception-request"),
+        scopes=_RESOLVE,
     ),
 )

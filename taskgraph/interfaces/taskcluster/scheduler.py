@@ -4,10 +4,12 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from taskgraph.documents.read import document_from_object
-from taskgraph.interfaces.operations import requests
+from taskgraph.interfaces.operations import old_tasks, requests
 from taskgraph.interfaces.operations.waiting import ends
 from taskgraph.interfaces.taskcluster import documents
-from taskgraph.interfaces.taskcluster.call import NO_GRAPH, SCHEDULER_ID, Call, CallError, Json
+from taskgraph.interfaces.taskcluster.call import SCHEDULER_ID, Call, Json
+from taskgraph.interfaces.taskcluster.errors import NO_GRAPH, CallError
+from taskgraph.interfaces.taskcluster.statuses import shown_id
 from taskgraph.model.errors import Refused
 from taskgraph.model.ids import task_id_of
 from taskgraph.model.states import GRAPH_GONE, GraphState, TaskState
@@ -15,6 +17,7 @@ from taskgraph.queries.rows import object_of
 from taskgraph.queries.values import TaskDetail
 from taskgraph.storage.tables import Row
 
+_DIFFERENT_TASK: Final = "Different TaskId with given TaskId already exists"
 _EXTEND_SECONDS: Final = 25.0
 _GRAPH_STATES: Final[Mapping[str, str]] = {
     GraphState.BLOCKED: "blocked",
@@ -42,11 +45,13 @@ async def create(call: Call) -> Json:
         raise CallError(400, f"taskGraphId {graph_id[:100]} is no slugid")
     made = document_from_object(documents.document(graph_id, body), source="body")
     try:
+        await old_tasks.enter(call.app, graph_id, made.tasks)
         done = await requests.submit(call.app, graph_id, made, folder="")
     except Refused as error:
-        message = str(error)
-        if error.code == "different-content":
-            message = "Different TaskGraph with given taskGraphId already exists"
+        message = {
+            "different-content": "Different TaskGraph with given taskGraphId already exists",
+            "taken": _DIFFERENT_TASK,
+        }.get(error.code, str(error))
         raise CallError(409, message, {"info": str(error)}) from error
     return {"status": _status(await _graph(call, done.graph_id), done.graph_id)}
 
@@ -61,14 +66,13 @@ async def extend(call: Call) -> Json:
     documents.check_scopes(nodes, _kept(row).get("scopes", []))
     made = document_from_object(document, source="body", kind="extension")
     try:
+        await old_tasks.enter(call.app, graph_id, made.tasks)
         asked = await requests.extend(call.app, graph_id, made)
         until = ends(call.app.clock, _EXTEND_SECONDS)
         done = await requests.extended(call.app, asked, until=until, deferred=True)
     except Refused as error:
-        message = str(error)
-        if "already has a different task" in message:
-            message = "Different TaskId with given TaskId already exists"
-        raise CallError(409, message, {"info": str(error)}) from error
+        taken = error.code == "taken" or "already has a different task" in str(error)
+        raise CallError(409, _DIFFERENT_TASK if taken else str(error), {"info": str(error)}) from error
     if done.state != "done":
         raise CallError(503, "the tasks are not in the graph yet: ask again", {"info": f"request {done.request}"})
     return {"status": _status(await _graph(call, graph_id), graph_id)}
@@ -129,12 +133,12 @@ def _kept(row: Row) -> Mapping[str, Any]:
 
 def _task(found: TaskDetail, graph_id: str) -> Json:
     def shown(labels: Any) -> list[str]:
-        return [_task_id(graph_id, each) for each in labels]
+        return [shown_id(graph_id, each) for each in labels]
 
     task, metadata = found.status, found.definition.get("metadata")
     name = metadata.get("name") if isinstance(metadata, dict) else None
     return {
-        "taskId": _task_id(graph_id, task.label),
+        "taskId": shown_id(graph_id, task.label),
         "name": str(name or task.label)[:_NAME_CHARS_MAX],
         "requires": shown(found.requires),
         "requiresLeft": shown(found.requires_left),
@@ -144,8 +148,3 @@ def _task(found: TaskDetail, graph_id: str) -> Json:
         "satisfied": task.state == TaskState.COMPLETED,
         "dependents": shown(found.dependents),
     }
-
-
-def _task_id(graph_id: str, label: str) -> str:
-    """Of a task for old clients: its label, if that can be one, as it is for all that they submit."""
-    return label if documents.SLUGID.fullmatch(label) else task_id_of(graph_id, label)

@@ -18,6 +18,7 @@ _OPERATOR: Final = ("queue:rerun-task*", "queue:cancel-task*")
 _WORKER: Final = (
     "queue:claim-work:*",
     "queue:claim-task*",
+    "queue:reclaim-task*",
     "queue:resolve-task*",
     "assume:worker-type:*",
     "assume:worker-id:*",
