@@ -1,6 +1,6 @@
 """What the client of the old scheduler does, run by the Python of `.venv-taskcluster`, where that client is unmodified.
 
-    .venv-taskcluster/bin/python tests/taskcluster/old_client.py http://127.0.0.1:PORT/v1 SCENARIO… [--sign NAME TOKEN]
+    .venv-taskcluster/bin/python tests/taskcluster/old_client.py http://127.0.0.1:PORT/v1 SCENARIO… [--sign NAME TOKEN [NAME TOKEN]]
 
 Prints one line of JSON for each call: scenario, class, method, arguments, and the answer or the error. The scenarios
 are those that the old scheduler's own tests played: create (S), idempotency (I), extend (X), inspect (N), reruns (R).
@@ -56,13 +56,14 @@ class Recorded:
 
 
 class Player:
-    """scheduler, queue: clients of the server at `base`. credentials: that these sign with, None for none."""
+    """scheduler, queue: clients of the server at `base`. credentials: that each of these signs with, [] for none."""
 
-    def __init__(self, base: str, credentials: Any) -> None:
-        options = {"baseUrl": base, "maxRetries": 0, **({"credentials": credentials} if credentials else {})}
+    def __init__(self, base: str, credentials: list[dict[str, str]]) -> None:
+        options = {"baseUrl": base, "maxRetries": 0}
+        first, last = ({"credentials": each} for each in (credentials[0], credentials[-1])) if credentials else ({}, {})
         self.base = base
-        self.scheduler = Recorded(taskcluster.Scheduler(dict(options)))
-        self.queue = Recorded(taskcluster.Queue(dict(options)))
+        self.scheduler = Recorded(taskcluster.Scheduler({**options, **first}))
+        self.queue = Recorded(taskcluster.Queue({**options, **last}))
 
     def task(self, **more: Any) -> dict[str, Any]:
         now = datetime.datetime.utcnow()
@@ -344,10 +345,12 @@ SCENARIOS = {each.__name__: each for each in (snippet, s1_s2, s3_s4_s5, s6, i1, 
 def main() -> None:
     global SCENARIO
     base, *names = sys.argv[1:]
-    credentials = None
+    credentials: list[dict[str, str]] = []
     if "--sign" in names:
         place = names.index("--sign")
-        credentials = {"clientId": names[place + 1], "accessToken": names[place + 2]}
+        given = names[place + 1 :]
+        pairs = zip(given[::2], given[1::2], strict=True)
+        credentials = [{"clientId": name, "accessToken": token} for name, token in pairs]
         del names[place:]
     for name in names:
         SCENARIO = name

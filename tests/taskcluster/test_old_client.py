@@ -65,6 +65,16 @@ async def test_the_old_client_signs(tmp_path: Path, python: Path) -> None:
         await play(python, server, *SCENARIOS, "--sign", "decision", text)
 
 
+async def test_an_old_worker_needs_the_role_of_a_worker_alone(tmp_path: Path, python: Path) -> None:
+    place = f"sqlite:///{tmp_path}/store.db"
+    async with serving(place, tmp_path, anonymous=False, slots=0, old_clients=True) as server:
+        signing: list[str] = []
+        for name, role in (("decision", Role.SUBMITTER), ("builder", Role.WORKER)):
+            signing += [name, (await tokens.create(server.app, name, role, hawk=True))[1]]
+        calls = await play(python, server, "loop", "--sign", *signing)
+    assert {each["method"] for each in calls if each["class"] == "Queue"} == {"claimWork"}
+
+
 async def test_the_page_shows_what_the_old_client_gets(tmp_path: Path, python: Path) -> None:
     async with serving(f"sqlite:///{tmp_path}/store.db", tmp_path, slots=0, old_clients=True) as server:
         table = rendered(await play(python, server, "snippet", "queue"))
