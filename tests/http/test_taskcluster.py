@@ -512,6 +512,37 @@ async def test_a_claim_lends_what_its_run_needs(signed: Server) -> None:
     assert await by_lent(f"/task/{A}/runs/0/completed") == 200
 
 
+async def test_a_limited_token_gets_no_work_of_others(signed: Server) -> None:
+    admin, work, run = signed.tokens[Role.ADMIN], "/claim-work/dummy/dummy", f"/task/{A}/runs/0"
+    assert (await ask(signed, "PUT", f"/task/{A}", TASK, "admin", admin)).status == 200
+    limits: dict[str, Any] = {"elsewhere": {"targets": ["gpu-*"]}, "mine": {"graphs": ["other-*"]}}
+    for name, limited in limits.items():
+        role = Role.WORKER if "targets" in limited else Role.ADMIN
+        _, key = await tokens.create(signed.app, name, role, hawk=True, **limited)
+        for method, path, body in (
+            ("GET", "/pending/dummy/dummy", None),
+            ("POST", work, WORKER),
+            ("POST", f"{run}/claim", WORKER),
+            ("POST", f"{run}/completed", None),
+        ):
+            assert (await ask(signed, method, path, body, name, key)).status == 401, (name, path)
+    _, key = await tokens.create(signed.app, "fits", Role.WORKER, hawk=True, targets=["dummy-*"])
+    assert len((await ask(signed, "POST", work, WORKER, "fits", key)).json["tasks"]) == 1
+    assert (await ask(signed, "POST", f"{run}/completed", None, "fits", key)).status == 200
+
+
+async def test_a_token_has_so_many_runs_in_hand(signed: Server) -> None:
+    admin, worker, work = signed.tokens[Role.ADMIN], signed.tokens[Role.WORKER], "/claim-work/dummy/dummy"
+    for each in (A, B):
+        assert (await ask(signed, "PUT", f"/task/{each}", TASK, "admin", admin)).status == 200
+    signed.app.gateway.in_flight_max = 1
+    (first,) = (await ask(signed, "POST", work, {**WORKER, "tasks": 4}, "worker", worker)).json["tasks"]
+    assert (await ask(signed, "POST", work, WORKER, "worker", worker)).status == 429
+    done = f"/task/{first['status']['taskId']}/runs/0/completed"
+    assert (await ask(signed, "POST", done, None, "worker", worker)).status == 200
+    assert len((await ask(signed, "POST", work, WORKER, "worker", worker)).json["tasks"]) == 1
+
+
 def temporary(
     server: Server, issuer: str, key: str, scopes: list[str], name: str = "", hours: float = 1
 ) -> tuple[str, str, Json]:

@@ -1,6 +1,6 @@
 """What the client of the old scheduler does, run by the Python of `.venv-taskcluster`, where that client is unmodified.
 
-    .venv-taskcluster/bin/python tests/taskcluster/old_client.py http://127.0.0.1:PORT/v1 SCENARIO… [--sign NAME TOKEN [NAME TOKEN]]
+    .venv-taskcluster/bin/python tests/taskcluster/old_client.py ADDRESS/v1 SCENARIO… [--sign NAME TOKEN [NAME TOKEN]]
 
 Prints one line of JSON for each call: scenario, class, method, arguments, and the answer or the error. The scenarios
 are those that the old scheduler's own tests played: create (S), idempotency (I), extend (X), inspect (N), reruns (R).

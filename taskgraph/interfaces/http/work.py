@@ -50,7 +50,7 @@ async def claim(asked: Asked) -> Response:
     found: list[Assignment] = []
     if wanted.slots > 0:
         wait = body.get("wait", 0)
-        async with _leaving(asked, watch=wait > 0) as gone:
+        async with leaving(asked, watch=wait > 0) as gone:
             found = await gateway.claim(wanted, until=asked.app.clock.monotonic() + wait, gone=gone)
     if shell:
         return PlainTextResponse(_assignments(found), media_type=SHELL)
@@ -58,7 +58,7 @@ async def claim(asked: Asked) -> Response:
 
 
 @asynccontextmanager
-async def _leaving(asked: Asked, *, watch: bool) -> AsyncGenerator[asyncio.Event]:
+async def leaving(asked: Asked, *, watch: bool) -> AsyncGenerator[asyncio.Event]:
     """Is set once the sender has gone away, or the server is to end."""
     gone = asyncio.Event()
 

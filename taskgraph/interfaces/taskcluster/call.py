@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 from taskgraph.interfaces.app import App
 from taskgraph.interfaces.http.asked import Asked
@@ -39,7 +39,20 @@ class Call:
             raise CallError(401, "Authorization Failed", {"info": info, "scopesets": [list(wanted)]})
 
     def demand_graph(self, graph_id: str) -> None:
-        """Raise CallError unless its sender's token is for this graph."""
+        """Raise CallError for a graph that its token is not for."""
         if not self.asked.who.is_for(graph_id):
-            info = f"the token {self.asked.who.name} is for graphs {', '.join(self.asked.who.graphs)} alone"
-            raise CallError(401, "Authorization Failed", {"info": info, "scopesets": []})
+            self._refuse("graphs", self.asked.who.graphs)
+
+    def demand_target(self, target: str) -> None:
+        """Raise CallError for a target that its token is not for."""
+        if not self.asked.who.takes_of(target):
+            self._refuse("targets", self.asked.who.targets)
+
+    def demand_all_graphs(self) -> None:
+        """Raise CallError for a token that is for some graphs alone."""
+        if self.asked.who.graphs:
+            self._refuse("graphs", self.asked.who.graphs)
+
+    def _refuse(self, what: str, names: Sequence[str]) -> NoReturn:
+        info = f"the token {self.asked.who.name} is for {what} {', '.join(names)} alone"
+        raise CallError(401, "Authorization Failed", {"info": info, "scopesets": []})

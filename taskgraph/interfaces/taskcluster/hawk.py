@@ -92,7 +92,7 @@ class Hawk:
     async def sender(self, request: Request, body: bytes) -> Sender | None:
         """None for a request without a signature. Raises CallError for one that is not good."""
         if self._anonymous:
-            return Sender(ANONYMOUS, ("*",))
+            return Sender(ANONYMOUS, ("*",), ANONYMOUS.name)
         header = request.headers.get("authorization", "")
         try:
             if header:

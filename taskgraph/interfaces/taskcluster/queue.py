@@ -5,6 +5,7 @@ from datetime import datetime
 from typing import Final
 
 from taskgraph.documents.read import document_from_object
+from taskgraph.interfaces.http.work import leaving
 from taskgraph.interfaces.operations import cancel, old_tasks, requests, rerun
 from taskgraph.interfaces.operations.waiting import ends
 from taskgraph.interfaces.taskcluster import documents, statuses
@@ -56,7 +57,10 @@ async def create(call: Call) -> Json:
 
 async def pending(call: Call) -> Json:
     provisioner, worker_type = call.path["provisionerId"], call.path["workerType"]
-    number = await call.app.queries.pending(documents.target_of(provisioner, worker_type))
+    target = documents.target_of(provisioner, worker_type)
+    call.demand_all_graphs()
+    call.demand_target(target)
+    number = await call.app.queries.pending(target)
     return {"provisionerId": provisioner, "workerType": worker_type, "pendingTasks": number}
 
 
@@ -70,11 +74,14 @@ async def group(call: Call) -> Json:
 
 async def claim_work(call: Call) -> Json:
     """Held for up to 20 seconds, while there is nothing to claim."""
+    call.demand_all_graphs()
     provisioner, worker_type = call.path["provisionerId"], call.path["workerType"]
     wanted = _wanted(call, documents.target_of(provisioner, worker_type), call.body.get("tasks", 1))
     until = call.app.clock.monotonic() + _WAIT_SECONDS
     made: list[Json] = []
-    for each in await call.app.gateway.claim(wanted, until=until):
+    async with leaving(call.asked, watch=True) as gone:
+        assigned = await call.app.gateway.claim(wanted, until=until, gone=gone)
+    for each in assigned:
         claim = each.claim
         found = await call.app.queries.task(claim.graph_id, each.label, edges=0)
         definition = statuses.whole(claim.graph_id, found.status, each.definition)
@@ -174,7 +181,12 @@ def _run(call: Call) -> int:
 def _wanted(call: Call, target: str, slots: int) -> Wanted:
     name = statuses.worker_name(call.body["workerGroup"], call.body["workerId"])
     call.demand([f"queue:worker-id:{call.body['workerGroup']}/{call.body['workerId']}"])
-    return Wanted(name, target, slots=slots, lease_seconds=LEASE_SECONDS, token=call.sender.token)
+    call.demand_target(target)
+    gateway, token = call.app.gateway, call.sender.token
+    room = gateway.in_flight_max - gateway.crew.in_hand(token)
+    if room <= 0:
+        raise CallError(429, f"the token {token} has {gateway.in_flight_max:,} runs in hand: report some first")
+    return Wanted(name, target, slots=min(slots, room), lease_seconds=LEASE_SECONDS, token=token)
 
 
 def _claimed(call: Call, graph_id: str, found: TaskDetail, until: datetime, who: Mapping[str, str]) -> Json:
@@ -194,6 +206,7 @@ def _claimed(call: Call, graph_id: str, found: TaskDetail, until: datetime, who:
 
 async def _held(call: Call, graph_id: str, found: TaskDetail) -> RunClaim:
     """The run that is named, by the claim of its task's row: another one is stale then."""
+    call.demand_target(found.status.target)
     row = await call.app.queries.find_task(graph_id, found.status.label)
     own = integer(row.columns, "run") == _run(call)
     text = str(row.columns.get("claim", "")) if own else ""
