@@ -261,11 +261,11 @@ def _parse(text: str, source: str, environ: Mapping[str, str], cwd: Path) -> Sto
 
 def _server(text: str) -> str:
     """Where the API of a server begins, by its address, alone or with the path of the API; "" for what is none."""
-    parts = urlsplit(text)
     try:
+        parts = urlsplit(text)
         named = bool(parts.hostname) and (parts.port or 1) > 0
     except ValueError:
-        named = False
+        return ""
     path = parts.path.rstrip("/")
     if not named or parts.username is not None or parts.query or parts.fragment:
         return ""

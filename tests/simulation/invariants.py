@@ -127,6 +127,8 @@ class Invariants:
     tasks: label -> node, of all that may ever be in the graph. goes_on: whether failures are told to dependents.
     """
 
+    says_by = True  # who asks says who it is, as none did before version 0.4
+
     def __init__(self, graph_id: str, tasks: Mapping[str, TaskNode], *, goes_on: bool = False) -> None:
         self.graph_id = graph_id
         self.goes_on = goes_on
@@ -153,7 +155,6 @@ class Invariants:
         self.in_flight: frozenset[str] = frozenset()  # runs in flight, after the commit before
         self.recalls = -1  # rows that have not taken their ends back, by the graph row; -1: none ever had to
         self.cancels_alone = True  # tasks may be cancelled, and not their graph
-        self.says_by = True  # who asks says who it is, as none did before version 0.4
         self.may_cancel = True
         self.commits = 0
         self.reset: set[str] = set()  # tasks that have been reset, and wait for the end of all recalls

@@ -80,6 +80,7 @@ async def grants_of(
         settings=settings,
         table_endpoint=store.table_endpoint,
         sign=store.partition_signer(),
+        server=None,
     )
     return functools.partial(operation.read, cast(App, parts)), clock
 
