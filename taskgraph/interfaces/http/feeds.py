@@ -30,7 +30,7 @@ _KEPT_EVENTS: Final = 20_000  # some ten megabytes of a graph that is followed
 _BATCH_EVENTS: Final = 500
 _GATHER_SECONDS: Final = 0.1  # between two reads of a journal that grows, at the least
 _GATHER_SECONDS_MAX: Final = 2.0
-_GATHER_SECONDS_EACH: Final = 0.004  # more for each follower: what is read is sent to every one of them
+_GATHER_SECONDS_EACH: Final = 0.01  # more for each follower: what is read is sent to every one of them
 _LOOK_SECONDS: Final = 0.25
 _LOOK_SECONDS_MAX: Final = 2.0
 
@@ -237,6 +237,7 @@ class Feeds:
         try:
             while feed.followers and not self._closed.is_set():
                 feed.bell.clear()
+                waiting = feed.followers  # before they are answered: those of long polls go then, and come again
                 ended = await self._app.queries.state(graph_id) in GRAPH_ENDED  # first: its last events are read after
                 moved = False
                 async with aclosing(self._batches(graph_id, feed.end)) as batches:
@@ -249,7 +250,7 @@ class Feeds:
                     break
                 pause = _LOOK_SECONDS if moved else min(pause * 1.5, _LOOK_SECONDS_MAX)
                 await wait_any((feed.bell, self._closed), pause)
-                gather = max(_GATHER_SECONDS, _GATHER_SECONDS_EACH * feed.followers)
+                gather = max(_GATHER_SECONDS, _GATHER_SECONDS_EACH * max(waiting, feed.followers))
                 await wait_any((self._closed,), min(gather, _GATHER_SECONDS_MAX))
         except (StorageError, NotFound) as error:  # reach: http
             feed.trouble = error
