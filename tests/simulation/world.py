@@ -528,7 +528,7 @@ class World:
         self.sendable: set[tuple[str, int]] = set()  # runs that stood ready after some commit, and not held back
         self.active = False
         self.edits_left = self.edits
-        self.mended: set[str] = set()  # labels that were edited when they had failed for good
+        self.mended: dict[str, int] = {}  # tasks edited when they had failed for good -> their reruns by hand till then
         self.edited_at = -1e9
         self.believed: dict[str, str] = {}  # claim -> the definition that its worker has in hand
         self.claimed: dict[str, str] = {}  # claim -> the definition that stood on the row when it was made
@@ -1180,13 +1180,19 @@ class World:
                     [self.rows[each.key] for each in changes if each.key.startswith("task:") and each.key in self.rows]
                 )
 
+    def _reruns_by_hand(self, task_id: str) -> int:
+        row = self.rows.get(row_key(task_id))
+        return int(row.columns.get("manualReruns", 0)) if row else -1
+
     def _edited(self, changes: Sequence[Change]) -> list[str]:
         """Bring the model up to a commit; what is refused changes nothing but its own row."""
         assert self.edit is not None
         made, gone = self.edit.made, set(self.edit.deleted)
         updated = self.edit.committed(changes)
         states = self.invariants.states
-        self.mended |= {each for each in updated if states[_task_id_of(self.graph_id, each)] in FAILED_FOR_GOOD}
+        for task_id in (_task_id_of(self.graph_id, each) for each in updated):
+            if states[task_id] in FAILED_FOR_GOOD:
+                self.mended[task_id] = self._reruns_by_hand(task_id)
         if self.edit.made > made:
             self.invariants.edited(self.tasks, self.edit.deleted - gone)
         for each in changes:
@@ -1554,8 +1560,8 @@ class World:
             return "finished"
         if not self.reruns and any(row.columns.get("state") == TaskState.EXCEPTION for row in self.rows.values()):
             return "blocked"
-        if not self.reruns and self.mended:
-            return "blocked"  # what they may fail now counts from a rerun on
+        if not self.reruns and any(reruns == self._reruns_by_hand(each) for each, reruns in self.mended.items()):
+            return "blocked"  # what they may fail now counts from a rerun on, and none came
         failed = [row for row in self.rows.values() if row.columns.get("state") in FAILED_FOR_GOOD]
         if self.has_limits and any(map(self._past_deadline, failed)):
             return "blocked"
