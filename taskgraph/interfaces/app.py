@@ -26,6 +26,7 @@ from taskgraph.storage.logs import StoredLogs
 from taskgraph.storage.memory import MemoryQueues
 from taskgraph.storage.own_queues import WithOwn
 from taskgraph.storage.queues import HiddenMessages, Queues
+from taskgraph.storage.signals.news import News, Pauses
 from taskgraph.storage.signals.wakeup import Announced, Wakeup
 from taskgraph.storage.signals.wakeup_sockets import WakeupSockets
 from taskgraph.storage.signals.worker_locks import WorkerLocks, worker_locks
@@ -336,6 +337,7 @@ async def open_app(
     telemetry = telemetry if telemetry is not None else setup.found()
     wakeup = Wakeup(wakeup_sockets_of(settings, clock))
     of_kind: dict[str, Any] = {}  # what only one kind of store has
+    news: News = Pauses(clock)
     locks: WorkerLocks | None = None
     if settings.handed_in is not None:
         store = settings.handed_in
@@ -356,6 +358,7 @@ async def open_app(
         served = HttpStore(settings.server, settings.token, clock, settings.prefix)
         tables, queues, logs, close = served.tables, served.queues, served.logs, served.close
         of_kind.update(server=served.server)
+        news = served.news
     else:
         from taskgraph.storage.azure.account import AzureStore  # importing the SDK takes a second: only here
 
@@ -392,7 +395,7 @@ async def open_app(
             logs=logs,
             wakeup=wakeup,
             names=names,
-            queries=Queries(*parts, is_dead=locks.is_dead if locks is not None else not_known),
+            queries=Queries(*parts, is_dead=locks.is_dead if locks is not None else not_known, news=news),
             made_handlers=made_handlers,
             made_poison=made_poison,
             made_gateway=functools.cache(lambda: _gateway(made_handlers(), made_poison(), logs, wakeup)),

@@ -27,6 +27,7 @@ from taskgraph.protocol.context import Outcome
 from taskgraph.protocol.runs import LeaseLost
 from taskgraph.queries.workers import mark_gone
 from taskgraph.storage.private_files import open_to_others
+from taskgraph.storage.signals.news import Where
 from taskgraph.storage.signals.wakeup import wait_any
 from taskgraph.storage.signals.worker_locks import WorkerLocks
 from taskgraph.storage.tables import Range, Row, query_all
@@ -44,6 +45,7 @@ _LOOK_SECONDS_MIN: Final = 0.05
 _REOPENED_SECONDS: Final = 5.0  # for which a graph that has ended is given to be reopened by a rerun that waits
 _LOOK_SECONDS_MAX: Final = 1.0
 _REST_SECONDS: Final = 10.0
+_OF_THE_GRAPH: Final[Where] = {"event": ["graph-*"]}
 _IDLE_SECONDS: Final = 0.5  # of `run`, until it looks at the rows of its graph for ready tasks
 _IDLE_SECONDS_MAX: Final = 30.0  # between two such looks
 _MORE_SECONDS: Final = 1.0
@@ -594,14 +596,17 @@ async def wait_for_end(
     there, only a blocked graph that has been at rest for a while counts as ended.
     """
     resting_since: float | None = None
+    since: int | str = 0
+    where: Where | None = _OF_THE_GRAPH
 
     async def look() -> GraphState | None:
-        nonlocal resting_since
+        nonlocal resting_since, where
         state = await app.queries.state(graph_id)
         if watcher is not None:
             await watcher(state)
         if state in GRAPH_ENDED:
             return state
+        where = None if state == GraphState.BLOCKED else _OF_THE_GRAPH
         if state != GraphState.BLOCKED or await app.queries.busy(graph_id):
             resting_since = None
             return None
@@ -610,4 +615,11 @@ async def wait_for_end(
         rested = now - resting_since >= _REST_SECONDS
         return state if rested or await _at_rest(app, graph_id) else None
 
-    return await poll(look, app.clock, until=until)
+    async def rest(pause: float, most: float) -> None:
+        nonlocal since
+        if resting_since is None:
+            since = await app.queries.news.wait(graph_id, since, where=where, pause=pause, most=most)
+        else:  # that messages are handled which change nothing, or not, is no news
+            await app.clock.sleep(pause)
+
+    return await poll(look, app.clock, until=until, rest=rest)

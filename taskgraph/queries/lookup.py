@@ -30,6 +30,7 @@ from taskgraph.queries.journal import agrees, find_end, read_cursor
 from taskgraph.queries.rows import channel_status, is_known, object_of, stalled_since, status_of_task
 from taskgraph.queries.workers import IsDead, not_known
 from taskgraph.storage.queues import Queues
+from taskgraph.storage.signals.news import News, Pauses
 from taskgraph.storage.tables import Page, Range, Row, Tables, prefix, query_all
 
 _BEHIND: Final = "!"  # a key with this at its end comes right behind it
@@ -80,8 +81,16 @@ class GraphQueries:
     """Questions about graphs as a whole, and what every other question begins with."""
 
     def __init__(
-        self, tables: Tables, queues: Queues, clock: Clock, names: QueueNames, *, is_dead: IsDead = not_known
+        self,
+        tables: Tables,
+        queues: Queues,
+        clock: Clock,
+        names: QueueNames,
+        *,
+        is_dead: IsDead = not_known,
+        news: News | None = None,
     ) -> None:
+        self.news = news or Pauses(clock)
         self._tables = tables
         self._queues = queues
         self._clock = clock
@@ -184,10 +193,8 @@ class GraphQueries:
                 return
 
     async def _first_pages(self, partition: str, rows: Range) -> list[Row]:
-        found: list[Row] = []
-        async for page in _pages_up_to(NEAR_PAGES_MAX, self._tables, partition, rows):
-            found += page.rows
-        return found
+        pages = _pages_up_to(NEAR_PAGES_MAX, self._tables, partition, rows)
+        return [row async for page in pages for row in page.rows]
 
     async def graphs(
         self,
@@ -227,9 +234,8 @@ class GraphQueries:
             listed = await asyncio.gather(*map(self._listed, some))
             fit = [(row, each) for row, each in zip(some, listed, strict=True) if wanted.has(each)]
             fit = fit[: limit - len(found)]
-            found += (
-                await asyncio.gather(*(self._counted(each) for _, each in fit)) if counted else [one for _, one in fit]
-            )
+            graphs = [each for _, each in fit]
+            found += await asyncio.gather(*map(self._counted, graphs)) if counted else graphs
             if len(found) >= limit:
                 return found, fit[-1][0].key
         if wanted.since and any(created is not None and created < wanted.since for _, created in dated):
@@ -430,8 +436,7 @@ class GraphQueries:
     ) -> list[values.Event]:
         """The journal after `since`, in order; what stands on one row is never parted. where: see `agrees`."""
         found: list[values.Event] = []
-        page_rows = min(limit, limits.PAGE_ROWS_MAX)
-        async with aclosing(self.journal(graph_id, since=since, page_rows=page_rows)) as rows:
+        async with aclosing(self.journal(graph_id, since=since, page_rows=min(limit, limits.PAGE_ROWS_MAX))) as rows:
             async for facts in rows:
                 found += [each for each in facts if agrees(each, where)] if where else facts
                 if len(found) >= limit:
@@ -457,7 +462,7 @@ class GraphQueries:
     async def follow(
         self, graph_id: str, *, since: int | str = 0, where: Mapping[str, Sequence[str]] | None = None
     ) -> AsyncGenerator[values.Event]:
-        """The journal after `since` as it grows, with pauses, until the graph can change no more. Raises NotFound."""
+        """The journal after `since` as it grows, until the graph can change no more. Raises NotFound."""
         pause = _FOLLOW_SECONDS
         while True:
             ended = await self.state(graph_id) in GRAPH_ENDED  # first, so that its last events are read after it
@@ -471,7 +476,7 @@ class GraphQueries:
             if ended:
                 return
             pause = _FOLLOW_SECONDS if moved else min(pause * 1.5, _FOLLOW_SECONDS_MAX)
-            await self._clock.sleep(pause)
+            await self.news.wait(graph_id, since, where=where, pause=pause)
 
 
 async def some_rows(tables: Tables, partition: str, rows: Range, limit: int) -> Page:

@@ -457,17 +457,26 @@ class Follower:
         """Poll and draw until cancelled."""
         import asyncio
 
+        polling = asyncio.create_task(self._keep_polling())
+        try:
+            while not polling.done():
+                if self.tally.state:
+                    self.draw()
+                await asyncio.sleep(_DRAW_SECONDS)
+            polling.result()
+        finally:
+            polling.cancel()
+            await asyncio.wait((polling,))
+
+    async def _keep_polling(self) -> None:
         clock = self._app.clock
-        next_poll = 0.0
         while True:
             began = clock.monotonic()
-            if began >= next_poll:
-                with contextlib.suppress(StorageUnavailable):  # an error of the work beside this
-                    await self.poll()
-                took = clock.monotonic() - began
-                next_poll = clock.monotonic() + min(max(took * _POLL_SHARE, _POLL_SECONDS_MIN), _POLL_SECONDS_MAX)
-            self.draw()
-            await asyncio.sleep(_DRAW_SECONDS)
+            with contextlib.suppress(StorageUnavailable):  # an error of the work beside this
+                await self.poll()
+            pause = min(max((clock.monotonic() - began) * _POLL_SHARE, _POLL_SECONDS_MIN), _POLL_SECONDS_MAX)
+            await clock.sleep(pause)
+            await self._app.queries.news.wait(self.tally.graph_id, self.tally.sequence, pause=0)
 
 
 @contextlib.asynccontextmanager

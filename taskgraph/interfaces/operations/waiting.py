@@ -1,5 +1,6 @@
 """The one loop behind every call that waits for what handlers do."""
 
+import math
 from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
 
@@ -8,6 +9,9 @@ from taskgraph.model.clock import Clock
 _GROWTH: Final = 1.5
 
 T = TypeVar("T")
+
+Rest = Callable[[float, float], Awaitable[None]]
+"""Waits, of itself for the first number of seconds, and never for more than the second."""
 
 
 def ends(clock: Clock, seconds: float | None) -> float | None:
@@ -23,11 +27,18 @@ async def poll(
     until: float | None = None,
     pause: float = 0.05,
     pause_max: float = 2.0,
+    rest: Rest | None = None,
 ) -> T:
-    """Look ever less often; gives what `look` gave once it is `done`, or last when `until` comes first (see `ends`)."""
+    """Look ever less often; gives what `look` gave once it is `done`, or last when `until` comes first (see `ends`).
+
+    rest: what waits between two looks, if it can do better than by a pause.
+    """
     while True:
         found = await look()
         if done(found) or (until is not None and clock.monotonic() >= until):
             return found
-        await clock.sleep(pause)
+        if rest is None:
+            await clock.sleep(pause)
+        else:
+            await rest(pause, math.inf if until is None else until - clock.monotonic())
         pause = min(pause * _GROWTH, pause_max)

@@ -53,9 +53,9 @@ class Server:
         if token and self._url.scheme == "http" and self._url.host not in _LOOPBACK:
             log.warning("%s is no https: on the way there everyone can read the token, and use it", address)
 
-    async def get(self, path: str, query: Query = ()) -> Any:
-        """The answer as JSON."""
-        return json.loads(await self._call("GET", path, query, {}, None, READ_SECONDS))
+    async def get(self, path: str, query: Query = (), seconds: float = READ_SECONDS) -> Any:
+        """The answer as JSON. seconds: that the server may be silent."""
+        return json.loads(await self._call("GET", path, query, {}, None, seconds))
 
     async def read(self, path: str, query: Query = ()) -> bytes | None:
         """The bytes of an answer; None for what there is not."""

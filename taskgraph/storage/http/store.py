@@ -3,6 +3,7 @@
 from taskgraph.model.clock import Clock
 from taskgraph.storage.http.calls import Server
 from taskgraph.storage.http.logs import HttpLogs
+from taskgraph.storage.http.news import HttpNews
 from taskgraph.storage.http.queues import HttpQueues
 from taskgraph.storage.http.tables import HttpTables
 
@@ -15,6 +16,7 @@ class HttpStore:
         self.tables = HttpTables(self.server)
         self.queues = HttpQueues(self.server, prefix)
         self.logs = HttpLogs(self.server)
+        self.news = HttpNews(self.server, clock)
 
     async def close(self) -> None:
         await self.server.close()
