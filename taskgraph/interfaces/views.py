@@ -219,8 +219,9 @@ def result(graph_id: str, label: str, task_id: str, run: int, value: object) -> 
 
 
 def event(one: "values.Event") -> Json:
-    place = attributes(one, "sequence", "cursor", "time")
-    return {**place, "event": one.kind, **plain(one.fields), "changed": list(one.changed)}
+    """Of facts, which are JSON as they are: a journal has many."""
+    place = {"sequence": one.sequence, "cursor": one.cursor, "time": iso(one.time)}
+    return {**place, "event": one.kind, **one.fields, "changed": list(one.changed)}
 
 
 def row(graph_id: str, one: "Row") -> Json:

@@ -1,14 +1,17 @@
 """The journal over HTTP: pages, long polls, and streams that any number of clients follow at the cost of one."""
 
 import asyncio
+import gzip
 import json
+import zlib
 from collections.abc import AsyncIterator
 from typing import Any, Final
 
+import aiohttp
 import pytest
 
 from taskgraph.interfaces import views
-from taskgraph.interfaces.http import feeds
+from taskgraph.interfaces.http import feeds, streams
 from taskgraph.interfaces.operations import cancel
 from taskgraph.model.errors import StorageUnavailable
 from taskgraph.queries.journal import read_cursor
@@ -99,6 +102,54 @@ async def test_many_follow_at_the_cost_of_one(local: Server, monkeypatch: pytest
     expected = [each["cursor"] for each in await journal(local, "g")]
     assert all(each == expected for each in found)
     assert reads < 50 + 40, "each reads by itself"
+
+
+async def test_a_stream_by_gzip_is_whole_and_each_piece_comes_at_once(
+    local: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(streams, "_PING_SECONDS", 0.1)
+    await local.ask("PUT", "/graphs/g", data=WAITS)
+    packed, said = b"", b""
+    unpacker = zlib.decompressobj(wbits=31)
+    headers = {"Accept": "text/event-stream", "Accept-Encoding": "gzip"}
+    url = f"{local.address}/api/v1/graphs/g/events"
+    async with (
+        aiohttp.ClientSession(auto_decompress=False) as session,
+        session.get(url, headers=headers) as answer,
+        asyncio.timeout(20),
+    ):
+        assert answer.headers["Content-Encoding"] == "gzip"
+        while b"\n: ping" not in said:
+            piece = await answer.content.readany()
+            packed, said = packed + piece, said + unpacker.decompress(piece)
+        assert b"event: graph-running" in said
+        await cancel.ask(local.app, "g")
+        packed += await answer.read()
+    whole = gzip.decompress(packed)  # its length and checksum, too
+    assert whole.startswith(said)
+    assert whole.endswith(b"event: end\ndata: {}\n\n")
+    plain = await local.get("/graphs/g/events", Accept="text/event-stream", Accept_Encoding="identity")
+    assert "Content-Encoding" not in plain.headers
+    assert [line for line in whole.splitlines() if line.startswith((b"id", b"data"))] == [
+        line for line in plain.data.splitlines() if line.startswith((b"id", b"data"))
+    ]
+
+
+@pytest.mark.parametrize("limit", [1, 3, 10_000])
+async def test_long_polls_from_any_event_get_as_many_as_they_ask_for(local: Server, limit: int) -> None:
+    await local.ask("PUT", "/graphs/g", data=CHAIN)
+    assert await local.ended("g") == "finished"
+    expected = await journal(local, "g")
+
+    async def follow(begin: int) -> None:
+        since, found = expected[begin]["cursor"], expected[: begin + 1]
+        while found[-1]["event"] != "graph-finished":
+            got = (await local.get(f"/graphs/g/events?since={since}&wait=20&limit={limit}")).json["events"]
+            assert 0 < len(got) <= limit
+            found, since = found + got, got[-1]["cursor"]
+        assert found == expected
+
+    await asyncio.gather(*(follow(begin) for begin in (0, 0, 2, 2, len(expected) - 2)))
 
 
 async def test_a_long_poll_waits_for_the_next_event(open_to_all: Server) -> None:

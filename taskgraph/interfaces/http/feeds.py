@@ -27,14 +27,14 @@ GZIP_LEVEL: Final = 1
 """JSON gets hardly smaller by the others, and takes five times as long."""
 
 _KEPT_EVENTS: Final = 20_000  # some ten megabytes of a graph that is followed
-_BATCH_EVENTS: Final = 500
+_BATCH_EVENTS: Final = 5_000
 _GATHER_SECONDS: Final = 0.1  # between two reads of a journal that grows, at the least
-_GATHER_SECONDS_MAX: Final = 2.0
-_GATHER_SECONDS_EACH: Final = 0.01  # more for each follower: what is read is sent to every one of them
+_GATHER_SECONDS_MAX: Final = 1.5
+_GATHER_SECONDS_EACH: Final = 0.005  # more for each follower: what is read is sent to every one of them
 _LOOK_SECONDS: Final = 0.25
 _LOOK_SECONDS_MAX: Final = 2.0
 
-_COMPACT: Final[dict[str, Any]] = {"ensure_ascii": False, "separators": (",", ":")}
+_as_json: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 Where = Mapping[str, Sequence[str]]
 Place = tuple[int, int]
@@ -54,11 +54,12 @@ class Batch:
         self.end = end
         self.events = events
         self._answer = self._packed = b""
+        self._rest = self._first = self
 
     @functools.cached_property
     def texts(self) -> list[bytes]:
         """Each as JSON, made once for all that follow."""
-        return [json.dumps(views.event(each), **_COMPACT).encode() for each in self.events]
+        return [_as_json(views.event(each)).encode() for each in self.events]
 
     @functools.cached_property
     def frames(self) -> bytes:
@@ -69,7 +70,7 @@ class Batch:
     def answer(self, graph_id: str) -> bytes:
         """As an answer with all of them; made once for all that ask at one place of the graph."""
         if not self._answer:
-            head = json.dumps(views.events(graph_id, ()), **_COMPACT).removesuffix("]}").encode()
+            head = _as_json(views.events(graph_id, ())).removesuffix("]}").encode()
             self._answer = head + b",".join(self.texts) + b"]}"
         return self._answer
 
@@ -80,10 +81,21 @@ class Batch:
         return self._packed
 
     def rest(self, place: Place) -> "Batch":
-        """What of it comes behind a place."""
+        """What of it comes behind a place; made once for all that follow in step."""
         if self.start == place:
             return self
-        return Batch(place, self.end, [each for each in self.events if _after(each) > place])
+        if self._rest.start != place:
+            self._rest = Batch(place, self.end, [each for each in self.events if _after(each) > place])
+        return self._rest
+
+    def first(self, count: int) -> "Batch":
+        """So many of it at most; made once, too."""
+        if len(self.events) <= count:
+            return self
+        if len(self._first.events) != count:
+            events = self.events[:count]
+            self._first = Batch(self.start, _after(events[-1]), events)
+        return self._first
 
     def only(self, where: Where) -> "Batch":
         return Batch(self.start, self.end, [each for each in self.events if agrees(each, where)]) if where else self

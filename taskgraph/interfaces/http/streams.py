@@ -1,15 +1,20 @@
 """The route of a journal: a page of it, the next events waited for, or a stream of server-sent events."""
 
+import asyncio
+import functools
+import struct
+import zlib
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Final
 
 from sse_starlette import EventSourceResponse
 from starlette.responses import JSONResponse, Response
+from starlette.types import Message, Receive, Scope, Send
 
 from taskgraph.interfaces import views
 from taskgraph.interfaces.http.asked import Asked
-from taskgraph.interfaces.http.feeds import Where
+from taskgraph.interfaces.http.feeds import GZIP_LEVEL, Where
 from taskgraph.interfaces.http.problems import Problem, response
 from taskgraph.model.errors import TaskgraphError
 from taskgraph.queries.journal import read_cursor
@@ -18,6 +23,9 @@ STREAM: Final = "text/event-stream"
 _PING_SECONDS: Final = 15
 _RETRY_MILLISECONDS: Final = 2_000
 _SEND_SECONDS: Final = 60.0  # a client that takes nothing for so long is let go
+_PACKED: Final = {"Content-Encoding": "gzip", "Vary": "Accept-Encoding"}
+_GZIP_HEAD: Final = b"\x1f\x8b\x08\0\0\0\0\0\x04\xff"  # of RFC 1952: deflated, without name and time
+_GZIP_END: Final = b"\x03\0"  # an empty last block of RFC 1951
 
 
 async def events(asked: Asked) -> Response:
@@ -36,22 +44,59 @@ async def events(asked: Asked) -> Response:
             )
         await asked.app.queries.state(asked.graph)
         stream = _stream(asked, since, where)
-        return EventSourceResponse(stream, ping=_PING_SECONDS, sep="\n", send_timeout=_SEND_SECONDS)
+        made, headers = (_PackedStream, _PACKED) if _takes_gzip(asked) else (EventSourceResponse, None)
+        return made(stream, headers=headers, ping=_PING_SECONDS, sep="\n", send_timeout=_SEND_SECONDS)
     if query["wait"]:
         return await _waited(asked, where)
     found = await asked.app.queries.events(asked.graph, since=query["since"], limit=query["limit"], where=where or None)
     return JSONResponse(views.events(asked.graph, found))
 
 
+def _takes_gzip(asked: Asked) -> bool:
+    return "gzip" in asked.request.headers.get("accept-encoding", "")
+
+
+class _PackedStream(EventSourceResponse):
+    """The same by gzip. Each piece is packed without those before it: what many clients get is packed once for all."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        head, crc, size = _GZIP_HEAD, 0, 0
+        in_order = asyncio.Lock()  # a ping may come while a client takes nothing
+
+        async def packed(message: Message) -> None:
+            nonlocal head, crc, size
+            if message["type"] != "http.response.body":
+                return await send(message)
+            async with in_order:
+                body = message["body"]
+                crc, size = _sum(body, crc), size + len(body)
+                end = b"" if message.get("more_body") else _GZIP_END + struct.pack("<LL", crc, size & 0xFFFFFFFF)
+                message["body"], head = head + _deflated(body) + end, b""
+                return await send(message)
+
+        await super().__call__(scope, receive, packed)
+
+
+@functools.lru_cache(maxsize=32)
+def _deflated(piece: bytes) -> bytes:
+    packer = zlib.compressobj(GZIP_LEVEL, zlib.DEFLATED, -zlib.MAX_WBITS)
+    return packer.compress(piece) + packer.flush(zlib.Z_FULL_FLUSH)
+
+
+@functools.lru_cache(maxsize=32)
+def _sum(piece: bytes, before: int) -> int:
+    """The checksum of a stream behind a piece; of many clients that are at the same place, made once."""
+    return zlib.crc32(piece, before)
+
+
 async def _waited(asked: Asked, where: Where) -> Response:
     """The next events, as soon as there is one; made once for all that ask at the same place."""
     batch = await asked.feeds.first(asked.graph, asked.query["since"], where, asked.query["wait"])
-    if batch is None or len(batch.events) > asked.query["limit"]:
-        found = batch.events[: asked.query["limit"]] if batch is not None else ()
-        return JSONResponse(views.events(asked.graph, found))
-    if "gzip" in asked.request.headers.get("accept-encoding", ""):
-        headers = {"Content-Encoding": "gzip", "Vary": "Accept-Encoding"}
-        return Response(batch.packed(asked.graph), headers=headers, media_type="application/json")
+    if batch is None:
+        return JSONResponse(views.events(asked.graph, ()))
+    batch = batch.first(asked.query["limit"])
+    if _takes_gzip(asked):
+        return Response(batch.packed(asked.graph), headers=_PACKED, media_type="application/json")
     return Response(batch.answer(asked.graph), media_type="application/json")
 
 

@@ -266,7 +266,7 @@ _GRAPHS: Final = (
     Route(
         *("GET", "/graphs/{graph}/events", "getEvents", "Its journal; with `Accept: text/event-stream` as it grows."),
         *(Role.READER, streams.events, "events"),
-        query=(_CURSOR, _limit(1_000), _WAIT),
+        query=(_CURSOR, _limit(1_000, 10_000), _WAIT),
         problems=(406,),
         free="where.",
     ),
