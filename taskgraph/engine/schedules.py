@@ -140,8 +140,7 @@ class Schedules:
                 return found, Written.CREATED
             if _same(found, dataclasses.replace(schedule, recurrence=given)):
                 return found, Written.EXISTING
-            other = f"there is another schedule {name}; change it with taskgraph schedule update {name}"
-            raise Refused(other, "exists") from error
+            raise another(name) from error
         self._changed()
         return schedule, Written.CREATED
 
@@ -326,6 +325,11 @@ class Schedules:
 
     async def look(self) -> Looked:
         return await self._fires.look()
+
+
+def another(name: str) -> Refused:
+    words = f"there is another schedule {name}; change it with taskgraph schedule update {name}"
+    return Refused(words, "exists")
 
 
 def _check(row: Row, still: Still, name: str) -> None:

@@ -94,12 +94,12 @@ class App:
     def gateway(self) -> "Gateway":
         return self.made_gateway()
 
-    def check_direct(self, what: str) -> None:
-        """Raise InvalidInput for what takes the store itself, where a server is between."""
+    def check_direct(self, what: str, instead: str = "") -> None:
+        """Raise InvalidInput for what takes the store itself, where a server is between. See `only_the_server`."""
         if self.server is not None:
             from taskgraph.storage.http.refusal import only_the_server
 
-            raise only_the_server(self.server.address, what)
+            raise only_the_server(self.server.address, what, instead)
 
     def schedules(self) -> "Schedules":
         if self.server is not None:

@@ -148,6 +148,8 @@ async def test_a_deleted_graph_names_its_successor(local: Server) -> None:
     assert await local.ended("g") == "finished"
     deleted = await local.ask("DELETE", "/graphs/g")
     assert shape_errors("deleted", deleted.json) == []
+    repeated = await local.ask("DELETE", "/graphs/g")
+    assert (repeated.status, deleted.json["already"], repeated.json["already"]) == (200, False, True)
     gone = await local.get("/graphs/g")
     assert (gone.status, gone.json["near"]) == (404, [])
     fresh = await local.ask("PUT", "/graphs/g", data=DOCUMENT)

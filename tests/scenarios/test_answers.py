@@ -4,6 +4,7 @@ import asyncio
 import json
 import uuid
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Final
@@ -16,6 +17,7 @@ from taskgraph import Client
 from taskgraph.interfaces.cli import app as commands
 from taskgraph.model import schemas
 from taskgraph.worker.registration import Presence, Registration, WorkerDetails
+from tests.http.typed import DIRECT, answering, typed_over_http
 
 GRAPH: Final = {
     "failurePolicy": "continue",
@@ -69,7 +71,7 @@ WORDS: Final[dict[str, tuple[str, ...]]] = {
     "doctor --all": (),
     "top": ("--once",),
     "watch": ("g", "--timeout", "0"),
-    "watch --ended": ("ran",),
+    "watch --ended": ("ended",),
     "workers": (),
     "workers drain": ("w",),
     "workers undrain": ("w",),
@@ -124,6 +126,9 @@ WORDS: Final[dict[str, tuple[str, ...]]] = {
     "plan": ("FILE",),
     "run": ("SMALL", "--id", "small"),
 }
+WITHOUT_STORE: Final = {"import"}
+"""Commands without `--json` that look at files alone."""
+
 ELSEWHERE: Final = {"functions list", "functions start", "grant"}
 """A grant needs a storage account, as below; the others a function app: tests/functions holds theirs by the schema."""
 
@@ -201,9 +206,14 @@ async def register(store: str) -> None:
         await Registration(client.app.tables, client.app.clock, member, details).beat()
 
 
-@pytest.fixture(scope="module")
-def answers(tmp_path_factory: pytest.TempPathFactory) -> Answers:
-    """What every command answers, one after the other."""
+@pytest.fixture(scope="module", params=["embedded", "http"])
+def answers(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Answers:
+    """What every command answers, one after the other: over a store, and over a server in front of one."""
+    with typed_over_http() if request.param == "http" else nullcontext():
+        return answered(tmp_path_factory)
+
+
+def answered(tmp_path_factory: pytest.TempPathFactory) -> Answers:
     folder: Path = tmp_path_factory.mktemp("answers")
     documents = {"FILE": GRAPH, "MORE": {"tasks": {"more": {"requires": ["a"], "task": {}}}}, "SMALL": SMALL}
     documents["CHANGE"] = {"change": "prioritize", "priority": "low"}
@@ -282,6 +292,30 @@ def test_a_key_more_or_less_is_noticed(answers: Answers) -> None:
                 held[key] = kept
     assert free == FREE
     assert optional == OPTIONAL
+
+
+def leaves(group: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]]:
+    """Every command, with its path."""
+    for name, command in group.commands.items():
+        if hasattr(command, "commands"):
+            yield from leaves(command, (*path, name))
+        else:
+            yield " ".join((*path, name)), command
+
+
+def test_over_http_a_command_answers_or_says_that_it_takes_the_store(tmp_path: Path) -> None:
+    """What `answers` runs, answers; a new command comes into one of the tables."""
+    found = dict(leaves(typer.main.get_command(commands)))
+    run_here = {each.partition(" --")[0] for each in (*of_examples(), *WORDS)}
+    assert set(found) - run_here == {"serve", "worker", *WITHOUT_STORE, *ELSEWHERE}
+    file, folder = tmp_path / "graph.json", str(tmp_path)
+    file.write_text(json.dumps(SMALL))
+    with answering(f"sqlite:///{tmp_path}/store.db") as address:
+        for name, cannot in DIRECT.items():
+            words = [str(file) if word == "SMALL" else word for word in WORDS.get(name, ())]
+            done = CliRunner().invoke(commands, [*name.split(), *words, "--store", address], env={"HOME": folder})
+            assert done.exit_code == 2, (name, done.stdout, done.stderr)
+            assert f"error: {cannot} cannot be done over HTTP ({address}/v1): " in done.stderr, name
 
 
 def test_every_command_with_json_has_a_schema_whose_examples_obey_it() -> None:

@@ -23,6 +23,7 @@ from taskgraph.protocol.schedule_rules import SCHEDULES
 from taskgraph.queries.targets import GATES
 from taskgraph.queries.workers import WORKERS
 from taskgraph.storage.tables import Insert, Merge, Row
+from tests.http.typed import both_doors
 
 TASKS = {"a": {"task": {}}, "b": {"requires": ["a"], "task": {}}}
 
@@ -55,6 +56,7 @@ def desk(tmp_path: Path) -> Desk:
     return Desk(tmp_path)
 
 
+@both_doors
 def test_a_sound_graph(desk: Desk) -> None:
     desk("submit", str(desk.file), "--id", "g")
     found = desk("doctor", "g")
@@ -67,6 +69,7 @@ def test_a_sound_graph(desk: Desk) -> None:
     assert told["why"][0]["text"].startswith("1 task is ready for workers of target default")
 
 
+@both_doors
 def test_why_without_a_label_has_the_causes_of_the_whole_graph(desk: Desk) -> None:
     desk("submit", str(desk.file), "--id", "g")
     lines = desk("why", "g").stdout.splitlines()
@@ -78,6 +81,7 @@ def test_why_without_a_label_has_the_causes_of_the_whole_graph(desk: Desk) -> No
     desk("why", "nope", exit_code=3)
 
 
+@both_doors
 def test_something_wrong_is_told_and_mended(desk: Desk) -> None:
     desk("submit", str(desk.file), "--id", "g")
     desk.spoil("g", row_key(task_id_of("g", "b")), requiresLeft="[]")
@@ -98,6 +102,7 @@ def test_something_wrong_is_told_and_mended(desk: Desk) -> None:
     assert "it is finished" in desk("doctor", "g").stdout
 
 
+@both_doors
 def test_what_is_not_repaired_ends_with_one(desk: Desk) -> None:
     desk("submit", str(desk.file), "--id", "g")
     desk.spoil("g", GRAPH, edges=9)
@@ -105,6 +110,7 @@ def test_what_is_not_repaired_ends_with_one(desk: Desk) -> None:
     assert "not repaired: no row says which requirement is gone" in found.stdout
 
 
+@both_doors
 def test_an_unknown_graph_ends_with_three(desk: Desk) -> None:
     desk("submit", str(desk.file), "--id", "nightly")
     found = desk("doctor", "nightlyy", exit_code=3)

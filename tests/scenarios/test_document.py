@@ -16,6 +16,7 @@ from taskgraph.interfaces.cli import app as commands
 from taskgraph.model.errors import NotFound
 from taskgraph.queries.document import stored_document
 from taskgraph.storage.tables import Merge
+from tests.http.typed import both_doors
 from tests.scenarios.stage import Stage, extension
 from tests.scenarios.test_answers import GRAPH
 
@@ -97,6 +98,7 @@ async def test_there_is_none_of_a_graph_that_is_not_there(memory: Stage) -> None
         await stored_document(memory.queries, "nothing")
 
 
+@both_doors
 def test_a_graph_is_submitted_again_by_the_command_line(tmp_path: Path) -> None:
     path, store = tmp_path / "g.json", ("--store", f"sqlite:///{tmp_path}/store.db")
     path.write_text(json.dumps(REST))
@@ -123,6 +125,7 @@ def test_a_graph_is_submitted_again_by_the_command_line(tmp_path: Path) -> None:
     assert run(commands, ["resubmit", "nothing", *store]).exit_code == 3
 
 
+@both_doors
 def test_parameters_without_places_keep_their_values(tmp_path: Path) -> None:
     path, store = tmp_path / "g.json", ("--store", f"sqlite:///{tmp_path}/store.db")
     path.write_text(json.dumps({"params": {"size": {"default": 1}}, "tasks": {"a": {}}}))
@@ -132,6 +135,7 @@ def test_parameters_without_places_keep_their_values(tmp_path: Path) -> None:
     assert "says where its parameters stand" in done.stderr
 
 
+@both_doors
 def test_what_differs_is_said_of_an_id_that_is_taken(tmp_path: Path) -> None:
     path, store = tmp_path / "g.json", ("--store", f"sqlite:///{tmp_path}/store.db")
     grouped = {"first": {"tasks": ["a"]}, "then": {"tasks": ["b", "c"], "requires": ["first"]}}
@@ -149,6 +153,7 @@ def test_what_differs_is_said_of_an_id_that_is_taken(tmp_path: Path) -> None:
     assert "group “first”" in said
 
 
+@both_doors
 def test_a_deadline_that_has_passed_is_refused_with_the_remedy(tmp_path: Path) -> None:
     path, store = tmp_path / "g.json", ("--store", f"sqlite:///{tmp_path}/store.db")
     path.write_text(json.dumps({"deadline": "2020-01-01T00:00:00Z", "tasks": {"a": {}}}))

@@ -14,10 +14,12 @@ from taskgraph.engine.requests import answer_request, late_requests
 from taskgraph.interfaces.cli import app as commands
 from taskgraph.interfaces.loops import serve
 from taskgraph.worker.executors import built_in
+from tests.http.typed import both_doors
 
 GRAPH = {"tasks": {"a": {"task": {}}, "b": {"requires": ["a"], "task": {}}, "c": {"requires": ["b"], "task": {}}}}
 
 
+@both_doors
 def test_words_and_exit_codes(tmp_path: Path) -> None:
     store = f"sqlite:///{tmp_path}/store.db"
     file, change = tmp_path / "graph.json", tmp_path / "change.json"

@@ -11,6 +11,9 @@ from typer.testing import CliRunner
 from taskgraph import Client
 from taskgraph.interfaces.cli import app as commands
 from taskgraph.interfaces.loops import serve
+from tests.http.typed import both_doors
+
+pytestmark = both_doors
 
 GRAPH: Final = {
     "maxInFlight": 2,

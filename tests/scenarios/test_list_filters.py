@@ -15,6 +15,9 @@ from taskgraph.interfaces.cli import app as commands
 from taskgraph.interfaces.loops import serve
 from taskgraph.model.clock import SystemClock
 from taskgraph.model.states import state_in_words
+from tests.http.typed import both_doors
+
+pytestmark = both_doors
 
 
 class Shell:

@@ -8,6 +8,9 @@ import pytest
 from typer.testing import CliRunner
 
 from taskgraph.interfaces.cli import app as commands
+from tests.http.typed import both_doors
+
+pytestmark = both_doors
 
 GRAPH: Final = {"tasks": {"a": {"task": {}}, "b": {"requires": ["a"], "task": {}}, "c": {"task": {}}}}
 

@@ -16,6 +16,9 @@ from taskgraph.interfaces.cli import app as commands
 from taskgraph.model.ids import task_id_of
 from taskgraph.model.messages import parse
 from taskgraph.protocol.runs import Claim, Failed
+from tests.http.typed import both_doors
+
+pytestmark = both_doors
 
 GRAPH: Final[dict[str, Any]] = {
     "groups": {"some": {"tasks": ["later"]}},

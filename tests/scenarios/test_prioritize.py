@@ -13,6 +13,7 @@ from taskgraph.interfaces.cli import app as commands
 from taskgraph.interfaces.loops import serve
 from taskgraph.model.messages import Prioritize
 from taskgraph.protocol.invariants.examine import examine
+from tests.http.typed import both_doors
 from tests.scenarios.stage import Stage, graph
 
 EARLY, LATE = "2026-01-01T00:00:00.000001+00:00", "2026-01-01T00:00:00.000002+00:00"
@@ -108,6 +109,7 @@ async def test_from_python(store: str) -> None:
             await client.prioritize("h", "high")
 
 
+@both_doors
 def test_as_it_is_typed(store: str, tmp_path: Path) -> None:
     def run(*words: str) -> Any:
         return CliRunner().invoke(commands, [*words, "--store", store])

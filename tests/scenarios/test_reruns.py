@@ -21,6 +21,7 @@ from taskgraph.protocol.recall import ManualRerun
 from taskgraph.protocol.runs import Claim, Failed
 from taskgraph.storage.tables import Merge
 from taskgraph.testing import HurriedClock
+from tests.http.typed import both_doors
 from tests.measured import Measured, attributes
 
 DEADLINE_SECONDS = 60
@@ -102,6 +103,7 @@ async def test_a_rerun_that_never_begins_is_not_waited_for(client: Client, clock
         ({}, {}, "not-ended"),
     ],
 )
+@both_doors
 async def test_both_doors_refuse_by_the_rule_that_handlers_go_by(
     client: Client, tmp_path: Path, more: Mapping[str, Any], columns: Mapping[str, Any], code: str
 ) -> None:

@@ -19,6 +19,9 @@ from taskgraph.interfaces.settings import read_settings
 from taskgraph.model.errors import InvalidInput, NotFound, Refused
 from taskgraph.model.ids import GRAPH
 from taskgraph.storage.tables import Merge
+from tests.http.typed import both_doors
+
+pytestmark = both_doors
 
 TASKS = {"a": {"task": {"payload": {"command": ["echo", "hello"]}}}, "b": {"requires": ["a"], "task": {}}}
 

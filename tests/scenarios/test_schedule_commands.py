@@ -9,6 +9,9 @@ from typer.testing import CliRunner
 
 from taskgraph import Client
 from taskgraph.interfaces.cli import app as commands
+from tests.http.typed import both_doors
+
+pytestmark = both_doors
 
 
 def test_words_and_exit_codes(tmp_path: Path) -> None:

@@ -14,6 +14,9 @@ from taskgraph.interfaces.cli import app as commands
 from taskgraph.interfaces.settings import read_settings
 from taskgraph.model.ids import is_graph_id, is_task_id, named_ids
 from taskgraph.testing import HurriedClock, MemoryStore
+from tests.http.typed import both_doors
+
+pytestmark = both_doors
 
 CONTENT = {"metadata": {"name": "Build shapes"}, "tasks": {"a": {"task": {}}}}
 

@@ -173,7 +173,8 @@ def check_runnable(document: "GraphDocument", source: str, executors: "Executors
 
 
 async def _run(app: "App", session: Session, order: _Order) -> int:
-    app.check_direct("running tasks")  # before a graph is submitted that this process cannot run
+    # Before a graph is submitted that this process cannot run.
+    app.check_direct("running tasks", "have workers elsewhere run it: taskgraph submit FILE --wait")
     from taskgraph.engine.outlets import read_outlets
     from taskgraph.interfaces.loops import deliver_rest, keeping, run_graph
     from taskgraph.protocol.notices import has_notices

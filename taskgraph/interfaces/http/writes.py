@@ -23,7 +23,7 @@ from taskgraph.interfaces.http.problems import Problem
 from taskgraph.interfaces.http.routes import BASE
 from taskgraph.interfaces.operations import archive, requests, which
 from taskgraph.interfaces.operations.waiting import ends
-from taskgraph.model.errors import InvalidGraph
+from taskgraph.model.errors import DeletedGraph, InvalidGraph
 
 T = TypeVar("T")
 
@@ -153,7 +153,11 @@ def _asked_for(done: Extension, state: str, shown: Any) -> Response:
 
 
 async def delete(asked: Asked) -> Any:
-    await asked.app.queries.state(asked.graph)  # this very graph: no successor of it, for which the token may not be
+    try:
+        await asked.app.queries.state(asked.graph)
+    except DeletedGraph as gone:
+        if gone.successor:  # for which the token may not be
+            raise
     query = asked.query
     reason, operation = query["reason"] or "", query["operation"] or ""
     done = await archive.delete(asked.app, asked.graph, force=query["force"], reason=reason, operation=operation)

@@ -19,7 +19,7 @@ from taskgraph.engine.handlers import Handlers
 from taskgraph.engine.poison import Poison, PoisonMessage
 from taskgraph.engine.progress import Progress, no_progress
 from taskgraph.engine.restore import Plan, Restored
-from taskgraph.engine.schedules import Schedules, Written, anchored
+from taskgraph.engine.schedules import Schedules, Written, anchored, another
 from taskgraph.engine.submission import Extension, Submission, Submitted
 from taskgraph.interfaces.app import App
 from taskgraph.interfaces.operations import archive, changes, which
@@ -28,13 +28,15 @@ from taskgraph.interfaces.operations.checks import check_reason, task_rows
 from taskgraph.interfaces.operations.grant import Grant
 from taskgraph.interfaces.operations.limit import LimitRequest
 from taskgraph.interfaces.operations.pause import PauseRequest
-from taskgraph.interfaces.operations.prioritize import PriorityRequest
+from taskgraph.interfaces.operations.prioritize import PriorityRequest, check_level
 from taskgraph.interfaces.operations.rerun import RerunRequest
+from taskgraph.interfaces.operations.tokens import Token
 from taskgraph.model.clock import Clock
 from taskgraph.model.columns import integer
-from taskgraph.model.errors import InvalidInput, Refused
+from taskgraph.model.errors import DeletedGraph, InvalidInput, Refused
 from taskgraph.model.ids import reference_of, task_id_of
 from taskgraph.model.names import QueueNames
+from taskgraph.model.roles import Role
 from taskgraph.model.states import GraphState
 from taskgraph.protocol.notices import GIVEN_UP
 from taskgraph.protocol.schedule_rules import Schedule, check_name
@@ -141,6 +143,7 @@ async def prioritize(
     group: str = "",
     reason: str = "",
 ) -> PriorityRequest:
+    check_level(level)
     answer = await _change(
         *(app, server, graph_id, "prioritize"),
         priority=level,
@@ -239,7 +242,11 @@ async def delete(
 ) -> Deleted:
     async def take(graph_id: str) -> Deleted:
         check_graph_id(graph_id)
-        await app.queries.state(graph_id)
+        try:
+            await app.queries.state(graph_id)
+        except DeletedGraph as gone:
+            if gone.successor:
+                return await take(gone.successor)
         said = {"force": "1" if force else "", "reason": reason, "operation": operation}
         query = [(name, text) for name, text in said.items() if text]
         answer = await server.ask("DELETE", path_of("graphs", graph_id), query)
@@ -275,6 +282,14 @@ async def grant(app: App, server: Server, graph_id: str, *, hours: float, addres
         url=answer["url"],
         token=answer["token"],
     )
+
+
+async def share(app: App, server: Server, graph_id: str, *, hours: float) -> tuple[Token, str]:
+    await app.queries.state(graph_id)
+    answer = await server.ask("POST", path_of("graphs", f"{graph_id}:share"), [("hours", f"{hours:g}")])
+    created, until = (datetime.fromisoformat(answer[name]) for name in ("created", "until"))
+    token = Token(answer["name"], Role(answer["role"]), (graph_id,), created, until, answer["by"])
+    return token, answer["token"]
 
 
 async def retry_notices(app: App, server: Server, graph_id: str) -> int:
@@ -323,7 +338,10 @@ class ServedSchedules(Schedules):
         check_name(name)
         anchored(recurrence, self._handlers.clock.now()).check()
         said = _said(document, recurrence, active=active, **rules)
-        answer = await self._server.ask("PUT", path_of("schedules", name), body=said)
+        try:
+            answer = await self._server.ask("PUT", path_of("schedules", name), body=said)
+        except Refused as refused:
+            raise (another(name) if refused.code == "no-guard" else refused) from refused
         return (await self._rows.find(name))[1], Written(answer["outcome"])
 
     async def update(

@@ -37,6 +37,11 @@ class PriorityRequest:
         return {**what, "askedAt": self.asked, "settled": settled}
 
 
+def check_level(text: str) -> None:
+    if not is_level(text):
+        raise InvalidInput(f"{show(text)} is no priority: {', '.join(LEVELS)}")
+
+
 @over_http("prioritize")
 async def ask(
     app: App, graph_id: str, level: str, labels: Sequence[str] = (), *, group: str = "", reason: str = ""
@@ -47,8 +52,7 @@ async def ask(
     too long, and Refused where the graph, or a task that is named, runs or is over: nothing has been asked for then.
     """
     check_reason(reason)
-    if not is_level(level):
-        raise InvalidInput(f"{show(level)} is no priority: {', '.join(LEVELS)}")
+    check_level(level)
     if labels and group:
         raise InvalidInput("name tasks or a group, not both")
     check_going(graph_id, await app.queries.state(graph_id), "none of its tasks will be sent")

@@ -13,7 +13,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from taskgraph.interfaces.app import App
-from taskgraph.interfaces.operations.checks import asked_by
+from taskgraph.interfaces.operations.checks import asked_by, over_http
 from taskgraph.interfaces.operations.tokens import Token
 from taskgraph.model import limits
 from taskgraph.model.errors import Conflict, InvalidInput, Refused, Unclear
@@ -29,6 +29,7 @@ _COLUMN: Final = "shareSecret"
 _END_DIGITS_MAX: Final = 11
 
 
+@over_http("share")
 async def share(app: App, graph_id: str, *, hours: float = HOURS_DEFAULT) -> tuple[Token, str]:
     """A token that reads this graph for so long, and its text. Raises InvalidInput, NotFound, Refused."""
     if not 0 < hours <= limits.SHARE_HOURS_MAX:

@@ -1,0 +1,81 @@
+"""The command line over servers: what tests type over a store goes over one in front of it."""
+
+import asyncio
+import queue
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+from typer.testing import CliRunner
+
+from tests.http.serving import serving
+
+DIRECT: Final = {
+    "run": "running tasks",
+    "worker": "running tasks",
+    "serve": "handling events",
+    "token create": "making a token",
+    "token list": "listing tokens",
+    "token revoke": "revoking a token",
+}
+"""Commands that take the store itself, and what they say cannot be done over HTTP."""
+
+DOORS: Final = ["embedded", pytest.param("http", marks=pytest.mark.campaign)]
+both_doors: Final = pytest.mark.parametrize("door", DOORS, indirect=True)
+"""Marks tests that type commands: they go over a store, and in campaigns over a server in front of it too."""
+
+_SQLITE: Final = "sqlite:///"
+
+
+@contextmanager
+def answering(store: str) -> Iterator[str]:
+    """The address of a server in a thread of its own. It answers, and handles nothing."""
+    made: queue.Queue[str | BaseException] = queue.Queue()
+    stop = threading.Event()
+
+    async def answer() -> None:
+        async with serving(store, Path.cwd(), slots=0, handles=False) as server:
+            made.put(f"{server.address}/api")
+            await asyncio.to_thread(stop.wait)
+
+    def run() -> None:
+        try:
+            asyncio.run(answer())
+        except BaseException as error:
+            made.put(error)
+            raise
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        address = made.get(timeout=20)
+        if isinstance(address, BaseException):
+            raise address
+        yield address
+    finally:
+        stop.set()
+        thread.join()
+
+
+@contextmanager
+def typed_over_http() -> Iterator[None]:
+    """Have commands go over a server, but for those that take the store itself."""
+    addresses: dict[str, str] = {}
+    invoke = CliRunner.invoke
+
+    def over_http(runner: CliRunner, commands: Any, words: Sequence[str], **more: Any) -> Any:
+        return invoke(runner, commands, [swapped(words, each) for each in words], **more)
+
+    def swapped(words: Sequence[str], word: str) -> str:
+        if not word.startswith(_SQLITE) or {words[0], " ".join(words[:2])} & DIRECT.keys():
+            return word
+        if word not in addresses:
+            addresses[word] = servers.enter_context(answering(word))
+        return addresses[word]
+
+    with ExitStack() as servers, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(CliRunner, "invoke", over_http)
+        yield
