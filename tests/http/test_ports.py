@@ -18,6 +18,12 @@ async def rows(server: Server, partition: str, token: str | None, query: str = "
     return await server.ask("GET", f"/partitions/{partition}/rows{query}", token=token)
 
 
+async def ended(server: Server, graph_id: str, token: str | None = None) -> None:
+    async with asyncio.timeout(20):
+        while (await server.ask("GET", f"/graphs/{graph_id}", token=token)).json["state"] != "finished":
+            await asyncio.sleep(0.05)
+
+
 async def test_tokens_and_what_is_not_named_are_served_to_no_one(guarded: Server) -> None:
     for partition in (names.TOKENS, "index:cache", "index:no", "index:tokens%00"):
         for role in Role:
@@ -30,11 +36,7 @@ async def test_tokens_and_what_is_not_named_are_served_to_no_one(guarded: Server
 async def test_of_each_index_a_token_gets_what_is_about_its_graphs(guarded: Server) -> None:
     for graph_id in ("mine-1", "other"):
         await guarded.ask("PUT", f"/graphs/{graph_id}", data=GRAPH, token=guarded.tokens[Role.ADMIN])
-    async with asyncio.timeout(20):
-        while (await guarded.ask("GET", "/graphs/other", token=guarded.tokens[Role.READER])).json[
-            "state"
-        ] != "finished":
-            await asyncio.sleep(0.05)
+    await ended(guarded, "other", guarded.tokens[Role.READER])
     scoped = (await tokens.create(guarded.app, "some", Role.READER, graphs=["mine-*"]))[1]
     shared = (await shares.share(guarded.app, "mine-1"))[1]
     for token in (scoped, shared):
@@ -62,3 +64,29 @@ async def test_hidden_columns_cannot_be_asked_about(guarded: Server) -> None:
 async def test_what_no_store_takes_is_refused(local: Server, query: str) -> None:
     await local.ask("PUT", "/graphs/g", data=GRAPH)
     assert (await rows(local, "g", None, query)).status in (200, 400)
+
+
+@pytest.mark.parametrize("path", ["/partitions/g/rows", "/graphs/g/logs"])
+async def test_a_page_is_taken_only_where_it_was_given(local: Server, path: str) -> None:
+    await local.ask("PUT", "/graphs/g", data={"tasks": {name: {"task": {"executor": "noop"}} for name in "abc"}})
+    for page in ("x", "MDAwMSE%3D", "bnVsbA", "eyJhIjoxfQ"):
+        found = await local.ask("GET", f"{path}?page={page}")
+        assert (found.status, found.json["code"]) == (400, "invalid-page"), (page, found)
+
+
+async def test_the_pages_of_a_partition_are_all_its_rows(local: Server) -> None:
+    await local.ask("PUT", "/graphs/g", data={"tasks": {name: {"task": {"executor": "noop"}} for name in "abc"}})
+    await ended(local, "g")
+    found: list[str] = []
+    page = ""
+    while True:
+        one = (await rows(local, "g", None, f"?limit=2{page}")).json
+        found += [each["key"] for each in one["rows"]]
+        assert len(one["rows"]) <= 2
+        if not one["next"]:
+            break
+        page = f"&page={one['next']}"
+        foreign = await local.ask("GET", f"/partitions/g/rows?limit=2&start=b{page}")
+        assert (foreign.status, foreign.json["code"]) == (400, "invalid-page")
+    whole = (await rows(local, "g", None, "?limit=1000")).json["rows"]
+    assert found == [each["key"] for each in whole]

@@ -15,16 +15,16 @@ PAGE = "page"
 
 def after(asked: Asked, pattern: str) -> str:
     """The key behind which the page begins that is asked for, "" for the first. Raises Problem for a foreign token."""
-    token = asked.query.get(PAGE)
-    if not token:
+    given = asked.query.get(PAGE)
+    if not given:
         return ""
     try:
-        filters, key = json.loads(base64.urlsafe_b64decode(token.encode("ascii") + b"=="))
+        filters, key = json.loads(base64.urlsafe_b64decode(given.encode("ascii") + b"=="))
     except (ValueError, binascii.Error, TypeError):
         filters = key = None
     if filters != _filters(asked) or not isinstance(key, str) or re.fullmatch(pattern, key) is None:
         raise Problem(
-            400, "invalid-page", "the page is none of this list with these filters: take it from the header Link"
+            400, "invalid-page", "the page is none of this list with these filters: take it from the page before"
         )
     return key
 
@@ -33,9 +33,13 @@ def links(asked: Asked, key: str) -> dict[str, str]:
     """The header with the address of the next page; nothing where there is none ("")."""
     if not key:
         return {}
-    token = base64.urlsafe_b64encode(json.dumps([_filters(asked), key]).encode()).rstrip(b"=").decode()
     given = [(name, text) for name, text in asked.request.query_params.multi_items() if name != PAGE]
-    return {"Link": f'<{asked.request.url.path}?{urlencode([*given, (PAGE, token)])}>; rel="next"'}
+    return {"Link": f'<{asked.request.url.path}?{urlencode([*given, (PAGE, token(asked, key))])}>; rel="next"'}
+
+
+def token(asked: Asked, key: str) -> str:
+    """Of the page behind a key, of the list that is asked for."""
+    return base64.urlsafe_b64encode(json.dumps([_filters(asked), key]).encode()).rstrip(b"=").decode()
 
 
 def _filters(asked: Asked) -> str:

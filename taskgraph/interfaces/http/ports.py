@@ -3,6 +3,7 @@
 Who may read which partition is in one table. What it does not name is served to no one.
 """
 
+import dataclasses
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
@@ -14,6 +15,7 @@ from taskgraph.engine.lead import LEADS
 from taskgraph.engine.notifier import INDEX as NOTICES
 from taskgraph.engine.poison import graph_named
 from taskgraph.interfaces import views
+from taskgraph.interfaces.http import paging
 from taskgraph.interfaces.http.asked import Asked
 from taskgraph.interfaces.http.problems import Problem
 from taskgraph.model.errors import NotFound, TooLarge
@@ -32,6 +34,7 @@ KEYS_MAX: Final = 100
 FILE_BYTES_MAX: Final = 4 << 20
 _OCTETS: Final = "application/octet-stream"
 _EVENTS: Final = "events"
+_ANY: Final = "(?s).+"  # what a store says of where its next page begins
 
 T = TypeVar("T")
 
@@ -96,9 +99,10 @@ async def rows(asked: Asked) -> Any:
         return views.stored_rows(shown, None)
     wanted = Range(query["start"] or "", query["end"] or "", where, query["select"] or None)
     page: Page = await _checked(
-        tables.query(partition, wanted, limit=query["limit"], continuation=query["page"] or None)
+        tables.query(partition, wanted, limit=query["limit"], continuation=paging.after(asked, _ANY) or None)
     )
-    return views.stored_rows([_part(index, row) for row in page.rows if _seen(asked, index, row)], page.continuation)
+    rest = paging.token(asked, page.continuation) if page.continuation else None
+    return views.stored_rows([_part(index, row) for row in page.rows if _seen(asked, index, row)], rest)
 
 
 def _entered(asked: Asked, partition: str) -> _Index:
@@ -147,8 +151,9 @@ async def _checked(call: Awaitable[T]) -> T:
 
 async def run_files(asked: Asked) -> Any:
     """A page of the files of the runs of a graph."""
-    page = await _checked(asked.app.logs.files(asked.graph, continuation=asked.query["page"] or None))
-    return views.run_files(asked.graph, page)
+    page = await _checked(asked.app.logs.files(asked.graph, continuation=paging.after(asked, _ANY) or None))
+    rest = paging.token(asked, page.continuation) if page.continuation else None
+    return views.run_files(asked.graph, dataclasses.replace(page, continuation=rest))
 
 
 async def run_file(asked: Asked) -> Response:

@@ -33,7 +33,7 @@ _STATE = Parameter("state", "Only graphs in this state.", {"type": "string", "en
 _TASK_STATE = Parameter("state", "Only tasks in this state.", {"type": "string", "enum": [*map(str, TaskState)]})
 _MATCH = Parameter("match", "Only labels with this in them.", _TEXT)
 _KEY: Final = {"type": "string", "maxLength": limits.KEY_CHARS_MAX}
-_NEXT = Parameter("page", "Where the page begins: `next` of the page before.", {"type": "string", "maxLength": 2_000})
+_NEXT = Parameter("page", "Where the page begins: `next` of the page before.", {"type": "string", "maxLength": 4_000})
 _PAGE = Parameter(
     "page", "Where the page begins: from `Link` of the page before.", {"type": "string", "maxLength": 400}
 )
