@@ -19,7 +19,7 @@ from taskgraph.interfaces.http.feeds import Feeds
 from taskgraph.interfaces.http.gate import Gate
 from taskgraph.interfaces.operations.checks import asking
 from taskgraph.interfaces.taskcluster import documents, errors
-from taskgraph.interfaces.taskcluster.call import Call, Json
+from taskgraph.interfaces.taskcluster.call import BASE, Call, Json
 from taskgraph.interfaces.taskcluster.errors import CallError
 from taskgraph.interfaces.taskcluster.hawk import Hawk
 from taskgraph.interfaces.taskcluster.methods import METHODS, Method
@@ -28,7 +28,6 @@ from taskgraph.model.errors import TaskgraphError
 
 log = logging.getLogger("taskgraph.taskcluster")
 
-BASE: Final = "/v1"
 _HEADERS: Final = {"X-Content-Type-Options": "nosniff", "Cache-Control": "no-store"}
 
 Endpoint = Callable[[Request], Awaitable[Response]]

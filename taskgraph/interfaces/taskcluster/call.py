@@ -12,6 +12,8 @@ from taskgraph.interfaces.taskcluster.hawk import Sender
 
 Json = dict[str, Any]
 
+BASE: Final = "/v1"
+
 SCHEDULER_ID: Final = "task-graph-scheduler"
 """What the old scheduler was called in production: clients may name it in their tasks."""
 

@@ -82,8 +82,8 @@ def single(task_id: str, task: Json) -> Json:
     """A task alone as a document. Raises CallError."""
     if not SLUGID.fullmatch(task_id):
         raise CallError(400, f"taskId {task_id[:100]} is no slugid")
-    node = _node(task.get("taskGroupId", task_id), {"taskId": task_id, "task": task})
-    return {"metadata": task["metadata"], "tags": task.get("tags", {}), "tasks": {task_id: node}}
+    made = node(task.get("taskGroupId", task_id), {"taskId": task_id, "task": task})
+    return {"metadata": task["metadata"], "tags": task.get("tags", {}), "tasks": {task_id: made}}
 
 
 def extension(graph_id: str, nodes: Sequence[Json], known: set[str]) -> Json:
@@ -100,10 +100,11 @@ def required(nodes: Sequence[Json]) -> set[str]:
 
 
 def _tasks(graph_id: str, nodes: Sequence[Json]) -> Json:
-    return {node["taskId"]: _node(graph_id, node) for node in nodes}
+    return {each["taskId"]: node(graph_id, each) for each in nodes}
 
 
-def _node(graph_id: str, node: Json) -> Json:
+def node(graph_id: str, node: Json) -> Json:
+    """A task of a document. node: as an old client gave it."""
     task = node["task"]
     payload = task["payload"]
     kept = {**_DEFAULTS, "schedulerId": SCHEDULER_ID, "taskGroupId": graph_id, **task}

@@ -47,6 +47,14 @@ METHODS: Final = (
         *("PUT", _GRAPH, "createTaskGraph", scheduler.create, _STATUS, "task-graph"),
         scopes=("scheduler:create-task-graph",),
     ),
+    Method(  # its body is checked once its parameters are put in
+        *("POST", "/task-graph/create", "createTaskGraph", scheduler.create_labelled, _STATUS),
+        scopes=("scheduler:create-task-graph",),
+    ),
+    Method(
+        *("GET", "/table-access", "requestTableAccess", scheduler.table_access, "table-access-response"),
+        role=Role.ADMIN,
+    ),
     Method(
         *("POST", f"{_GRAPH}/extend", "extendTaskGraph", scheduler.extend, _STATUS, "extend-task-graph"),
         scopes=("scheduler:extend-task-graph:<taskGraphId>",),

@@ -2,12 +2,13 @@
 
 from collections.abc import Mapping
 from typing import Any, Final
+from urllib.parse import parse_qsl, urlsplit
 
 from taskgraph.documents.read import document_from_object
-from taskgraph.interfaces.operations import old_tasks, requests
+from taskgraph.interfaces.operations import grant, old_tasks, requests
 from taskgraph.interfaces.operations.waiting import ends
-from taskgraph.interfaces.taskcluster import documents
-from taskgraph.interfaces.taskcluster.call import SCHEDULER_ID, Call, Json
+from taskgraph.interfaces.taskcluster import documents, labels
+from taskgraph.interfaces.taskcluster.call import BASE, SCHEDULER_ID, Call, Json
 from taskgraph.interfaces.taskcluster.errors import NO_GRAPH, CallError
 from taskgraph.interfaces.taskcluster.statuses import shown_id
 from taskgraph.model.errors import Refused
@@ -56,6 +57,36 @@ async def create(call: Call) -> Json:
     return {"status": _status(await _graph(call, done.graph_id), done.graph_id)}
 
 
+async def create_labelled(call: Call) -> Json:
+    """As clients of 2014 did: the id is made here, so a repeat makes another graph."""
+    graph_id = call.app.clock.new_id()
+    call.demand_graph(graph_id)
+    body = labels.read(graph_id, call.body)
+    call.demand(labels.scopes(body))
+    made = document_from_object(labels.document(graph_id, body), source="body")
+    await old_tasks.enter(call.app, graph_id, [shown_id(graph_id, each) for each in made.tasks])
+    await requests.submit(call.app, graph_id, made, folder="")
+    return {"status": _status(await _graph(call, graph_id), graph_id)}
+
+
+async def table_access(call: Call) -> Json:
+    """The rows of one graph, and no others: the table has the tokens, too."""
+    graph_id = call.asked.query.get("taskGraphId", "")
+    if not graph_id:
+        here = f"{BASE}/table-access?taskGraphId=ID"
+        raise CallError(
+            400, f"The whole table is opened to none, as tokens are in it: ask {here} for the rows of a graph"
+        )
+    await _graph(call, graph_id)
+    granted = await grant.read(call.app, graph_id)
+    place = urlsplit(granted.endpoint)
+    return {
+        "accountName": place.path.strip("/") or str(place.hostname).partition(".")[0],  # an emulator has it in the path
+        "sharedSignature": dict(parse_qsl(granted.token)),
+        "taskGraphTable": granted.table,
+    }
+
+
 async def extend(call: Call) -> Json:
     """Answered once the tasks are in the graph."""
     graph_id, nodes = call.path["taskGraphId"], call.body["tasks"]
@@ -91,9 +122,15 @@ async def info(call: Call) -> Json:
 async def inspect(call: Call) -> Json:
     graph_id = call.path["taskGraphId"]
     row = await _graph(call, graph_id)
-    found = await call.app.queries.details(graph_id)
-    tasks = [_task(each, graph_id) for each in found]
-    return {**_info(row, graph_id), "tasks": tasks, "scopes": _kept(row).get("scopes", [])}
+    found, kept = await call.app.queries.details(graph_id), _kept(row)
+    if "routing" in kept:
+        tasks = labels.inspected(graph_id, found, f"{str(call.asked.request.base_url).rstrip('/')}{BASE}/task")
+        return {**_info(row, graph_id), "tasks": tasks, "params": kept["params"]}
+    return {
+        **_info(row, graph_id),
+        "tasks": [_task(each, graph_id) for each in found],
+        "scopes": kept.get("scopes", []),
+    }
 
 
 async def inspect_task(call: Call) -> Json:
@@ -113,7 +150,9 @@ async def _graph(call: Call, graph_id: str) -> Row:
 
 def _status(row: Row, graph_id: str) -> Json:
     state = _GRAPH_STATES.get(str(row.columns.get("state", "")), "running")
-    return {"taskGraphId": graph_id, "schedulerId": SCHEDULER_ID, "state": state}
+    kept = _kept(row)
+    routing = {"routing": kept["routing"]} if "routing" in kept else {}
+    return {"taskGraphId": graph_id, "schedulerId": SCHEDULER_ID, "state": state, **routing}
 
 
 def _info(row: Row, graph_id: str) -> Json:
@@ -126,14 +165,17 @@ def _info(row: Row, graph_id: str) -> Json:
 
 
 def _kept(row: Row) -> Mapping[str, Any]:
-    """What only old clients know of a graph; empty of one that others have submitted."""
+    """What only old clients know of a graph; empty of one that others have submitted.
+
+    It has a `routing` if the graph was created by labels.
+    """
     found = object_of(row.columns, "params").get(documents.KEPT)
     return found if isinstance(found, dict) else {}
 
 
 def _task(found: TaskDetail, graph_id: str) -> Json:
-    def shown(labels: Any) -> list[str]:
-        return [shown_id(graph_id, each) for each in labels]
+    def shown(edges: Any) -> list[str]:
+        return [shown_id(graph_id, each) for each in edges]
 
     task, metadata = found.status, found.definition.get("metadata")
     name = metadata.get("name") if isinstance(metadata, dict) else None
