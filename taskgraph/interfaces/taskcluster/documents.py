@@ -82,7 +82,7 @@ def single(task_id: str, task: Json) -> Json:
     """A task alone as a document. Raises CallError."""
     if not SLUGID.fullmatch(task_id):
         raise CallError(400, f"taskId {task_id[:100]} is no slugid")
-    made = node(task.get("taskGroupId", task_id), {"taskId": task_id, "task": task})
+    made = node_of(task.get("taskGroupId", task_id), {"taskId": task_id, "task": task})
     return {"metadata": task["metadata"], "tags": task.get("tags", {}), "tasks": {task_id: made}}
 
 
@@ -100,10 +100,10 @@ def required(nodes: Sequence[Json]) -> set[str]:
 
 
 def _tasks(graph_id: str, nodes: Sequence[Json]) -> Json:
-    return {each["taskId"]: node(graph_id, each) for each in nodes}
+    return {node["taskId"]: node_of(graph_id, node) for node in nodes}
 
 
-def node(graph_id: str, node: Json) -> Json:
+def node_of(graph_id: str, node: Json) -> Json:
     """A task of a document. node: as an old client gave it."""
     task = node["task"]
     payload = task["payload"]

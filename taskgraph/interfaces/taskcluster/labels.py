@@ -91,7 +91,7 @@ def _node(graph_id: str, label: str, node: Json) -> Json:
     task = {key: value for key, value in given.items() if key not in _EXTRA}
     task["metadata"] = {"description": "", **given["metadata"]}
     task["extra"] = {key: given[key] for key in _EXTRA if key in given}
-    made = documents.node(graph_id, {**node, "taskId": label, "task": task})
+    made = documents.node_of(graph_id, {**node, "taskId": label, "task": task})
     if 0 < len(routing := given.get("routing", "")) <= _ROUTING_CHARS_MAX:
         made["task"]["routing"] = routing
     return made
