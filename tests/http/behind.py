@@ -1,9 +1,9 @@
 """A client over HTTP as if it were over the store: for tests of clients, which also run graphs."""
 
 from collections.abc import AsyncIterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from taskgraph import Client
 from taskgraph.interfaces.app import App
@@ -11,9 +11,6 @@ from taskgraph.model.clock import Clock
 from taskgraph.model.roles import Role
 from taskgraph.queries.values import GraphStatus
 from tests.http.serving import serving
-
-KINDS: Final = ("embedded", "http")
-"""What a suite of clients runs over: a store, and a server in front of one."""
 
 
 class BehindServer(Client):
@@ -24,11 +21,6 @@ class BehindServer(Client):
     async def run(self, graph: Any, graph_id: str | None = None, **more: Any) -> GraphStatus:
         found = await self.direct.run(graph, graph_id, **more)
         return await self.status(found.graph_id)
-
-
-def opened(kind: str, store: str, folder: Path, clock: Clock | None = None) -> AbstractAsyncContextManager[Client]:
-    """kind: "embedded", or "http" for a client over a server in front of the store."""
-    return behind_server(store, folder, clock) if kind == "http" else Client(store, clock=clock)
 
 
 @asynccontextmanager

@@ -4,7 +4,7 @@ import asyncio
 import inspect
 import signal
 import threading
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -16,18 +16,12 @@ from taskgraph.interfaces.client.schedules import ScheduleCalls
 from taskgraph.interfaces.client.sync import SyncScheduleCalls
 from taskgraph.interfaces.loops import run_graph, serve, work
 from taskgraph.worker.executors import built_in
-from tests.http.behind import KINDS, opened, store_of
+from tests.http.behind import store_of
 
 
 @pytest.fixture
 def store(tmp_path: Path) -> str:
     return f"sqlite:///{tmp_path}/store.db"
-
-
-@pytest.fixture(params=KINDS)
-async def client(request: pytest.FixtureRequest, store: str, tmp_path: Path) -> AsyncIterator[Client]:
-    async with opened(request.param, store, tmp_path) as made:
-        yield made
 
 
 def diamond() -> Graph:
@@ -386,10 +380,10 @@ async def test_a_run_takes_no_task_of_another_graph(client: Client, tmp_path: Pa
     assert store_of(client).handlers.dispatcher.own == {}
 
 
-async def test_what_another_process_makes_ready_is_found_by_an_idle_run(client: Client, store: str) -> None:
+async def test_what_another_process_makes_ready_is_found_by_an_idle_run(client: Client) -> None:
     """The message of the extension goes to the queue of events, and whatever leads sends the task to all workers."""
     stop = asyncio.Event()
-    async with Client(store) as elsewhere, asyncio.TaskGroup() as group:
+    async with Client(store_of(client).settings) as elsewhere, asyncio.TaskGroup() as group:
         serving = group.create_task(serve(elsewhere.app, stop))
         while not elsewhere.app.handlers.dispatcher.receivers:
             await asyncio.sleep(0.01)
@@ -426,12 +420,12 @@ async def _counts(client: Client, graph_id: str) -> Mapping[str, int]:
         return {}
 
 
-async def test_what_a_run_cannot_do_goes_to_other_workers(client: Client, store: str) -> None:
+async def test_what_a_run_cannot_do_goes_to_other_workers(client: Client) -> None:
     graph = Graph()
     graph.task("here", command=["true"]) >> graph.task("there", call="there")
     await client.submit(graph, "g")
     stop = asyncio.Event()
-    async with Client(store) as elsewhere, asyncio.TaskGroup() as group:
+    async with Client(store_of(client).settings) as elsewhere, asyncio.TaskGroup() as group:
         executors = built_in(elsewhere.app.clock, callables={"there": lambda: 5})
         group.create_task(work(elsewhere.app, stop, elsewhere.app.worker(executors)))
         app = store_of(client)

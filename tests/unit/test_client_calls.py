@@ -3,7 +3,7 @@
 import asyncio
 import sys
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal, Optional
 
@@ -11,7 +11,6 @@ import pytest
 
 from taskgraph import Client, Graph, InvalidInput, task
 from taskgraph.worker.executors import Work, load_callables
-from tests.http.behind import KINDS, opened
 
 
 @task(retries=2, timeout=9.5, target="gpu")
@@ -27,12 +26,6 @@ async def total(numbers: list[int], start: int = 0) -> int:
 
 def plain(texts: dict[str, Any]) -> str:
     return "".join(texts.values())
-
-
-@pytest.fixture(params=KINDS)
-async def client(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Client]:
-    async with opened(request.param, f"sqlite:///{tmp_path}/store.db", tmp_path) as made:
-        yield made
 
 
 def test_outside_of_a_graph_a_call_is_a_call() -> None:

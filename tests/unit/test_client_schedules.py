@@ -10,7 +10,7 @@ from taskgraph import Client, Graph, InvalidGraph, InvalidInput, NotFound, Refus
 from taskgraph.interfaces.client.schedules import ScheduleCalls
 from taskgraph.interfaces.client.sync import SyncScheduleCalls
 from taskgraph.testing import HurriedClock
-from tests.http.behind import KINDS, opened
+from tests.unit.conftest import Opened
 
 START = datetime(2026, 3, 28, 20, tzinfo=UTC)
 
@@ -21,10 +21,9 @@ def greetings() -> Graph:
     return graph
 
 
-@pytest.mark.parametrize("kind", KINDS)
-async def test_a_schedule_is_made_looked_at_changed_and_taken_away(kind: str, tmp_path: Path) -> None:
+async def test_a_schedule_is_made_looked_at_changed_and_taken_away(opened: Opened) -> None:
     clock = HurriedClock(START)
-    async with opened(kind, f"sqlite:///{tmp_path}/store.db", tmp_path, clock) as client:
+    async with opened(clock) as client:
         schedules = client.schedules
         made, outcome = await schedules.create(
             "greet", greetings(), cron="30 2 * * *", timezone="Europe/Berlin", params={"who": "night"}
@@ -49,9 +48,8 @@ async def test_a_schedule_is_made_looked_at_changed_and_taken_away(kind: str, tm
             await schedules.show("greet")
 
 
-@pytest.mark.parametrize("kind", KINDS)
-async def test_what_makes_no_sense_is_refused(kind: str, tmp_path: Path) -> None:
-    async with opened(kind, f"sqlite:///{tmp_path}/store.db", tmp_path, HurriedClock(START)) as client:
+async def test_what_makes_no_sense_is_refused(opened: Opened) -> None:
+    async with opened(HurriedClock(START)) as client:
         schedules, graph, who = client.schedules, greetings(), {"who": "me"}
         with pytest.raises(InvalidInput, match="say when"):
             await schedules.create("a", graph, params=who)

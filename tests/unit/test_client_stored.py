@@ -6,7 +6,8 @@ from typing import Any, Final
 import pytest
 
 from taskgraph import NotFound
-from tests.http.behind import KINDS, opened, store_of
+from tests.http.behind import store_of
+from tests.unit.conftest import Opened
 
 GRAPH: Final[dict[str, Any]] = {
     "params": {"word": {"default": "hello"}},
@@ -17,10 +18,11 @@ GRAPH: Final[dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("kind", KINDS)
-async def test_python_has_what_the_command_line_has(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_python_has_what_the_command_line_has(
+    opened: Opened, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
-    async with opened(kind, f"sqlite:///{tmp_path}/store.db", tmp_path) as client:
+    async with opened(None) as client:
         assert (await client.run(GRAPH, "first", timeout_seconds=60)).state == "finished"
         (one,) = await client.files("first", "make")
         assert (one.label, one.file.path, one.file.size) == ("make", "out.txt", 6)
@@ -44,9 +46,8 @@ async def test_python_has_what_the_command_line_has(kind: str, tmp_path: Path, m
             await client.document("none")
 
 
-@pytest.mark.parametrize("kind", KINDS)
-async def test_tasks_are_held_back_by_name(kind: str, tmp_path: Path) -> None:
-    async with opened(kind, f"sqlite:///{tmp_path}/store.db", tmp_path) as client:
+async def test_tasks_are_held_back_by_name(opened: Opened) -> None:
+    async with opened(None) as client:
         await client.submit(GRAPH, "g")
         with pytest.raises(NotFound):
             await client.pause("g", "none")
