@@ -79,7 +79,7 @@ async def test_schemathesis_finds_nothing(request: pytest.FixtureRequest, tmp_pa
             str(SEED),
         ]
         typed += ["--exclude-path", "/api/v1/archives"]  # it makes no gzip; `mutated` spoils that
-        typed += ["--phases", "examples,fuzzing,stateful", "--max-examples", "10", "--no-color"]
+        typed += ["--phases", "examples,coverage,fuzzing,stateful", "--max-examples", "10", "--no-color"]
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "schemathesis.cli", *typed),
             stdout=subprocess.PIPE,

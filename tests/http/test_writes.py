@@ -130,6 +130,9 @@ async def test_what_is_no_route_says_so(local: Server) -> None:
         deleted = await local.ask("PATCH", path)
         assert (deleted.status, deleted.code) == (405, "method")
         assert sorted(deleted.headers["allow"].split(", ")) == allowed.split(", ")
+    for path in ("/graphs/g:share", "/schedules/s:activate"):
+        put = await local.ask("PUT", path, data={"tasks": {}})
+        assert (put.status, put.headers["allow"]) == (405, "OPTIONS, POST")
     head = await local.ask("HEAD", "/graphs")
     assert (head.status, head.data) == (200, b"")
     assert head.headers["etag"] == (await local.get("/graphs")).headers["etag"]
@@ -139,7 +142,8 @@ async def test_every_wrong_parameter_is_named(local: Server) -> None:
     answer = await local.get("/graphs?limit=0&state=x&foo=1&name=a&name=b&since=yesterday")
     assert (answer.status, answer.code) == (400, "invalid-query")
     assert [each["parameter"] for each in answer.json["problems"]] == ["foo", "limit", "name", "state"]
-    assert (await local.get("/graphs?since=yesterday")).status == 400
+    for time in ("yesterday", ""):
+        assert (await local.get(f"/graphs?since={time}")).status == 400
     assert (await local.get("/graphs/no%20id")).status == 400
 
 

@@ -45,9 +45,9 @@ def make(app: App, gate: Gate, feeds: Feeds, more: Sequence[More] = ()) -> Starl
     for route in ROUTES:
         by_path.setdefault(route.whole_path, {})[route.method] = route
     routes = []
-    for path, methods in by_path.items():
-        endpoint = _endpoint(app, gate, feeds, methods)
-        routes.append(StarletteRoute(path, endpoint, methods=[*methods, "OPTIONS"]))
+    for path in sorted(by_path, key=lambda each: each.endswith("}")):  # `{graph}:share` is no graph of that name
+        endpoint = _endpoint(app, gate, feeds, by_path[path])
+        routes.append(StarletteRoute(path, endpoint, methods=()))  # which is: every method
     return Starlette(
         routes=[*routes, *(each(app, gate, feeds) for each in more)],
         middleware=[Middleware(GZipMiddleware, minimum_size=_GZIP_BYTES_MIN, compresslevel=GZIP_LEVEL)],
@@ -63,7 +63,9 @@ def _endpoint(app: App, gate: Gate, feeds: Feeds, methods: Mapping[str, Route]) 
             gate.check_host(request)
             if request.method == "OPTIONS":
                 return Response(status_code=204, headers={"Allow": allowed, **_SECURITY})
-            route = methods["GET" if request.method == "HEAD" else request.method]
+            route = methods.get("GET" if request.method == "HEAD" else request.method)
+            if route is None:
+                raise Problem(405, "method", f"{request.method} is none of {allowed}", headers={"Allow": allowed})
             who = await gate.enter(request, route)
             query = read_query(route, request.query_params.multi_items())
             response = await _called(route, Asked(app, feeds, request, request.path_params, query, who))
@@ -112,12 +114,9 @@ def _finished(request: Request, response: Response) -> Response:
 
 
 async def _refused(request: Request, error: Exception) -> Response:
-    """Of Starlette itself: no such path, or not with this method."""
+    """Of Starlette itself: no such path."""
     status = error.status_code if isinstance(error, HTTPException) else 500
-    if status == 405:
-        methods = (error.headers or {}).get("Allow", "") if isinstance(error, HTTPException) else ""
-        problem = Problem(405, "method", f"{request.method} is none of {methods}", headers={"Allow": methods})
-    elif status == 404:
+    if status == 404:
         problem = Problem(404, "no-route", f"there is no {request.url.path[:200]}; the API begins at /api/v1")
     else:
         problem = Problem(status, "request", str(error))

@@ -84,7 +84,10 @@ def _operation(route: Route, parts: dict[str, Parameter]) -> Json:
         made["requestBody"] = {"required": True, "content": {route.body: {}}}
     elif route.body:
         schema = {} if route.body == ANY_BODY else _reference(route.body)
-        made["requestBody"] = {"required": True, "content": {"application/json": {"schema": schema}}}
+        made["requestBody"] = {
+            "required": route.body != ANY_BODY,  # that it is missing is the answer then
+            "content": {"application/json": {"schema": schema}},
+        }
     return made
 
 

@@ -65,7 +65,7 @@ async def graphs(asked: Asked) -> Response:
 def _time(asked: Asked, name: str) -> datetime | None:
     text = asked.query[name]
     try:
-        return parse_date_time(text) if text else None
+        return None if text is None else parse_date_time(text)
     except ValueError as error:
         raise Problem(400, "invalid-query", f"{name}: write a time such as 2026-08-01T06:00:00Z") from error
 
