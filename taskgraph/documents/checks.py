@@ -71,6 +71,11 @@ def check_notify(notify: Any, path: Path, report: Report) -> set[str]:
             elif "secret" in channel and kinds != ["webhook"]:
                 message = f"A {kinds[0]} is not signed: `secret` goes with `webhook`."
                 report.add((*place, "secret"), "bad-channel", message, "Remove the key.")
+            elif "format" in channel and path != ("notify",):
+                message = f"The format {show(str(channel['format']))} has no message about a task."
+                report.add(
+                    (*place, "format"), "bad-channel", message, "Remove the key, or name the channel for the graph."
+                )
             elif kinds == ["queue"] and str(channel["queue"]).startswith(_OWN_QUEUES):
                 message = f"{show(str(channel['queue']))} is a name of taskgraph's own queues."
                 remedy = f"Choose a name that does not begin with {_OWN_QUEUES}."

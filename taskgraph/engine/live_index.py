@@ -11,12 +11,11 @@ from typing import Any, Final
 
 from taskgraph.engine import clock_trust
 from taskgraph.engine.commit import Records, name_in
-from taskgraph.model.columns import Columns, integer, time_of
+from taskgraph.model.columns import Columns, integer, object_of, time_of
 from taskgraph.model.errors import Conflict, Unclear
 from taskgraph.model.ids import GRAPH
 from taskgraph.model.names import LIVE, listing_key
 from taskgraph.model.states import GRAPH_ENDED, GraphState
-from taskgraph.queries.rows import object_of
 from taskgraph.storage.tables import Delete, Insert, Range, Row, Tables, query_all
 
 ORPHAN_SECONDS: Final = 3600.0  # an entry of an index without a graph row is dropped after so long

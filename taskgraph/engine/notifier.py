@@ -24,6 +24,7 @@ from taskgraph.model.columns import Columns, integer, objects, texts, time_of
 from taskgraph.model.errors import Conflict, IntegrityError, Refused, Unclear
 from taskgraph.model.foreign_times import holds
 from taskgraph.model.ids import GRAPH, event_key, row_key
+from taskgraph.model.json_strict import canonical_json
 from taskgraph.model.states import GRAPH_ENDED, GRAPH_GONE
 from taskgraph.protocol import notices
 from taskgraph.protocol.notices import Channel, Notice, Registration
@@ -172,7 +173,7 @@ class Notifier:
             if row.columns.get("state") == notices.DONE:
                 continue
             try:
-                own = await self._channel(graph_id, row, ended=ended)
+                own = await self._channel(graph_id, graph.columns, row, ended=ended)
             except (Conflict, Unclear):  # reach: notices
                 own = Deliveries(waiting=1)  # another notifier delivers, or the next round does
             deliveries.add(own)
@@ -183,7 +184,7 @@ class Notifier:
             deliveries.undone += 1
         return deliveries
 
-    async def _channel(self, graph_id: str, row: Row, *, ended: bool) -> Deliveries:
+    async def _channel(self, graph_id: str, graph: Columns, row: Row, *, ended: bool) -> Deliveries:
         deliveries = Deliveries()
         columns = row.columns
         now = self.clock.now()
@@ -203,7 +204,7 @@ class Notifier:
         if reason := self.outlet.serves(channel):
             deliveries.troubles.append(f"{graph_id}: {channel.display}: {reason}")
             return deliveries
-        progress = _Progress(self, graph_id, row, channel)
+        progress = _Progress(self, graph_id, graph, row, channel)
         if await progress.go_on(deliveries):
             deliveries.waiting = 0
             if ended:
@@ -220,9 +221,10 @@ class Notifier:
 class _Progress:
     """One channel of one graph, and how far it has got."""
 
-    def __init__(self, notifier: Notifier, graph_id: str, row: Row, channel: Channel) -> None:
+    def __init__(self, notifier: Notifier, graph_id: str, graph: Columns, row: Row, channel: Channel) -> None:
         self._notifier = notifier
         self._graph_id = graph_id
+        self._graph = graph
         self._row = row
         self._channel = channel
         self._key = row.key.removeprefix(notices.PREFIX)
@@ -276,6 +278,10 @@ class _Progress:
             if not self._leased:
                 await self._lease()
             made = notices.notice(self._graph_id, sequence, part, time_of(row.columns, "time"), fact)
+            if self._channel.format and notices.graph_keys(fact):
+                from taskgraph.protocol import old_scheduler  # reads a schema, and few channels need it
+
+                made = Notice(made.id, canonical_json(old_scheduler.message(self._graph_id, self._graph, fact)))
             try:
                 await self._notifier.outlet.send(self._channel, made)
             except NotDelivered as failure:

@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from taskgraph.engine.commit import Records
 from taskgraph.engine.handlers import Handlers
 from taskgraph.model import limits
-from taskgraph.model.columns import Columns, integer, is_held, time_of
+from taskgraph.model.columns import Columns, integer, is_held, object_of, time_of
 from taskgraph.model.foreign_times import Standing
 from taskgraph.model.ids import event_key, reference_of
 from taskgraph.model.states import TaskState
@@ -20,7 +20,6 @@ from taskgraph.model.timing import clock_text
 from taskgraph.protocol.context import Outcome
 from taskgraph.protocol.leases import lease
 from taskgraph.protocol.lifecycle import Stall, Stir
-from taskgraph.queries.rows import object_of
 from taskgraph.queries.workers import Crew, workers
 from taskgraph.storage.tables import Range, Row, query_all
 

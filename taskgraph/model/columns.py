@@ -49,6 +49,15 @@ def objects(columns: Columns, name: str) -> list[dict[str, Any]]:
     return [each for each in listed(columns, name) if isinstance(each, dict)]
 
 
+def object_of(columns: Columns, name: str) -> dict[str, Any]:
+    """A column that holds an object; {} for what is damaged in it, for `doctor` to name."""
+    try:
+        found = json.loads(str(columns.get(name, "") or "{}"))
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
 def is_held(held: object) -> bool:
     return held not in (None, "", "[]")
 

@@ -31,7 +31,10 @@ OPEN: Final = "open"
 DONE: Final = "done"
 GIVEN_UP: Final = "given-up"
 
-GRAPH_KEYS: Final = ("onSuccess", "onFailure", "onBlocked", "onFinished")
+OLD_SCHEDULER: Final = "taskcluster-v1"
+"""The format of a channel that gets the messages of the old TaskCluster scheduler's exchanges."""
+
+GRAPH_KEYS: Final = ("onRunning", "onExtended", "onSuccess", "onFailure", "onBlocked", "onFinished")
 TASK_KEYS: Final = ("onSuccess", "onFailure", "onFinished")
 
 VERSION: Final = 1
@@ -39,6 +42,8 @@ _SCHEMA: Final = 1
 _KEY_DIGITS: Final = 16
 _NOTICE_KEYS: Final = ("event", "version", "id", "type", "graph", "sequence")  # which no field of a fact replaces
 _GRAPH_FACTS: Final[Mapping[str, tuple[str, ...]]] = {
+    "graph-running": ("onRunning",),
+    "graph-extended": ("onExtended",),
     "graph-finished": ("onSuccess", "onFinished"),
     "graph-cancelled": ("onFailure", "onFinished"),
     "graph-blocked": ("onFailure", "onBlocked"),
@@ -56,19 +61,22 @@ _TASK_FACTS: Final[Mapping[str, tuple[str, ...]]] = {
 class Channel:
     """Where notices go. kind: queue, webhook or command. where: its name, its address, or program and arguments.
 
-    secret: name of the secret that signs a webhook, "" for the default one, if there is any. object: the channel as a
-    document names it. key: the same for equal channels.
+    secret: name of the secret that signs a webhook, "" for the default one, if there is any. format: of what it gets,
+    "" for notices. object: the channel as a document names it. key: the same for equal channels.
     """
 
     kind: str
     where: tuple[str, ...]
     secret: str = ""
+    format: str = ""
 
     @property
     def object(self) -> dict[str, Any]:
         made: dict[str, Any] = {self.kind: list(self.where) if self.kind == "command" else self.where[0]}
         if self.secret:
             made["secret"] = self.secret
+        if self.format:
+            made["format"] = self.format
         return made
 
     @property
@@ -91,7 +99,10 @@ def channel_of(obj: Mapping[str, Any]) -> Channel:
         if kind in obj:
             where = obj[kind]
             parts = tuple(map(str, where)) if isinstance(where, list | tuple) else (str(where),)
-            return Channel(kind, parts, str(obj.get("secret", "")))
+            made = Channel(kind, parts, str(obj.get("secret", "")), str(obj.get("format", "")))
+            if made.format not in ("", OLD_SCHEDULER):
+                raise IntegrityError(f"a channel has the format {made.format}, which this version does not know")
+            return made
     raise IntegrityError("a channel is neither a queue nor a webhook nor a command")
 
 

@@ -8,7 +8,7 @@ from datetime import datetime
 
 from taskgraph.model import limits
 from taskgraph.model.clock import Clock
-from taskgraph.model.columns import cached_words, texts
+from taskgraph.model.columns import cached_words, object_of, texts
 from taskgraph.model.foreign_times import Standing
 from taskgraph.model.ids import holders_in_words, limit_key, rerun_failed, resume_command, typed
 from taskgraph.model.names import QueueNames
@@ -19,7 +19,7 @@ from taskgraph.model.timing import clock_text, not_yet_seconds, overdue, ready_s
 from taskgraph.protocol.concurrency import full_limit, scopes_of
 from taskgraph.queries import targets as gates
 from taskgraph.queries.lookup import labels_in_flight
-from taskgraph.queries.rows import NEWER, is_known, newer_words, object_of, status_of_task
+from taskgraph.queries.rows import NEWER, is_known, newer_words, status_of_task
 from taskgraph.queries.targets import TargetLimit
 from taskgraph.queries.values import Reason, TaskStatus
 from taskgraph.queries.workers import NO_HANDLER, START_HANDLER, Crew

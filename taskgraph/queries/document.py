@@ -14,7 +14,7 @@ from typing import Any, Final
 from taskgraph.documents.canonical import content_hash, document_object, node_digest, written_object
 from taskgraph.documents.nodes import GraphDocument, GroupNode, TaskNode
 from taskgraph.documents.references import labelled
-from taskgraph.model.columns import integer, texts, time_of
+from taskgraph.model.columns import integer, object_of, texts, time_of
 from taskgraph.model.errors import IntegrityError, Refused
 from taskgraph.model.ids import is_relay, row_key, task_id_of
 from taskgraph.model.priorities import COLUMN, LEVELS, NORMAL
@@ -25,7 +25,6 @@ from taskgraph.protocol.definitions import gathered, members_of
 from taskgraph.protocol.layout import WRITTEN
 from taskgraph.queries.edges import references
 from taskgraph.queries.lookup import GraphQueries
-from taskgraph.queries.rows import object_of
 from taskgraph.storage.tables import Row
 
 _UNREADABLE: Final = frozenset({GraphState.SUBMITTING, GraphState.RESTORING}) | GRAPH_GONE

@@ -10,7 +10,7 @@ from contextlib import aclosing
 from typing import Any
 
 from taskgraph.model import limits
-from taskgraph.model.columns import NO_OUTPUT, OUTPUT, integer, is_held, texts
+from taskgraph.model.columns import NO_OUTPUT, OUTPUT, integer, is_held, object_of, texts
 from taskgraph.model.errors import NotFound
 from taskgraph.model.ids import row_key
 from taskgraph.model.names import LIVE
@@ -22,7 +22,7 @@ from taskgraph.queries import values
 from taskgraph.queries.edges import Edges, references, worth_pages
 from taskgraph.queries.groups import group_rows
 from taskgraph.queries.lookup import GraphQueries, some_rows
-from taskgraph.queries.rows import object_of, status_of_task
+from taskgraph.queries.rows import status_of_task
 from taskgraph.storage.tables import Range, Row
 
 

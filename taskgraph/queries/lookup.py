@@ -16,7 +16,17 @@ from typing import Any, Final
 
 from taskgraph.model import limits
 from taskgraph.model.clock import Clock
-from taskgraph.model.columns import FOLDER, WAITS_FOR, Value, integer, is_cancelled, seen_state, texts, time_of
+from taskgraph.model.columns import (
+    FOLDER,
+    WAITS_FOR,
+    Value,
+    integer,
+    is_cancelled,
+    object_of,
+    seen_state,
+    texts,
+    time_of,
+)
 from taskgraph.model.errors import DeletedGraph, IntegrityError, InvalidInput, NoGraph, NotFound
 from taskgraph.model.ids import GRAPH, LAST, event_key, is_graph_id, is_task_id, row_key, task_id_of
 from taskgraph.model.json_strict import show
@@ -27,7 +37,7 @@ from taskgraph.protocol import notices
 from taskgraph.protocol.concurrency import Limit, limit_of, named_in
 from taskgraph.queries import values
 from taskgraph.queries.journal import agrees, find_end, read_cursor
-from taskgraph.queries.rows import channel_status, is_known, object_of, stalled_since, status_of_task
+from taskgraph.queries.rows import channel_status, is_known, stalled_since, status_of_task
 from taskgraph.queries.workers import IsDead, not_known
 from taskgraph.storage.queues import Queues
 from taskgraph.storage.signals.news import News, Pauses

@@ -1,11 +1,10 @@
 """Rows as values for people: a task, a channel, lists and objects that stand as JSON, damaged as they may be."""
 
-import json
 from collections.abc import Collection, Mapping
 from datetime import datetime
-from typing import Any, Final
+from typing import Final
 
-from taskgraph.model.columns import Value, integer, listed, seen_state, texts, time_of
+from taskgraph.model.columns import Value, integer, listed, object_of, seen_state, texts, time_of
 from taskgraph.model.errors import IntegrityError
 from taskgraph.model.ids import by_target
 from taskgraph.model.priorities import level_of
@@ -46,15 +45,6 @@ def _ended(columns: Mapping[str, Value]) -> datetime | None:
         return moment(value)
     except ValueError:
         return None
-
-
-def object_of(columns: Mapping[str, Value], name: str) -> dict[str, Any]:
-    """A column that holds an object; {} for what is damaged in it, for `doctor` to name."""
-    try:
-        found = json.loads(str(columns.get(name, "") or "{}"))
-    except ValueError:
-        return {}
-    return found if isinstance(found, dict) else {}
 
 
 def _temporary_left(columns: Mapping[str, Value]) -> int:

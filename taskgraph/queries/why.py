@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from taskgraph.model.columns import Value, integer
+from taskgraph.model.columns import Value, integer, object_of
 from taskgraph.model.ids import group_key, group_of, is_relay, is_shared, is_task_id, row_key
 from taskgraph.model.row_schema import EXPLAINED
 from taskgraph.model.states import FailurePolicy, TaskState, When, condition_words
@@ -12,7 +12,7 @@ from taskgraph.queries import targets as gates
 from taskgraph.queries.causes import NAMED_MAX, Causes
 from taskgraph.queries.edges import Edges, references, worth_pages
 from taskgraph.queries.lookup import GraphQueries
-from taskgraph.queries.rows import NEWER, is_known, newer_words, object_of, status_of_task
+from taskgraph.queries.rows import NEWER, is_known, newer_words, status_of_task
 from taskgraph.queries.targets import limits_in
 from taskgraph.queries.values import FAILED, NOT_COMPLETED, OF_GROUP, TO_BEGIN, Explanation, Reason, tasks
 from taskgraph.queries.workers import Crew, crew

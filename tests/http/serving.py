@@ -19,6 +19,7 @@ from taskgraph.interfaces.http import server
 from taskgraph.interfaces.http.entra import EntraSettings
 from taskgraph.interfaces.operations import tokens
 from taskgraph.interfaces.settings import read_settings
+from taskgraph.interfaces.taskcluster import documents
 from taskgraph.interfaces.taskcluster.asgi import mount
 from taskgraph.model import schemas
 from taskgraph.model.clock import Clock
@@ -87,12 +88,13 @@ async def serving(
     slots: int = 2,
     handles: bool = True,
     old_clients: bool = False,
+    exchanges: str = "",
     entra: EntraSettings | None = None,
     clock: Clock | None = None,
 ) -> AsyncIterator[Server]:
     """anonymous: without tokens; otherwise there is one for each role. handles: events, with a worker of `slots`.
 
-    old_clients: those of TaskCluster are served.
+    old_clients: those of TaskCluster are served. exchanges: the queue of the messages about their graphs.
     """
     environ = {"TASKGRAPH_PREFIX": f"t{secrets.token_hex(6)}"} if not store.startswith("sqlite:") else {}
     settings = read_settings(store, environ, cwd=folder)
@@ -102,7 +104,8 @@ async def serving(
             if anonymous
             else {role: (await tokens.create(app, str(role), role, hawk=old_clients))[1] for role in Role}
         )
-        more = [partial(mount, anonymous=anonymous)] if old_clients else []
+        notify = documents.exchanges(exchanges) if exchanges else {}
+        more = [partial(mount, anonymous=anonymous, notify=notify)] if old_clients else []
         address = server.read_address("0")
         listening = await server.open_port(app, address, anonymous=anonymous, rate=rate, entra=entra, more=more)
         stop = asyncio.Event()

@@ -8,9 +8,9 @@ import pytest
 from azure.core.credentials import AzureSasCredential
 from azure.data.tables import TableClient
 
-from taskgraph.interfaces.taskcluster import documents
 from taskgraph.model import schemas
 from taskgraph.model.roles import Role
+from taskgraph.protocol.old_scheduler import SLUGID
 from tests.http.serving import Server, serving
 from tests.http.test_taskcluster import METADATA, A, B, ask, call, shaped
 
@@ -70,7 +70,7 @@ async def old(place: str, tmp_path: Path) -> AsyncIterator[Server]:
 async def create(server: Server, body: Json) -> str:
     made = shaped(await call(server, "POST", "/task-graph/create", body), "task-graph-status-response")["status"]
     graph_id = str(made["taskGraphId"])
-    assert documents.SLUGID.fullmatch(graph_id)
+    assert SLUGID.fullmatch(graph_id)
     assert made == {
         "taskGraphId": graph_id,
         "schedulerId": "task-graph-scheduler",

@@ -23,12 +23,12 @@ from taskgraph.engine.poison import Poison
 from taskgraph.interfaces import loops
 from taskgraph.interfaces.app import open_app
 from taskgraph.interfaces.settings import read_settings
-from taskgraph.model import limits
+from taskgraph.model import limits, schemas
 from taskgraph.model.errors import Conflict, Refused, StorageUnavailable
 from taskgraph.protocol import notices
 from taskgraph.protocol.notices import Channel, Notice
 from taskgraph.storage.tables import Insert, Range, Row, query_all
-from tests.scenarios.stage import CrashError, Stage, Trap, TrappedTables, graph_object, memory_stage
+from tests.scenarios.stage import CrashError, Stage, Trap, TrappedTables, extension, graph_object, memory_stage
 
 pytestmark = pytest.mark.usefixtures("settled")
 
@@ -127,6 +127,59 @@ async def test_a_blocked_graph_tells_and_goes_on_telling_after_a_rerun(stage: St
     await notifier(stage, shelf).deliver("graph")
     assert shelf.types(GRAPH_QUEUE)[2:] == ["task-completed", "graph-finished"]
     assert await index(stage) == []
+
+
+PULSE = Channel("queue", ("pulse",), format="taskcluster-v1")
+
+
+def fits(obj: Any, name: str) -> bool:
+    return schemas.validator("taskcluster", f"#/$defs/{name}").is_valid(obj)
+
+
+@dataclass
+class Exchange(Shelf):
+    """A receiver of the old scheduler's messages, which writes down each as the exchange's name and the state."""
+
+    said: list[tuple[str, str]] = field(default_factory=list)
+
+    async def send(self, channel: Channel, notice: Notice) -> None:
+        message = json.loads(notice.body)
+        assert fits(message, "exchange-message")
+        name = message["exchange"].rpartition("/")[2]
+        assert fits(message["payload"], f"{name}-message")
+        said = (notice.id, f"{name} {message['payload']['status']['state']}")
+        if said not in self.said:
+            self.said.append(said)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_a_deliverer_that_dies_anywhere_leaves_out_no_message_of_the_old_scheduler(kind: str) -> None:
+    obj = graph_object({"a": [], "c": []})
+    obj["notify"] = dict.fromkeys(("onRunning", "onExtended", "onBlocked", "onFinished"), PULSE.object)
+    for at in itertools.count(1):
+        stage, exchange = memory_stage(), Exchange()
+        await stage.submit(document_from_object(obj))
+        await stage.work(fails={"c": 1})
+        trap = Trap(at, kind)
+        with contextlib.suppress(CrashError, StorageUnavailable, Conflict):
+            await notifier(stage, exchange, trap).deliver("graph")
+        await stage.extend(extension({"d": ["a"]}))
+        await stage.rerun("c")
+        assert await stage.work() == "finished"
+        stage.clock.advance(200)
+        await to_the_end(stage, notifier(stage, exchange, owner="two"))
+        assert [words for _, words in exchange.said] == [
+            "task-graph-running running",
+            "task-graph-blocked blocked",
+            "task-graph-extended running",
+            "task-graph-finished finished",
+        ], at
+        places = [tuple(map(int, each.split(".")[1:])) for each, _ in exchange.said]
+        assert places == sorted(places)
+        assert await index(stage) == []
+        if len(trap.calls) < at:
+            assert at > 5
+            return
 
 
 @pytest.mark.parametrize("kind", KINDS)

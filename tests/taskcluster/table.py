@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from taskgraph.interfaces.taskcluster.documents import SLUGID
+from taskgraph.protocol.old_scheduler import SLUGID
 
 PAGE: Final = Path(__file__).resolve().parents[2] / "docs" / "how-to" / "taskcluster.md"
 

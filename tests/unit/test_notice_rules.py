@@ -76,6 +76,14 @@ def test_what_a_task_row_says_of_its_channels() -> None:
         channel_of({"mail": "root"})
 
 
+def test_a_channel_of_another_format_is_another_channel() -> None:
+    old = channel_of({**QUEUE, "format": "taskcluster-v1"})
+    assert old.object == {"queue": "alarms", "format": "taskcluster-v1"}
+    assert old.key != QUEUE_KEY
+    with pytest.raises(IntegrityError, match="has the format taskcluster-v2"):
+        channel_of({**QUEUE, "format": "taskcluster-v2"})
+
+
 @pytest.mark.parametrize(
     ("fact", "of_graph", "of_task"),
     [
@@ -84,7 +92,9 @@ def test_what_a_task_row_says_of_its_channels() -> None:
         ({"event": "graph-finished", "failed": 0}, ("onSuccess", "onFinished"), ()),
         ({"event": "graph-cancelled"}, ("onFailure", "onFinished"), ()),
         ({"event": "graph-blocked"}, ("onFailure", "onBlocked"), ()),
-        ({"event": "graph-running"}, (), ()),
+        ({"event": "graph-running"}, ("onRunning",), ()),
+        ({"event": "graph-extended"}, ("onExtended",), ()),
+        ({"event": "graph-unblocked"}, (), ()),
         ({"event": "task-completed"}, (), ("onSuccess", "onFinished")),
         ({"event": "task-failed"}, (), ("onFailure", "onFinished")),
         ({"event": "task-rerun"}, (), ()),

@@ -52,6 +52,7 @@ def problems(obj: Any) -> list[tuple[str, str]]:
         ({"onFinished": {}}, [("bad-channel", "/notify/onFinished")]),
         ({"onFinished": [{"queue": "abc", "webhook": "https://a"}]}, [("bad-channel", "/notify/onFinished/0")]),
         ({"onFinished": {"queue": "abc", "secret": "x"}}, [("bad-channel", "/notify/onFinished/secret")]),
+        ({"onFinished": {"queue": "abc", "format": "x"}}, [("not-allowed", "/notify/onFinished/format")]),
         ({"onFinished": {"queue": "taskgraph-events"}}, [("bad-channel", "/notify/onFinished/queue")]),
         ({"onFinished": {"queue": "A"}}, [("bad-form", "/notify/onFinished/queue")]),
         ({"onFinished": {"webhook": "gopher://a"}}, [("bad-form", "/notify/onFinished/webhook")]),
@@ -84,6 +85,13 @@ def test_a_task_has_no_blocked_graph_and_few_channels_are_enough() -> None:
     many = {"onSuccess": [{"queue": f"queue-{number}"} for number in range(10)]}
     more = {"onSuccess": [{"queue": f"queue-{number}"} for number in range(10, 20)], "onFailure": {"queue": "abc"}}
     assert problems(document(many, more)) == [("too-many", "/notify")]
+
+
+def test_messages_of_the_old_scheduler_are_about_graphs_alone() -> None:
+    channel = {"queue": "pulse", "format": "taskcluster-v1"}
+    assert document_from_object(document({"onRunning": channel, "onExtended": channel})).notify
+    expected = [("bad-channel", "/tasks/a/notify/onFinished/1/format")]
+    assert problems(document(task={"onFinished": [{"queue": "pulse"}, channel]})) == expected
 
 
 def test_one_channel_and_a_list_of_it_mean_the_same_and_without_any_a_document_is_as_before() -> None:

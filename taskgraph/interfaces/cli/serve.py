@@ -166,10 +166,21 @@ class HttpOptions:
         bool,
         typer.Option("--taskcluster", help="Also answer clients of the old TaskCluster scheduler, under /v1."),
     ] = False
+    exchanges: Annotated[
+        str | None,
+        typer.Option(
+            "--exchanges",
+            metavar="QUEUE",
+            help="With --taskcluster: what the old scheduler's exchanges said of the graphs that its clients create is "
+            "put on this queue of the store.",
+        ),
+    ] = None
 
     def check(self) -> None:
         if self.http is None and (self.no_auth or self.allow_host or self.rate or self.runs or self.taskcluster):
             raise InvalidInput("--no-auth, --allow-host, --rate, --runs and --taskcluster go with --http")
+        if self.exchanges and not self.taskcluster:
+            raise InvalidInput("--exchanges goes with --taskcluster")
 
 
 @command(
@@ -178,6 +189,7 @@ class HttpOptions:
     "taskgraph serve --keep-days 30",
     "taskgraph serve --worker 4 --http 8080",
     "taskgraph serve --http 8080 --taskcluster",
+    "taskgraph serve --http 8080 --taskcluster --exchanges pulse",
     options=("store", "verbose", "log_format"),
 )
 def serve(
@@ -246,13 +258,14 @@ async def _listening(app: "App", over: HttpOptions) -> "Listening | None":
         hosts=over.allow_host or (),
         rate=over.rate,
         entra=read_entra(os.environ),
-        more=[_old_clients(anonymous=over.no_auth)] if over.taskcluster else [],
+        more=[_old_clients(over)] if over.taskcluster else [],
     )
 
 
-def _old_clients(*, anonymous: bool) -> "More":
-    """Raises InvalidInput where what they need is not installed."""
+def _old_clients(over: HttpOptions) -> "More":
+    """Raises InvalidInput where what they need is not installed, or their messages can go nowhere."""
     try:
+        from taskgraph.interfaces.taskcluster import documents
         from taskgraph.interfaces.taskcluster.asgi import mount
     except ModuleNotFoundError as error:
         if error.name != "mohawk":
@@ -260,7 +273,12 @@ def _old_clients(*, anonymous: bool) -> "More":
         raise InvalidInput(
             "--taskcluster needs mohawk, which reads signatures: pip install 'taskgraph-scheduler[taskcluster]'"
         ) from error
-    return partial(mount, anonymous=anonymous)
+    from taskgraph.documents.read import document_from_object
+
+    notify = documents.exchanges(over.exchanges) if over.exchanges else {}
+    one = {key: channel for key, channel in notify.items() if key == "onFinished"}
+    document_from_object({"tasks": {"any": {"task": {}}}, "notify": one}, source="--exchanges")
+    return partial(mount, anonymous=over.no_auth, notify=notify)
 
 
 @command(

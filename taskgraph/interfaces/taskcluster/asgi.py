@@ -33,9 +33,9 @@ _HEADERS: Final = {"X-Content-Type-Options": "nosniff", "Cache-Control": "no-sto
 Endpoint = Callable[[Request], Awaitable[Response]]
 
 
-def mount(app: App, gate: Gate, feeds: Feeds, *, anonymous: bool) -> Mount:
-    """anonymous: no signature is looked at."""
-    door = _Door(app, gate, feeds, Hawk(app, anonymous=anonymous))
+def mount(app: App, gate: Gate, feeds: Feeds, *, anonymous: bool, notify: Mapping[str, Any] | None = None) -> Mount:
+    """anonymous: no signature is looked at. notify: of graphs that old clients create."""
+    door = _Door(app, gate, feeds, Hawk(app, anonymous=anonymous), notify or {})
     by_path: dict[str, dict[str, Method]] = {}
     for each in METHODS:
         by_path.setdefault(each.route, {})[each.method] = each
@@ -46,11 +46,12 @@ def mount(app: App, gate: Gate, feeds: Feeds, *, anonymous: bool) -> Mount:
 
 
 class _Door:
-    def __init__(self, app: App, gate: Gate, feeds: Feeds, hawk: Hawk) -> None:
+    def __init__(self, app: App, gate: Gate, feeds: Feeds, hawk: Hawk, notify: Mapping[str, Any]) -> None:
         self._app = app
         self._gate = gate
         self._feeds = feeds
         self._hawk = hawk
+        self._notify = notify
         self._begun = app.clock.monotonic()
 
     def endpoint(self, methods: Mapping[str, Method]) -> Endpoint:
@@ -103,7 +104,7 @@ class _Door:
         body = read_json(data, source="body") if data else None
         if method.takes:
             body = documents.check(body, method.takes)
-        call = Call(replace(asked, who=sender.who), body, sender)
+        call = Call(replace(asked, who=sender.who), body, sender, self._notify)
         call.demand([_filled(each, call.path) for each in method.scopes])
         with asking(sender.who.name):
             return await method.call(call)

@@ -14,17 +14,15 @@ Json = dict[str, Any]
 
 BASE: Final = "/v1"
 
-SCHEDULER_ID: Final = "task-graph-scheduler"
-"""What the old scheduler was called in production: clients may name it in their tasks."""
-
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """body: the JSON value that was sent, None for none."""
+    """body: the JSON value that was sent, None for none. notify: of graphs that are created."""
 
     asked: Asked
     body: Any
     sender: Sender
+    notify: Mapping[str, Any]
 
     @property
     def app(self) -> App:

@@ -12,18 +12,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from taskgraph.interfaces.taskcluster import scopes
-from taskgraph.interfaces.taskcluster.call import SCHEDULER_ID, Json
+from taskgraph.interfaces.taskcluster.call import Json
 from taskgraph.interfaces.taskcluster.errors import CallError
 from taskgraph.model import schemas
 from taskgraph.model.json_pointer import pointer
-
-KEPT: Final = "taskcluster"
-"""The parameter of a graph, and the key of a definition, with what only old clients know."""
+from taskgraph.protocol.notices import OLD_SCHEDULER
+from taskgraph.protocol.old_scheduler import KEPT, SCHEDULER_ID, SLUGID
 
 EXECUTOR: Final = "taskcluster"
 """Of tasks whose payload is for the workers of old clients; no worker of taskgraph has it."""
-
-SLUGID: Final = re.compile(schemas.schema("taskcluster")["$defs"]["slugid"]["pattern"])
 
 _DEFAULTS: Final[Mapping[str, Any]] = {
     "routes": [],
@@ -48,6 +45,12 @@ def target_of(provisioner: str, worker_type: str) -> str:
         return plain
     digest = hashlib.sha256(f"{provisioner}/{worker_type}".encode()).digest()
     return f"tc-{base64.b32encode(digest).decode().lower()[:_HASH_CHARS]}"
+
+
+def exchanges(queue: str) -> Json:
+    """`notify` of graphs whose messages go to this queue."""
+    channel = {"queue": queue, "format": OLD_SCHEDULER}
+    return dict.fromkeys(("onRunning", "onExtended", "onBlocked", "onFinished"), channel)
 
 
 def check(body: Any, schema: str) -> Json:

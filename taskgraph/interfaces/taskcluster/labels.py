@@ -12,8 +12,8 @@ from taskgraph.interfaces.http.asked import BODY_BYTES_MAX
 from taskgraph.interfaces.taskcluster import documents
 from taskgraph.interfaces.taskcluster.call import Json
 from taskgraph.interfaces.taskcluster.errors import CallError
-from taskgraph.interfaces.taskcluster.statuses import shown_id
 from taskgraph.model.states import TaskState
+from taskgraph.protocol.old_scheduler import KEPT, shown_id
 from taskgraph.queries.values import TaskDetail
 
 _NAMED: Final = re.compile(r"\{\{([^{}]*)\}\}")
@@ -75,7 +75,7 @@ def document(graph_id: str, body: Json) -> Json:
         "metadata": {"description": "", **body["metadata"]} if "metadata" in body else {},
         "tags": body.get("tags", {}),
         "routing": routing if len(routing) <= _ROUTING_CHARS_MAX else "",
-        "params": {documents.KEPT: {"type": "object", "default": kept}},
+        "params": {KEPT: {"type": "object", "default": kept}},
         "tasks": tasks,
     }
 

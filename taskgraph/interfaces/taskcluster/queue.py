@@ -14,6 +14,7 @@ from taskgraph.interfaces.taskcluster.errors import CallError
 from taskgraph.model.columns import integer
 from taskgraph.model.errors import Refused
 from taskgraph.model.states import TaskState
+from taskgraph.protocol.old_scheduler import KEPT, shown_id
 from taskgraph.queries.values import TaskDetail
 from taskgraph.worker.executors import Outcome
 from taskgraph.worker.executors.contract import failed
@@ -85,8 +86,8 @@ async def claim_work(call: Call) -> Json:
         claim = each.claim
         found = await call.app.queries.task(claim.graph_id, each.label, edges=0)
         definition = statuses.whole(claim.graph_id, found.status, each.definition)
-        task_id = statuses.shown_id(claim.graph_id, each.label)
-        if documents.KEPT not in each.definition:  # of another client: its reports will name no graph
+        task_id = shown_id(claim.graph_id, each.label)
+        if KEPT not in each.definition:  # of another client: its reports will name no graph
             await old_tasks.enter(call.app, claim.graph_id, [task_id])
         answer = _claimed(call, claim.graph_id, found, each.lease_until, call.body)
         made.append({**answer, "task": definition})

@@ -8,24 +8,19 @@ from taskgraph.documents.read import document_from_object
 from taskgraph.interfaces.operations import grant, old_tasks, requests
 from taskgraph.interfaces.operations.waiting import ends
 from taskgraph.interfaces.taskcluster import documents, labels
-from taskgraph.interfaces.taskcluster.call import BASE, SCHEDULER_ID, Call, Json
+from taskgraph.interfaces.taskcluster.call import BASE, Call, Json
 from taskgraph.interfaces.taskcluster.errors import NO_GRAPH, CallError
-from taskgraph.interfaces.taskcluster.statuses import shown_id
+from taskgraph.model.columns import object_of
 from taskgraph.model.errors import Refused
 from taskgraph.model.ids import task_id_of
 from taskgraph.model.states import GRAPH_GONE, GraphState, TaskState
-from taskgraph.queries.rows import object_of
+from taskgraph.protocol import old_scheduler
+from taskgraph.protocol.old_scheduler import SLUGID, shown_id
 from taskgraph.queries.values import TaskDetail
 from taskgraph.storage.tables import Row
 
 _DIFFERENT_TASK: Final = "Different TaskId with given TaskId already exists"
 _EXTEND_SECONDS: Final = 25.0
-_GRAPH_STATES: Final[Mapping[str, str]] = {
-    GraphState.BLOCKED: "blocked",
-    GraphState.CANCELLING: "blocked",
-    GraphState.CANCELLED: "blocked",
-    GraphState.FINISHED: "finished",
-}
 _TASK_STATES: Final[Mapping[str, str]] = {
     TaskState.UNSCHEDULED: "unscheduled",
     TaskState.PENDING: "scheduled",
@@ -42,9 +37,9 @@ async def create(call: Call) -> Json:
     graph_id, body = call.path["taskGraphId"], call.body
     call.demand_graph(graph_id)
     call.demand([*body.get("scopes", ()), *(f"scheduler:route:{each}" for each in body.get("routes", ()))])
-    if not documents.SLUGID.fullmatch(graph_id):
+    if not SLUGID.fullmatch(graph_id):
         raise CallError(400, f"taskGraphId {graph_id[:100]} is no slugid")
-    made = document_from_object(documents.document(graph_id, body), source="body")
+    made = document_from_object({**documents.document(graph_id, body), "notify": call.notify}, source="body")
     try:
         await old_tasks.enter(call.app, graph_id, made.tasks)
         done = await requests.submit(call.app, graph_id, made, folder="")
@@ -54,7 +49,7 @@ async def create(call: Call) -> Json:
             "taken": _DIFFERENT_TASK,
         }.get(error.code, str(error))
         raise CallError(409, message, {"info": str(error)}) from error
-    return {"status": _status(await _graph(call, done.graph_id), done.graph_id)}
+    return {"status": await _status(call, done.graph_id)}
 
 
 async def create_labelled(call: Call) -> Json:
@@ -63,10 +58,10 @@ async def create_labelled(call: Call) -> Json:
     call.demand_graph(graph_id)
     body = labels.read(graph_id, call.body)
     call.demand(labels.scopes(body))
-    made = document_from_object(labels.document(graph_id, body), source="body")
+    made = document_from_object({**labels.document(graph_id, body), "notify": call.notify}, source="body")
     await old_tasks.enter(call.app, graph_id, [shown_id(graph_id, each) for each in made.tasks])
     await requests.submit(call.app, graph_id, made, folder="")
-    return {"status": _status(await _graph(call, graph_id), graph_id)}
+    return {"status": await _status(call, graph_id)}
 
 
 async def table_access(call: Call) -> Json:
@@ -94,7 +89,7 @@ async def extend(call: Call) -> Json:
     named = documents.required(nodes)
     found = await call.app.queries.statuses(graph_id, [task_id_of(graph_id, each) for each in named])
     document = documents.extension(graph_id, nodes, {each.label for each in found})
-    documents.check_scopes(nodes, _kept(row).get("scopes", []))
+    documents.check_scopes(nodes, old_scheduler.kept(row.columns).get("scopes", []))
     made = document_from_object(document, source="body", kind="extension")
     try:
         await old_tasks.enter(call.app, graph_id, made.tasks)
@@ -106,12 +101,12 @@ async def extend(call: Call) -> Json:
         raise CallError(409, _DIFFERENT_TASK if taken else str(error), {"info": str(error)}) from error
     if done.state != "done":
         raise CallError(503, "the tasks are not in the graph yet: ask again", {"info": f"request {done.request}"})
-    return {"status": _status(await _graph(call, graph_id), graph_id)}
+    return {"status": await _status(call, graph_id)}
 
 
 async def status(call: Call) -> Json:
     graph_id = call.path["taskGraphId"]
-    return {"status": _status(await _graph(call, graph_id), graph_id)}
+    return {"status": await _status(call, graph_id)}
 
 
 async def info(call: Call) -> Json:
@@ -122,10 +117,10 @@ async def info(call: Call) -> Json:
 async def inspect(call: Call) -> Json:
     graph_id = call.path["taskGraphId"]
     row = await _graph(call, graph_id)
-    found, kept = await call.app.queries.details(graph_id), _kept(row)
+    found, kept = await call.app.queries.details(graph_id), old_scheduler.kept(row.columns)
     if "routing" in kept:
         tasks = labels.inspected(graph_id, found, f"{str(call.asked.request.base_url).rstrip('/')}{BASE}/task")
-        return {**_info(row, graph_id), "tasks": tasks, "params": kept["params"]}
+        return {**_info(row, graph_id), "tasks": tasks, "params": kept.get("params", {})}
     return {
         **_info(row, graph_id),
         "tasks": [_task(each, graph_id) for each in found],
@@ -148,29 +143,18 @@ async def _graph(call: Call, graph_id: str) -> Row:
     return row
 
 
-def _status(row: Row, graph_id: str) -> Json:
-    state = _GRAPH_STATES.get(str(row.columns.get("state", "")), "running")
-    kept = _kept(row)
-    routing = {"routing": kept["routing"]} if "routing" in kept else {}
-    return {"taskGraphId": graph_id, "schedulerId": SCHEDULER_ID, "state": state, **routing}
+async def _status(call: Call, graph_id: str) -> Json:
+    columns = (await _graph(call, graph_id)).columns
+    return old_scheduler.status(graph_id, columns, old_scheduler.state_of(columns))
 
 
 def _info(row: Row, graph_id: str) -> Json:
     metadata = object_of(row.columns, "metadata")
     return {
-        "status": _status(row, graph_id),
+        "status": old_scheduler.status(graph_id, row.columns, old_scheduler.state_of(row.columns)),
         "metadata": {key: metadata.get(key, "") for key in _METADATA},
         "tags": object_of(row.columns, "tags"),
     }
-
-
-def _kept(row: Row) -> Mapping[str, Any]:
-    """What only old clients know of a graph; empty of one that others have submitted.
-
-    It has a `routing` if the graph was created by labels.
-    """
-    found = object_of(row.columns, "params").get(documents.KEPT)
-    return found if isinstance(found, dict) else {}
 
 
 def _task(found: TaskDetail, graph_id: str) -> Json:

@@ -5,10 +5,10 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 from taskgraph.interfaces.taskcluster import documents
-from taskgraph.interfaces.taskcluster.call import SCHEDULER_ID, Json
-from taskgraph.model.ids import task_id_of
+from taskgraph.interfaces.taskcluster.call import Json
 from taskgraph.model.schemas import parse_date_time
 from taskgraph.model.states import TaskState
+from taskgraph.protocol.old_scheduler import SCHEDULER_ID, shown_id
 from taskgraph.queries.values import TaskDetail, TaskStatus
 
 _KEPT_DAYS: Final = 365
@@ -37,11 +37,6 @@ _CODES: Final[Mapping[str, str]] = {
     "resource-unavailable": "resource-unavailable",
     "superseded": "superseded",
 }
-
-
-def shown_id(graph_id: str, label: str) -> str:
-    """Of a task for old clients: its label, if that can be one, as it is for all that they submit."""
-    return label if documents.SLUGID.fullmatch(label) else task_id_of(graph_id, label)
 
 
 def time_text(moment: datetime) -> str:
