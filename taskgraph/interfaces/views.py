@@ -515,6 +515,10 @@ def stored_rows(found: Iterable["Row | None"], after: str | None) -> Json:
     return {"rows": [None if each is None else _stored_row(each) for each in found], "next": after}
 
 
+def stored_reads(answers: Sequence[Json | None]) -> Json:
+    return {"answers": list(answers)}
+
+
 def _stored_row(row: "Row") -> Json:
     from taskgraph.model import column_json  # here: rows are shown so by a server alone
 

@@ -48,7 +48,7 @@ _FOLLOW_SECONDS: Final = 0.25
 _FOLLOW_SECONDS_MAX: Final = 2.0
 _RELAYS: Final = ("join", "fork")
 _MOVING: Final = (GraphState.RUNNING, GraphState.BLOCKED, GraphState.CANCELLING)
-_GRAPHS_AT_ONCE: Final = 16
+_GRAPHS_AT_ONCE: Final = 64
 _ENDS_KEPT_MAX: Final = 1_000
 
 _ANY_GRAPH: Final = values.GraphsWanted()

@@ -25,7 +25,7 @@ from taskgraph.storage.tables import Range, Row, Tables, query_all
 
 GRAPHS_MAX: Final = 20  # graphs that are looked at, by default; the newest
 QUEUES_MAX: Final = 20  # targets whose queues are asked for their depth
-_AT_ONCE: Final = 8
+_AT_ONCE: Final = 64
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,6 +38,7 @@ BODIES: Final[dict[str, Any]] = {
     "schedule": {"document": DOCUMENT, "every": 60},
     FILE_BODY: an_archive(),
     "text/plain": b"a line",
+    "reads.addresses": ["/partitions/g/rows", "/partitions/other/rows"],
     "work.claim": {"worker": "w"},
     **{f"work.{part}": {} for part in ("renewal", "completed", "failure", "return")},
 }

@@ -37,6 +37,7 @@ BODIES: Final[Mapping[str, Sequence[Any]]] = {
         name: schemas.schema(name)["examples"]
         for name in ("task-graph", "extension", "edit", "change", "changes", "schedule")
     },
+    "reads.addresses": schemas.schema("reads")["examples"],
     **{
         f"work.{name}": each["examples"] for name, each in schemas.schema("work")["$defs"].items() if "examples" in each
     },

@@ -3,13 +3,17 @@
 Who may read which partition is in one table. What it does not name is served to no one.
 """
 
+import asyncio
 import dataclasses
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
+from urllib.parse import parse_qsl, unquote, urlsplit
 
+from starlette.requests import Request
 from starlette.responses import Response
 
+from taskgraph.documents.read import read_json
 from taskgraph.engine.clock_trust import CLOCKS
 from taskgraph.engine.lead import LEADS
 from taskgraph.engine.notifier import INDEX as NOTICES
@@ -18,7 +22,10 @@ from taskgraph.interfaces import views
 from taskgraph.interfaces.http import paging
 from taskgraph.interfaces.http.asked import Asked
 from taskgraph.interfaces.http.problems import Problem
-from taskgraph.model.errors import NotFound, TooLarge
+from taskgraph.interfaces.http.routes import BASE, Route, read_query
+from taskgraph.interfaces.operations.checks import check_schema
+from taskgraph.model import limits
+from taskgraph.model.errors import NotFound, TaskgraphError, TooLarge
 from taskgraph.model.ids import is_graph_id
 from taskgraph.model.names import ALL, KEEPING, LIVE, POISON, TOMBSTONES
 from taskgraph.model.roles import Role
@@ -32,6 +39,7 @@ KEYS_MAX: Final = 100
 """Keys of a request, so that its address stays short."""
 
 FILE_BYTES_MAX: Final = 4 << 20
+_READS_AT_ONCE: Final = 16
 _OCTETS: Final = "application/octet-stream"
 _EVENTS: Final = "events"
 _ANY: Final = "(?s).+"  # what a store says of where its next page begins
@@ -103,6 +111,33 @@ async def rows(asked: Asked) -> Any:
     )
     rest = paging.token(asked, page.continuation) if page.continuation else None
     return views.stored_rows([_part(index, row) for row in page.rows if _seen(asked, index, row)], rest)
+
+
+async def reads(route: Route, asked: Asked) -> Any:
+    """What `rows` gives for each of some addresses; None once there are rows enough, and for one that has a problem.
+
+    That one is asked for by itself then, and gets its problem. route: of `rows`.
+    """
+    addresses = read_json(await asked.body(), source="body")
+    check_schema("reads", "addresses", addresses, "body")
+
+    async def read(address: str) -> Any:
+        place = urlsplit(address)
+        path = unquote(place.path)
+        request = Request({**asked.request.scope, "path": BASE + path})  # pages go with the path of their list
+        try:
+            query = read_query(route, parse_qsl(place.query, keep_blank_values=True))
+            named = {"partition": path.split("/")[2]}
+            return await rows(dataclasses.replace(asked, request=request, path=named, query=query))
+        except TaskgraphError:
+            return None
+
+    answers: list[Any] = []
+    for start in range(0, len(addresses), _READS_AT_ONCE):
+        if sum(len(each["rows"]) for each in answers if each) >= limits.PAGE_ROWS_MAX:
+            break
+        answers += await asyncio.gather(*map(read, addresses[start : start + _READS_AT_ONCE]))
+    return views.stored_reads(answers + [None] * (len(addresses) - len(answers)))
 
 
 def _entered(asked: Asked, partition: str) -> _Index:

@@ -565,20 +565,26 @@ _WORK: Final = (
         problems=(409, 413, 415),
     ),
 )
+_READ_ROWS: Final = Route(
+    *("GET", "/partitions/{partition}/rows", "readRows", "Rows as the store has them, by their keys or by page."),
+    *(Role.READER, ports.rows, "storedRows"),
+    query=(
+        Parameter("key", f"This row; {ports.KEYS_MAX} of them at most, and none of the others below.", _KEY, many=True),
+        Parameter("start", "From this key on.", _KEY),
+        Parameter("end", "Before this key.", _KEY),
+        Parameter("select", "Only this column.", _TEXT, many=True),
+        *(_limit(1_000), _NEXT),
+    ),
+    free="where.",
+    scoped=True,
+)
 _PORTS: Final = (
+    _READ_ROWS,
     Route(
-        *("GET", "/partitions/{partition}/rows", "readRows", "Rows as the store has them, by their keys or by page."),
-        *(Role.READER, ports.rows, "storedRows"),
-        query=(
-            Parameter(
-                "key", f"This row; {ports.KEYS_MAX} of them at most, and none of the others below.", _KEY, many=True
-            ),
-            Parameter("start", "From this key on.", _KEY),
-            Parameter("end", "Before this key.", _KEY),
-            Parameter("select", "Only this column.", _TEXT, many=True),
-            *(_limit(1_000), _NEXT),
-        ),
-        free="where.",
+        *("POST", "/reads", "readEach", "Several such readings of rows in one request."),
+        *(Role.READER, functools.partial(ports.reads, _READ_ROWS), "storedReads"),
+        body="reads.addresses",
+        problems=(413, 415),
         scoped=True,
     ),
     Route(

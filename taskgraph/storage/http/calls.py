@@ -33,7 +33,7 @@ _BACKOFF_SECONDS_MAX: Final = 3.0
 _CONNECTIONS_MAX: Final = 16
 _IDLE_SECONDS: Final = 4.0  # uvicorn closes an idle connection after 5
 _GZIP_BYTES_MIN: Final = 1_000
-_REPEATED: Final = ("GET", "PUT", "DELETE")
+_REPEATED: Final = ("PUT", "DELETE")
 _LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
 
 Query = Sequence[tuple[str, str]]
@@ -53,9 +53,12 @@ class Server:
         if token and self._url.scheme == "http" and self._url.host not in _LOOPBACK:
             log.warning("%s is no https: on the way there everyone can read the token, and use it", address)
 
-    async def get(self, path: str, query: Query = (), seconds: float = READ_SECONDS) -> Any:
-        """The answer as JSON. seconds: that the server may be silent."""
-        return json.loads(await self._call("GET", path, query, {}, None, seconds))
+    async def get(self, path: str, query: Query = (), seconds: float = READ_SECONDS, *, body: object = None) -> Any:
+        """The answer as JSON. seconds: that the server may be silent. body: what is too long for an address."""
+        if body is None:
+            return json.loads(await self._call("GET", path, query, {}, None, seconds))
+        said, data = _as_json(body)
+        return json.loads(await self._call("POST", path, query, said, data, seconds, reads=True))
 
     async def read(self, path: str, query: Query = ()) -> bytes | None:
         """The bytes of an answer; None for what there is not."""
@@ -78,15 +81,11 @@ class Server:
 
         Raises what the server raised, and Unclear where its answer was lost.
         """
-        said = dict(headers) if file is None else {**headers, "Content-Type": "application/gzip"}
+        said: Mapping[str, str] = {} if file is None else {"Content-Type": "application/gzip"}
         data: _Data = file
         if body is not None:
-            said["Content-Type"] = "application/json"
-            text = json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogatepass")
-            packed = len(text) >= _GZIP_BYTES_MIN
-            data = gzip.compress(text, 1) if packed else text
-            said |= {"Content-Encoding": "gzip"} if packed else {}
-        return json.loads(await self._call(method, path, query, said, data, WRITE_SECONDS))
+            said, data = _as_json(body)
+        return json.loads(await self._call(method, path, query, {**headers, **said}, data, WRITE_SECONDS))
 
     async def close(self) -> None:
         self._closed = True
@@ -102,7 +101,12 @@ class Server:
         headers: Mapping[str, str],
         data: bytes | BinaryIO | None,
         seconds: float,
+        *,
+        reads: bool = False,
     ) -> bytes:
+        """reads: it does no harm twice, and its answer is all that is lost with it, as of every GET."""
+        reads = reads or method == "GET"
+        repeated = reads or method in _REPEATED
         if self._closed:
             raise StorageUnavailable(f"the connection to {self.address} has been closed", self.address)
         end = self._clock.monotonic() + _BUDGET_SECONDS
@@ -115,14 +119,14 @@ class Server:
                 failure: TaskgraphError = self._away(error)
                 again = not isinstance(error, aiohttp.ClientConnectorCertificateError)
             except (aiohttp.ClientError, TimeoutError) as error:
-                again = method in _REPEATED
+                again = repeated
                 words = f"the answer of {self.address} was lost ({type(error).__name__})"
-                failure = StorageUnavailable(words, self.address) if method == "GET" else Unclear(words)
+                failure = StorageUnavailable(words, self.address) if reads else Unclear(words)
             else:
                 if 200 <= status < 300:
                     return body
                 failure = error_of(self.address, status, body)
-                again = status == 429 or (status >= 500 and status != 500 and method in _REPEATED)
+                again = status == 429 or (status >= 500 and status != 500 and repeated)
                 again_after = _seconds(given.get("Retry-After", ""))
             wait = max(again_after, pause * (0.5 + self._clock.jitter()))
             if not again or tries == _TRIES_MAX or self._clock.monotonic() + wait > end:
@@ -174,6 +178,15 @@ class Server:
         elif isinstance(error, aiohttp.ClientConnectorError):
             reason = os.strerror(error.errno) if error.errno else "no connection"
         return StorageUnavailable(f"{self.address} cannot be reached: {reason}", self.address)
+
+
+def _as_json(body: object) -> tuple[Mapping[str, str], bytes]:
+    """Headers, and the bytes that they describe."""
+    text = json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogatepass")
+    said = {"Content-Type": "application/json"}
+    if len(text) < _GZIP_BYTES_MIN:
+        return said, text
+    return {**said, "Content-Encoding": "gzip"}, gzip.compress(text, 1)
 
 
 def path_of(*parts: object) -> str:
