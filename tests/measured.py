@@ -4,11 +4,13 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
+from opentelemetry.exporter.prometheus import PrometheusMetricReader
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader, NumberDataPoint
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from prometheus_client import CollectorRegistry, generate_latest
 
 from taskgraph.interfaces.telemetry.otel import SCOPE, OpenTelemetry
 
@@ -21,11 +23,18 @@ class Measured:
         self._reader = InMemoryMetricReader()
         self._tracers = TracerProvider(shutdown_on_exit=False)
         self._tracers.add_span_processor(SimpleSpanProcessor(self._exporter))
-        self._meters = MeterProvider([self._reader], shutdown_on_exit=False)
+        self._registry = CollectorRegistry()
+        readers = [self._reader, PrometheusMetricReader(registry=self._registry)]
+        self._meters = MeterProvider(readers, shutdown_on_exit=False)
+
+    def _exposed(self) -> bytes:
+        return generate_latest(self._registry)
 
     def telemetry(self, *, parent: str = "") -> OpenTelemetry:
         """A telemetry as a process has one: with a memory of its own."""
-        return OpenTelemetry(self._tracers.get_tracer(SCOPE), self._meters.get_meter(SCOPE), parent=parent)
+        return OpenTelemetry(
+            self._tracers.get_tracer(SCOPE), self._meters.get_meter(SCOPE), parent=parent, expose=self._exposed
+        )
 
     @property
     def spans(self) -> list[ReadableSpan]:

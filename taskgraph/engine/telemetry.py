@@ -31,6 +31,12 @@ HANDLED: Final = logging.getLogger("taskgraph.handled")
 TRACEPARENT_COLUMN: Final = "traceparent"
 """Column of a graph's row: the trace of its submission, in W3C form. Only where telemetry is on."""
 
+ANSWER: Final = "answer"
+POLL: Final = "poll"
+"""Kind of an HTTP request that is answered once there is something, or after the time that it names."""
+STREAM: Final = "stream"
+"""Kind of one whose answer goes on for as long as there may be more."""
+
 POISON_SUFFIX: Final = "-poison"
 _OURS: Final = '{"version":'  # how every message begins that this program writes
 _TRACEPARENT: Final = re.compile(r"00-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")
@@ -214,6 +220,25 @@ class Run:
     target: str
 
 
+@dataclass(slots=True)
+class Answering:
+    """An HTTP request while it is answered.
+
+    method: a known one, or `_OTHER`. route: the pattern of its path, "" for none. status: 0 until there is one. kind:
+    ANSWER, POLL, or STREAM. began: monotonic seconds. span: open until `Telemetry.answered`.
+    """
+
+    method: str
+    scheme: str
+    traceparent: str = ""
+    route: str = ""
+    status: int = 0
+    error: str = ""
+    kind: str = ANSWER
+    began: float = 0.0
+    span: Any = None
+
+
 class Telemetry:
     """Measures nothing. enabled: hot paths look at this once for a batch or a commit. No method raises."""
 
@@ -269,9 +294,18 @@ class Telemetry:
         await commit
 
     def run_begins(
-        self, graph_id: str, task_id: str, run: int, *, label: str, target: str, executor: str, cause: str
+        self,
+        graph_id: str,
+        task_id: str,
+        run: int,
+        *,
+        label: str,
+        target: str,
+        executor: str,
+        cause: str,
+        seconds: float = 0.0,
     ) -> Run | None:
-        """A worker begins to run a task. cause: a result of `cause`."""
+        """A worker begins to run a task, or began so long ago. cause: a result of `cause`."""
         return None
 
     @contextlib.contextmanager
@@ -281,6 +315,25 @@ class Telemetry:
 
     def run_ends(self, run: Run | None, outcome: str, *, exit_code: int | None = None) -> None:
         """The run is over: `completed`, `failed`, `exception`, `broken`, `lost`, `handed-back`."""
+
+    @contextlib.contextmanager
+    def answering(self, one: Answering) -> Iterator[None]:
+        """Answer an HTTP request in the body; what it asks for belongs to its trace."""
+        yield
+
+    def holds(self, one: Answering, kind: str) -> None:
+        """The request is a POLL or a STREAM, from now until the end of `answering`."""
+
+    def answered(self, one: Answering) -> None:
+        """Its time is over: the head of a stream was sent, or all of any other answer."""
+
+    def outgoing(self) -> str:
+        """The traceparent of a request to another server; "" for none."""
+        return ""
+
+    def exposed(self) -> bytes | None:
+        """All metrics as Prometheus reads them; None where they are not kept for it."""
+        return None
 
     def received(self, delivery: "Delivery", now: datetime) -> None: ...
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from taskgraph.engine.telemetry import Telemetry
+from taskgraph.engine.telemetry import OFF, Telemetry
 from taskgraph.interfaces.settings import WITHHELD, StoreSettings
 from taskgraph.interfaces.telemetry import setup
 from taskgraph.model import limits
@@ -70,6 +70,7 @@ class App:
     """Gives the same handlers each time; see `handlers`."""
     made_poison: "Callable[[], Poison]" = field(repr=False)
     made_gateway: "Callable[[], Gateway]" = field(repr=False)
+    telemetry: Telemetry = OFF
     locks: WorkerLocks | None = None
     """Lock files of workers; only where the store is a file of this machine."""
     hidden: HiddenMessages | None = None
@@ -355,7 +356,7 @@ async def open_app(
     elif settings.server:
         from taskgraph.storage.http.store import HttpStore
 
-        served = HttpStore(settings.server, settings.token, clock, settings.prefix)
+        served = HttpStore(settings.server, settings.token, clock, settings.prefix, telemetry.outgoing)
         tables, queues, logs, close = served.tables, served.queues, served.logs, served.close
         of_kind.update(server=served.server)
         news = served.news
@@ -399,6 +400,7 @@ async def open_app(
             made_handlers=made_handlers,
             made_poison=made_poison,
             made_gateway=functools.cache(lambda: _gateway(made_handlers(), made_poison(), logs, wakeup)),
+            telemetry=telemetry,
             **of_kind,
         )
     finally:

@@ -38,6 +38,9 @@ from taskgraph.worker.values import ClaimedRun
 
 log = logging.getLogger("taskgraph.gateway")
 
+EXECUTOR: Final = "http"
+"""The executor of runs elsewhere, as the registry and telemetry name it."""
+
 _BEAT_SECONDS: Final = limits.WORKER_SEEN_SECONDS / 2
 _CHANGED_SECONDS: Final = 2.0  # between two writes of a row, if what it shows has changed
 _WORKERS_MAX: Final = 10_000
@@ -46,7 +49,7 @@ _WORKERS_MAX: Final = 10_000
 class _Elsewhere:
     """In place of executors: whatever a definition asks for is the business of the worker, but for kept files."""
 
-    name = "http"
+    name = EXECUTOR
     instant = False
 
     def can_run(self, definition: Mapping[str, Any]) -> str | None:

@@ -32,7 +32,7 @@ from taskgraph.queries.targets import Gates, limits_in
 from taskgraph.storage.logs import Logs, Place, size_of
 from taskgraph.storage.signals.wakeup import Pacer, Wakeup
 from taskgraph.storage.tables import Row
-from taskgraph.worker.elsewhere import Crew, Taken, Taking
+from taskgraph.worker.elsewhere import EXECUTOR, Crew, Taken, Taking
 from taskgraph.worker.executors import Outcome, Work
 from taskgraph.worker.executors.contract import malformed
 from taskgraph.worker.permits import RunPermits
@@ -358,12 +358,15 @@ class Gateway:
             items = [await self._item(each, rows) for each in ones]
             targets = {each.claim: _target(rows[row_key(each.claim.task_id)]) for each in ones}
             self._note_workers(rows.values())
+            before = dict(rows)
             answers = await self._decided(graph_id, items, rows)
             for each, item in zip(ones, items, strict=True):
                 self.crew.has_no_longer(each.claim.claim)
                 answer = answers[id(item)]
                 taken = answer.outcome in (Decided.APPLIED, Decided.REPEATED) or _was_reported(each, rows)
                 answered[each.claim] = Answered(each.claim, stale="" if taken else _reason(answer))
+                if answer.outcome is Decided.APPLIED and self.handlers.telemetry.enabled:
+                    self._measure(each, before[row_key(each.claim.task_id)])
             limited = await self._limited()
             if ours := [claim.claim for claim, target in targets.items() if target in limited]:
                 await self._permits.give_back(ours)
@@ -390,6 +393,27 @@ class Gateway:
         if ended.failed:
             return Failed(*run, now, resolution, ended.exception, ended.temporary, ended.retry_after)
         return Completed(*run, now, resolution)
+
+    def _measure(self, report: Report, row: Row | None) -> None:
+        """A span for a run that has ended: it began with its claim, maybe in another process, as its row says."""
+        telemetry, claim, ended = self.handlers.telemetry, report.claim, report.ended
+        if row is None:
+            return
+        started = row.columns.get("started")
+        past = (self.handlers.clock.now() - started).total_seconds() if isinstance(started, datetime) else 0.0
+        run = telemetry.run_begins(
+            *run_of(claim),
+            label=str(row.columns.get("label", "")),
+            target=_target(row),
+            executor=EXECUTOR,
+            cause=telemetry.cause(claim.graph_id),
+            seconds=max(0.0, past),
+        )
+        if isinstance(ended, Returned):
+            telemetry.run_ends(run, "broken" if ended.broken else "handed-back")
+        else:
+            how = "exception" if ended.exception else "failed" if ended.failed else "completed"
+            telemetry.run_ends(run, how, exit_code=ended.exit_code)
 
     def _note_workers(self, rows: Iterable[Row | None]) -> None:
         """Into so many messages at least goes what is ready, see `Dispatcher`."""

@@ -27,10 +27,10 @@ def run(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
 
 
 @contextmanager
-def server(folder: Path, *words: str) -> Iterator[str]:
+def server(folder: Path, *words: str, **more: str) -> Iterator[str]:
     """The address of a server; it must end well."""
     typed = [*TASKGRAPH, "serve", "--worker", "1", "--http", "0", *words]
-    process = subprocess.Popen(typed, env=environ(folder), stderr=subprocess.PIPE, text=True, cwd=folder)
+    process = subprocess.Popen(typed, env=environ(folder) | more, stderr=subprocess.PIPE, text=True, cwd=folder)
     try:
         assert process.stderr is not None
         said = process.stderr.readline()

@@ -21,6 +21,7 @@ from taskgraph.interfaces.app import open_app
 from taskgraph.interfaces.cli.common import read_graph
 from taskgraph.interfaces.settings import read_settings
 from taskgraph.interfaces.telemetry.otel import SPANS
+from tests.e2e import test_http as http
 from tests.e2e.collector import Collector, attributes, collecting
 from tests.e2e.processes import command, started, taskgraph, until, write_graph
 
@@ -111,6 +112,30 @@ def test_three_processes_export_one_trace_and_their_numbers(collector: Collector
     handled = [line for line in lines if line["logger"] == "taskgraph.handled"]
     assert {line["traceId"] for line in handled} == {root.trace_id.hex()}
     assert {line["type"] for line in handled} == {"run-tasks"}
+
+
+def test_a_server_has_spans_for_a_collector_and_metrics_for_prometheus(collector: Collector, tmp_path: Path):
+    trace = "0af7651916cd43dd8448eb211c80319c"
+    document = {"tasks": {"one": {"task": {"payload": {"command": ["echo", CANARY]}}}}}
+    environ = exporting(collector, OTEL_METRICS_EXPORTER="prometheus")
+    with http.server(tmp_path, "--no-auth", **environ) as address:
+        traced = {"traceparent": f"00-{trace}-b7ad6b7169203331-01"}
+        with http.asked(address, "PUT", f"/graphs/{CANARY}", body=document, **traced) as answer:
+            assert answer.status == 201
+        assert http.ask(address, "GET", f"/graphs/{CANARY}?{CANARY}=1")["status"] == 400
+        until(lambda: http.ask(address, "GET", f"/graphs/{CANARY}")["state"] == "finished", what="its end")
+        with http.asked(address, "GET", "/metrics") as answer:
+            numbers = answer.read().decode()
+    (asked,) = collector.named("PUT /api/v1/graphs/{graph}")
+    (run,) = collector.named("taskgraph.run")
+    assert asked.trace_id.hex() == run.trace_id.hex() == trace
+    assert "\ntaskgraph_run_duration_seconds_count{" in numbers
+    assert 'http_route="/api/v1/graphs/{graph}"' in numbers
+    assert "\nprocess_cpu_seconds_total " in numbers
+    assert leaks(numbers, ()) == []
+    requests = [str(span) for _, span in collector.spans if not span.name.startswith("taskgraph.")]
+    assert requests
+    assert leaks("".join(requests), ()) == []
 
 
 def secret_graph(tmp_path: Path) -> Path:

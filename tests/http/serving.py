@@ -13,6 +13,7 @@ from typing import Any
 
 import aiohttp
 
+from taskgraph.engine.telemetry import Telemetry
 from taskgraph.interfaces import loops
 from taskgraph.interfaces.app import App, open_app
 from taskgraph.interfaces.http import server
@@ -91,6 +92,7 @@ async def serving(
     exchanges: str = "",
     entra: EntraSettings | None = None,
     clock: Clock | None = None,
+    telemetry: Telemetry | None = None,
 ) -> AsyncIterator[Server]:
     """anonymous: without tokens; otherwise there is one for each role. handles: events, with a worker of `slots`.
 
@@ -98,7 +100,7 @@ async def serving(
     """
     environ = {"TASKGRAPH_PREFIX": f"t{secrets.token_hex(6)}"} if not store.startswith("sqlite:") else {}
     settings = read_settings(store, environ, cwd=folder)
-    async with open_app(settings, clock=clock) as app:
+    async with open_app(settings, clock=clock, telemetry=telemetry) as app:
         made = (
             {}
             if anonymous

@@ -57,7 +57,7 @@ async def test_every_answer_has_its_shape(open_to_all: Server) -> None:
     await rich(open_to_all)
     seen = set()
     for route in ROUTES:
-        if route.method != "GET":
+        if route.method != "GET" or route.name == "getMetrics":  # which there are with telemetry: test_telemetry.py
             continue
         places = PLACES | ({"task": task_id_of("g", "a")} if route.name == "readRunFile" else {})
         answer = await open_to_all.get(route.path.format(**places))

@@ -340,7 +340,11 @@ def test_nothing_is_asked_for():
     ("environ", "words"),
     [
         ({"OTEL_TRACES_EXPORTER": "zipkin"}, "OTEL_TRACES_EXPORTER=zipkin: taskgraph knows otlp, console, none"),
-        ({"OTEL_METRICS_EXPORTER": "prometheus"}, "OTEL_METRICS_EXPORTER=prometheus: taskgraph knows"),
+        ({"OTEL_TRACES_EXPORTER": "prometheus"}, "OTEL_TRACES_EXPORTER=prometheus: taskgraph knows"),
+        (
+            {"OTEL_METRICS_EXPORTER": "zipkin"},
+            "OTEL_METRICS_EXPORTER=zipkin: taskgraph knows otlp, console, prometheus",
+        ),
         (
             {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://h", "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"},
             "OTEL_EXPORTER_OTLP_PROTOCOL=grpc: taskgraph sends OTLP by http/protobuf alone",
@@ -364,26 +368,30 @@ def python(code: str, **environ: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize(
-    ("module", "variable", "extra"),
+    ("module", "variable", "value", "extra"),
     [
-        ("opentelemetry", "OTEL_EXPORTER_OTLP_ENDPOINT", "taskgraph-scheduler[otlp]"),
-        ("azure.monitor", "APPLICATIONINSIGHTS_CONNECTION_STRING", "taskgraph-scheduler[azure-monitor]"),
+        ("opentelemetry", "OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:9", "otlp"),
+        ("azure.monitor", "APPLICATIONINSIGHTS_CONNECTION_STRING", "http://127.0.0.1:9", "azure-monitor"),
+        ("opentelemetry.exporter.prometheus", "OTEL_METRICS_EXPORTER", "prometheus", "prometheus"),
+        ("opentelemetry", "OTEL_METRICS_EXPORTER", "prometheus,console", "otlp,prometheus"),
     ],
 )
-def test_a_package_that_is_missing_is_said_with_its_extra(module: str, variable: str, extra: str, tmp_path: Path):
+def test_a_package_that_is_missing_is_said_with_its_extra(
+    module: str, variable: str, value: str, extra: str, tmp_path: Path
+):
     """As where it is not installed: the import is refused."""
     hide = f"import sys; sys.modules[{module!r}] = None; "
     store = f"sqlite:///{tmp_path}/store.db"
     command = "sys.argv = ['taskgraph', 'worker']; from taskgraph.__main__ import main; main()"
-    ended = python(hide + command, TASKGRAPH_STORE=store, **{variable: "http://127.0.0.1:9"})
+    ended = python(hide + command, TASKGRAPH_STORE=store, **{variable: value})
     assert ended.returncode == 2
     (line,) = ended.stderr.splitlines()
     assert variable in line
-    assert f"pip install '{extra}'" in line
+    assert f"pip install 'taskgraph-scheduler[{extra}]'" in line
     lenient = "import logging, os; from taskgraph.interfaces.telemetry import setup as t; logging.basicConfig(); "
-    ended = python(hide + lenient + "print(t.configure(os.environ, strict=False).enabled)", **{variable: "http://h"})
+    ended = python(hide + lenient + "print(t.configure(os.environ, strict=False).enabled)", **{variable: value})
     assert ended.stdout == "False\n"
-    assert extra in ended.stderr
+    assert f"[{extra}]" in ended.stderr
 
 
 def test_nothing_of_opentelemetry_is_imported_unless_it_is_wanted(tmp_path: Path):
@@ -469,7 +477,7 @@ def page() -> str:
 
 
 def test_the_page_lists_every_metric_as_it_is():
-    listed = re.findall(r"^\| `(taskgraph\.[a-z.]+)` \| (\w+) \| `([^`]+)` \| (.*?) \|", page(), re.MULTILINE)
+    listed = re.findall(r"^\| `([a-z]+\.[a-z.]+)` \| ([a-z -]+) \| `([^`]+)` \| (.*?) \|", page(), re.MULTILINE)
     ours = [
         (each.name, each.kind, each.unit, ", ".join(f"`{name}`" for name in each.attributes)) for each in INSTRUMENTS
     ]
@@ -477,7 +485,7 @@ def test_the_page_lists_every_metric_as_it_is():
 
 
 def test_the_page_lists_every_span():
-    listed = re.findall(r"^\| `(taskgraph\.[a-z-]+)` \| (?!counter|histogram)", page(), re.MULTILINE)
+    listed = re.findall(r"^\| `(taskgraph\.[a-z-]+)` \| (?!counter|histogram|up-down counter)", page(), re.MULTILINE)
     asked = {f"taskgraph.{each.asked_as}" for each in MESSAGE_TYPES.values()}  # one line of the page: `<type>`
     assert listed == [each for each in SPANS if each not in asked]
 

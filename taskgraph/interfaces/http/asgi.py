@@ -20,6 +20,7 @@ from taskgraph.interfaces.http import problems
 from taskgraph.interfaces.http.asked import Asked
 from taskgraph.interfaces.http.feeds import GZIP_LEVEL, Feeds
 from taskgraph.interfaces.http.gate import Gate
+from taskgraph.interfaces.http.measured import Measured, patterns
 from taskgraph.interfaces.http.problems import Problem
 from taskgraph.interfaces.http.routes import Route, read_query
 from taskgraph.interfaces.http.table import ROUTES
@@ -44,13 +45,18 @@ def make(app: App, gate: Gate, feeds: Feeds, more: Sequence[More] = ()) -> Starl
     by_path: dict[str, dict[str, Route]] = {}
     for route in ROUTES:
         by_path.setdefault(route.whole_path, {})[route.method] = route
-    routes = []
+    routes: list[BaseRoute] = []
     for path in sorted(by_path, key=lambda each: each.endswith("}")):  # `{graph}:share` is no graph of that name
         endpoint = _endpoint(app, gate, feeds, by_path[path])
         routes.append(StarletteRoute(path, endpoint, methods=()))  # which is: every method
+    routes += [each(app, gate, feeds) for each in more]
+    telemetry = app.telemetry
     return Starlette(
-        routes=[*routes, *(each(app, gate, feeds) for each in more)],
-        middleware=[Middleware(GZipMiddleware, minimum_size=_GZIP_BYTES_MIN, compresslevel=GZIP_LEVEL)],
+        routes=routes,
+        middleware=[
+            *([Middleware(Measured, telemetry=telemetry, patterns=patterns(routes))] if telemetry.enabled else []),
+            Middleware(GZipMiddleware, minimum_size=_GZIP_BYTES_MIN, compresslevel=GZIP_LEVEL),
+        ],
         exception_handlers={HTTPException: _refused},
     )
 

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
 from starlette.requests import ClientDisconnect, Request
 
+from taskgraph.engine.telemetry import POLL
 from taskgraph.interfaces.app import App
+from taskgraph.interfaces.http.measured import ANSWERING
 from taskgraph.interfaces.http.problems import Problem
 from taskgraph.interfaces.operations.tokens import Token
 from taskgraph.model.roles import Role
@@ -68,11 +70,17 @@ class Asked:
         except ClientDisconnect as error:
             raise Problem(400, "gone", "the sender went away before the body had come") from error
 
+    def holds(self, kind: str) -> None:
+        """The answer waits for what comes, or goes on with it: POLL, or STREAM."""
+        if (one := self.request.scope.get(ANSWERING)) is not None:
+            self.app.telemetry.holds(one, kind)
+
     def wait_seconds(self) -> float:
         """For how long its sender wants the answer to be held: `Prefer: wait=SECONDS` (RFC 7240)."""
         for each in self.request.headers.get("prefer", "").split(","):
             name, _, text = (part.strip() for part in each.partition("="))
             if name.lower() == "wait" and text.isascii() and text.isdigit() and len(text) < 6:
+                self.holds(POLL)
                 return min(float(text), WAIT_SECONDS_MAX)
         return 0.0
 

@@ -28,6 +28,7 @@ _ROW_KEY: Final = r"[A-Za-z0-9:_-]{1,200}"
 _PAGES_MAX: Final = 5  # of the index, that a list of graphs reads at once
 _RANGE: Final = re.compile(r"bytes=([0-9]{0,18})-([0-9]{0,18})")
 _LOG_BYTES_MAX: Final = 1 << 20
+_METRICS_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 _LOG_TYPE: Final = "text/plain; charset=utf-8"
 
 
@@ -38,6 +39,14 @@ async def capabilities(asked: Asked) -> Any:
 async def health(asked: Asked) -> Any:
     await asked.app.queries.last_id()
     return views.health()
+
+
+async def metrics(asked: Asked) -> Response:
+    found = asked.app.telemetry.exposed()
+    if found is None:
+        remedy = "pip install 'taskgraph-scheduler[prometheus]', and start it with OTEL_METRICS_EXPORTER=prometheus"
+        raise Problem(404, "no-metrics", f"this server keeps no metrics to be read: {remedy}")
+    return Response(found, media_type=_METRICS_TYPE)
 
 
 async def graphs(asked: Asked) -> Response:

@@ -12,6 +12,7 @@ from sse_starlette import EventSourceResponse
 from starlette.responses import JSONResponse, Response
 from starlette.types import Message, Receive, Scope, Send
 
+from taskgraph.engine.telemetry import POLL, STREAM
 from taskgraph.interfaces import views
 from taskgraph.interfaces.http.asked import Asked
 from taskgraph.interfaces.http.feeds import GZIP_LEVEL, Where
@@ -19,7 +20,7 @@ from taskgraph.interfaces.http.problems import Problem, response
 from taskgraph.model.errors import TaskgraphError
 from taskgraph.queries.journal import read_cursor
 
-STREAM: Final = "text/event-stream"
+EVENT_STREAM: Final = "text/event-stream"
 _PING_SECONDS: Final = 15
 _RETRY_MILLISECONDS: Final = 2_000
 _SEND_SECONDS: Final = 60.0  # a client that takes nothing for so long is let go
@@ -31,7 +32,7 @@ _GZIP_END: Final = b"\x03\0"  # an empty last block of RFC 1951
 async def events(asked: Asked) -> Response:
     query = asked.query
     where = {name: texts for name, texts in query["where."].items() if texts}
-    if STREAM in asked.request.headers.get("accept", "") and asked.request.method != "HEAD":
+    if EVENT_STREAM in asked.request.headers.get("accept", "") and asked.request.method != "HEAD":
         since = asked.request.headers.get("last-event-id") or query["since"]
         read_cursor(since)  # an error before the stream begins
         if not asked.feeds.streams:
@@ -43,6 +44,7 @@ async def events(asked: Asked) -> Response:
                 headers={"Link": f'<{there}>; rel="alternate"; type="application/json"'},
             )
         await asked.app.queries.state(asked.graph)
+        asked.holds(STREAM)
         stream = _stream(asked, since, where)
         made, headers = (_PackedStream, _PACKED) if _takes_gzip(asked) else (EventSourceResponse, None)
         return made(stream, headers=headers, ping=_PING_SECONDS, sep="\n", send_timeout=_SEND_SECONDS)
@@ -91,6 +93,7 @@ def _sum(piece: bytes, before: int) -> int:
 
 async def _waited(asked: Asked, where: Where) -> Response:
     """The next events, as soon as there is one; made once for all that ask at the same place."""
+    asked.holds(POLL)
     batch = await asked.feeds.first(asked.graph, asked.query["since"], where, asked.query["wait"])
     if batch is None:
         return JSONResponse(views.events(asked.graph, ()))

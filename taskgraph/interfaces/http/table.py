@@ -130,6 +130,10 @@ async def _described(asked: Asked) -> Any:
 _INFO: Final = (
     Route("GET", "", "capabilities", "What this server is, and what it can.", None, reads.capabilities, "capabilities"),
     Route("GET", "/health", "health", "Whether the store answers.", None, reads.health, "health", problems=(503,)),
+    Route(
+        *("GET", "/metrics", "getMetrics", "What this process counts, as Prometheus reads it; 404 where it does not."),
+        *(Role.READER, reads.metrics, "text/plain"),
+    ),
     Route("GET", "/openapi.json", "openapi", "This API as OpenAPI 3.1.", None, _described, "application/json"),
 )
 _GRAPHS: Final = (

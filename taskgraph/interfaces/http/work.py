@@ -9,6 +9,7 @@ from typing import Any, Final
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 
 from taskgraph.documents.read import read_json
+from taskgraph.engine.telemetry import POLL
 from taskgraph.interfaces import views
 from taskgraph.interfaces.http.asked import Asked
 from taskgraph.interfaces.http.problems import Problem
@@ -61,6 +62,8 @@ async def claim(asked: Asked) -> Response:
 async def leaving(asked: Asked, *, watch: bool) -> AsyncGenerator[asyncio.Event]:
     """Is set once the sender has gone away, or the server is to end."""
     gone = asyncio.Event()
+    if watch:
+        asked.holds(POLL)
 
     async def watching() -> None:
         if (await asked.request.receive())["type"] == "http.disconnect":

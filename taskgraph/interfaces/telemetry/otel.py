@@ -19,7 +19,9 @@ from opentelemetry.metrics import Meter
 from opentelemetry.trace import Link, NonRecordingSpan, Span, SpanContext, SpanKind, Status, StatusCode, TraceFlags
 
 from taskgraph.engine.telemetry import (
+    ANSWER,
     POISON_SUFFIX,
+    Answering,
     Handling,
     Here,
     Origin,
@@ -49,6 +51,8 @@ SCOPE: Final = "taskgraph"
 _GRAPHS_MAX: Final = 10_000  # whose trace is remembered
 _SECONDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 _LONG: Final = (0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0, 300.0, 900.0, 3600.0, 14400.0)  # of runs and queues
+_ANSWER_SECONDS: Final = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0)
+"""Of OpenTelemetry's conventions for HTTP."""
 _ASKERS: Final = frozenset(name for name, each in MESSAGE_TYPES.items() if each.asked_as)
 """Messages that belong to the trace of who asks, not to the graph's."""
 
@@ -63,17 +67,18 @@ SPANS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Instrument:
-    """One metric. boundaries: of a histogram's buckets, () for a counter."""
+    """One metric. boundaries: of a histogram's buckets, () for a counter. falls: whether what is counted can go."""
 
     name: str
     unit: str
     attributes: tuple[str, ...]
     description: str
     boundaries: tuple[float, ...] = ()
+    falls: bool = False
 
     @property
     def kind(self) -> str:
-        return "histogram" if self.boundaries else "counter"
+        return "histogram" if self.boundaries else "up-down counter" if self.falls else "counter"
 
 
 _OUTCOME: Final = "taskgraph.outcome"
@@ -81,8 +86,10 @@ _QUEUE: Final = "messaging.destination.name"
 _TARGET: Final = "taskgraph.target"
 _TYPE: Final = "taskgraph.message.type"
 _GRAPH: Final = "taskgraph.graph.id"
+_KIND: Final = "taskgraph.http.kind"
 
 _PORT: Final = ("taskgraph.port", "taskgraph.operation", _OUTCOME)
+_ASKED: Final = ("http.request.method", "http.route", "http.response.status_code", "error.type", "url.scheme", _KIND)
 
 INSTRUMENTS: Final = (
     Instrument("taskgraph.commits", "{commit}", (_OUTCOME,), "Commits of transitions"),
@@ -98,6 +105,8 @@ INSTRUMENTS: Final = (
     Instrument("taskgraph.sweep.duration", "s", (), "Time of a round of the sweep", _LONG),
     Instrument("taskgraph.sweep.repairs", "{repair}", ("taskgraph.repair",), "What rounds of the sweep mended"),
     Instrument("taskgraph.poison", "{message}", (_QUEUE,), "Messages that were set aside"),
+    Instrument("http.server.request.duration", "s", _ASKED, "Time of an answer over HTTP", _ANSWER_SECONDS),
+    Instrument("taskgraph.http.held", "{request}", (_KIND,), "Long polls and streams that are open now", falls=True),
 )
 
 
@@ -123,7 +132,10 @@ def _below(traceparent: str) -> Context:
 
 
 class OpenTelemetry(Telemetry):
-    """parent: traceparent of what this process was started by, for what it asks for. closing: called by `close`."""
+    """parent: traceparent of what this process was started by, for what it asks for. closing: called by `close`.
+
+    expose: gives `exposed`.
+    """
 
     enabled = True
 
@@ -135,8 +147,10 @@ class OpenTelemetry(Telemetry):
         parent: str = "",
         closing: Sequence[Callable[[], object]] = (),
         clock: Clock | None = None,
+        expose: Callable[[], bytes] | None = None,
     ) -> None:
         self._tracer = tracer
+        self._expose = expose
         self._parent = trace_of(parent)
         self._closing = tuple(closing)
         self._clock = clock or SystemClock()
@@ -147,6 +161,8 @@ class OpenTelemetry(Telemetry):
             described = each.name, each.unit, each.description
             if each.boundaries:
                 made: Any = meter.create_histogram(*described, explicit_bucket_boundaries_advisory=each.boundaries)
+            elif each.falls:
+                made = meter.create_up_down_counter(*described)
             else:
                 made = meter.create_counter(*described)
             self._counters[each.name] = made
@@ -290,12 +306,22 @@ class OpenTelemetry(Telemetry):
     # --- runs
 
     def run_begins(
-        self, graph_id: str, task_id: str, run: int, *, label: str, target: str, executor: str, cause: str
+        self,
+        graph_id: str,
+        task_id: str,
+        run: int,
+        *,
+        label: str,
+        target: str,
+        executor: str,
+        cause: str,
+        seconds: float = 0.0,
     ) -> Run | None:
         span = self._tracer.start_span(
             "taskgraph.run",
             _below(cause),
             kind=SpanKind.CONSUMER,
+            start_time=int((self._clock.now().timestamp() - seconds) * 1e9) if seconds else None,
             attributes={
                 _GRAPH: graph_id,
                 "taskgraph.task.id": task_id,
@@ -308,7 +334,7 @@ class OpenTelemetry(Telemetry):
         at = Here(graph_id, _traceparent_of(span.get_span_context()), span)
         if known := self._graphs.get(graph_id):
             self._link(at, known)
-        return Run(at, self._clock.monotonic(), executor, target)
+        return Run(at, self._clock.monotonic() - seconds, executor, target)
 
     @contextlib.contextmanager
     def running(self, run: Run | None) -> Iterator[None]:
@@ -332,6 +358,51 @@ class OpenTelemetry(Telemetry):
             self._clock.monotonic() - run.began,
             {"taskgraph.executor": run.executor, _TARGET: run.target, _OUTCOME: outcome},
         )
+
+    # --- requests over HTTP
+
+    @contextlib.contextmanager
+    def answering(self, one: Answering) -> Iterator[None]:
+        one.began = self._clock.monotonic()
+        attributes = {"http.request.method": one.method, "url.scheme": one.scheme}
+        one.span = self._tracer.start_span(
+            one.method, _below(one.traceparent), kind=SpanKind.SERVER, attributes=attributes
+        )
+        try:
+            with trace.use_span(one.span, record_exception=False, set_status_on_exception=False):
+                yield
+        except BaseException as error:  # reach: telemetry
+            one.error = type(error).__name__
+            raise
+        finally:
+            self.answered(one)
+            if one.kind != ANSWER:
+                self._counters["taskgraph.http.held"].add(-1, {_KIND: one.kind})
+
+    def holds(self, one: Answering, kind: str) -> None:
+        if one.kind == ANSWER:
+            one.kind = kind
+            self._counters["taskgraph.http.held"].add(1, {_KIND: kind})
+
+    def answered(self, one: Answering) -> None:
+        if (span := one.span) is None:
+            return
+        one.span = None
+        error = one.error or (str(one.status) if one.status >= 500 else "")
+        values = (one.method, one.route, one.status, error, one.scheme, one.kind)
+        attributes = {name: value for name, value in zip(_ASKED, values, strict=True) if value}
+        span.update_name(f"{one.method} {one.route}".rstrip())
+        span.set_attributes(attributes)
+        if error:
+            span.set_status(Status(StatusCode.ERROR))
+        span.end()
+        self._counters["http.server.request.duration"].record(self._clock.monotonic() - one.began, attributes)
+
+    def outgoing(self) -> str:
+        return _traceparent_of(trace.get_current_span().get_span_context()) or self._parent
+
+    def exposed(self) -> bytes | None:
+        return self._expose() if self._expose is not None else None
 
     # --- counts
 

@@ -3,6 +3,7 @@
 It imports nothing of OpenTelemetry unless it is asked to, and never replaces what the program around it has set up.
 """
 
+import functools
 import logging
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -21,7 +22,9 @@ PARENT_VARIABLE: Final = "TRACEPARENT"
 """The trace that a command belongs to; OpenTelemetry's convention for processes that start others."""
 
 _OTLP: Final = "OTEL_EXPORTER_OTLP_"
-_EXPORTERS: Final = ("otlp", "console", "none")
+_PROMETHEUS: Final = "prometheus"
+"""Exporter of metrics alone: they are kept for who asks for them (`Telemetry.exposed`)."""
+_EXPORTERS: Final = {"traces": ("otlp", "console", "none"), "metrics": ("otlp", "console", _PROMETHEUS, "none")}
 _PROTOCOL: Final = "http/protobuf"
 _ASKING: Final = (
     *("OTEL_TRACES_EXPORTER", "OTEL_METRICS_EXPORTER"),
@@ -94,7 +97,11 @@ def _is_set_by_others() -> bool:
     return trace is not None and not isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider)
 
 
-def _measuring(environ: Mapping[str, str], closing: Sequence[Callable[[], object]] = ()) -> Telemetry:
+def _measuring(
+    environ: Mapping[str, str],
+    closing: Sequence[Callable[[], object]] = (),
+    expose: Callable[[], bytes] | None = None,
+) -> Telemetry:
     from opentelemetry import metrics, trace
 
     from taskgraph.interfaces.telemetry.otel import SCOPE, OpenTelemetry
@@ -104,6 +111,7 @@ def _measuring(environ: Mapping[str, str], closing: Sequence[Callable[[], object
         metrics.get_meter(SCOPE, version()),
         parent=environ.get(PARENT_VARIABLE, ""),
         closing=closing,
+        expose=expose,
     )
 
 
@@ -117,8 +125,8 @@ def _exporters(environ: Mapping[str, str], signal: str) -> list[str]:
     variable = f"OTEL_{signal.upper()}_EXPORTER"
     if given := environ.get(variable, "").strip():
         names = [name.strip() for name in given.split(",") if name.strip()]
-        if not set(names) <= set(_EXPORTERS):
-            raise InvalidSettings(f"{variable}={given}: taskgraph knows {', '.join(_EXPORTERS)}")
+        if not set(names) <= set(_EXPORTERS[signal]):
+            raise InvalidSettings(f"{variable}={given}: taskgraph knows {', '.join(_EXPORTERS[signal])}")
         names = [name for name in names if name != "none"]
     else:
         names = ["otlp"] if _first_set(environ, f"{_OTLP}ENDPOINT", f"{_OTLP}{signal.upper()}_ENDPOINT") else []
@@ -142,6 +150,7 @@ def _otlp(environ: Mapping[str, str], traces: list[str], metrics: list[str], ser
         from opentelemetry.sdk.metrics.export import (
             ConsoleMetricExporter,
             MetricExporter,
+            MetricReader,
             PeriodicExportingMetricReader,
         )
         from opentelemetry.sdk.trace import TracerProvider
@@ -150,10 +159,17 @@ def _otlp(environ: Mapping[str, str], traces: list[str], metrics: list[str], ser
         if "otlp" in (*traces, *metrics):
             from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
             from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+        if _PROMETHEUS in metrics:
+            from opentelemetry.exporter.prometheus import PrometheusMetricReader
+            from prometheus_client import REGISTRY, generate_latest
     except ImportError as error:
+        extras = [
+            *(["otlp"] if {*traces, *metrics} - {_PROMETHEUS} else []),
+            *([_PROMETHEUS] if _PROMETHEUS in metrics else []),
+        ]
         raise _MissingError(
             f"{_first_set(environ, *_ASKING) or 'the environment'} asks for OpenTelemetry, which is not installed: "
-            "pip install 'taskgraph-scheduler[otlp]'"
+            f"pip install 'taskgraph-scheduler[{','.join(extras)}]'"
         ) from error
     resource = _resource(environ, service_name)
     closing: list[Callable[[], object]] = []
@@ -165,15 +181,20 @@ def _otlp(environ: Mapping[str, str], traces: list[str], metrics: list[str], ser
             provider.add_span_processor(BatchSpanProcessor(spans))
         trace_api.set_tracer_provider(provider)
         closing.append(provider.shutdown)
+    expose: Callable[[], bytes] | None = None
     if metrics:
-        readers = []
+        readers: list[MetricReader] = []
         for name in metrics:
+            if name == _PROMETHEUS:
+                readers.append(PrometheusMetricReader())
+                expose = functools.partial(generate_latest, REGISTRY)  # with what it counts of every process
+                continue
             numbers: MetricExporter = OTLPMetricExporter() if name == "otlp" else ConsoleMetricExporter(out=sys.stderr)
             readers.append(PeriodicExportingMetricReader(numbers))
         meters = MeterProvider(metric_readers=readers, resource=resource, shutdown_on_exit=False)
         metrics_api.set_meter_provider(meters)
         closing.append(meters.shutdown)
-    return _measuring(environ, closing)
+    return _measuring(environ, closing, expose)
 
 
 def _resource(environ: Mapping[str, str], service_name: str) -> "Resource":

@@ -8,7 +8,7 @@ import gzip
 import json
 import logging
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, BinaryIO, Final
 from urllib.parse import quote
@@ -41,13 +41,17 @@ _Data = bytes | BinaryIO | None
 
 
 class Server:
-    """A server by its address, such as `https://host/api/v1`. token: that it asks for, "" for none."""
+    """A server by its address, such as `https://host/api/v1`. token: that it asks for, "" for none.
 
-    def __init__(self, address: str, token: str, clock: Clock) -> None:
+    trace: gives the traceparent that a request carries, "" for none.
+    """
+
+    def __init__(self, address: str, token: str, clock: Clock, trace: Callable[[], str] = str) -> None:
         self.address = address
         self._url = URL(address)
         self._token = token
         self._clock = clock
+        self._trace = trace
         self._session: aiohttp.ClientSession | None = None
         self._closed = False
         if token and self._url.scheme == "http" and self._url.host not in _LOOPBACK:
@@ -152,6 +156,8 @@ class Server:
                 headers={"Accept": "application/json", **own},
             )
         url = URL(f"{self.address}{path}", encoded=True)
+        if trace := self._trace():
+            headers = {**headers, "traceparent": trace}
         async with self._session.request(
             method,
             url.with_query(query) if query else url,
