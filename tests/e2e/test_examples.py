@@ -31,7 +31,10 @@ TESTED: Final = {
     "functions.py",
     "decorated.py",
 }
-ELSEWHERE: Final = {"http/worker.mjs", "http/worker.sh"}  # tests/e2e/test_workers_over_http.py
+ELSEWHERE: Final = {
+    *("http/worker.mjs", "http/worker.sh"),  # tests/e2e/test_workers_over_http.py
+    *("http/client.py", "http/follow.mjs", "http/plan.sh", "http/submit.sh"),  # tests/e2e/test_clients_over_http.py
+}
 
 Call = Callable[..., Any]
 
