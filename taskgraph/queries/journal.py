@@ -1,16 +1,25 @@
-"""The journal of a graph: cursors in it, filters of events, and its end, found with few reads."""
+"""The journal of a graph: cursors in it, filters of events, its end, found with few reads, and following it."""
 
-from collections.abc import Mapping, Sequence
-from typing import Final
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Final
 
 from taskgraph.model import facts
+from taskgraph.model.clock import Clock
 from taskgraph.model.columns import Columns
-from taskgraph.model.errors import InvalidInput
+from taskgraph.model.errors import InvalidInput, StorageUnavailable
 from taskgraph.model.ids import event_key
 from taskgraph.model.json_strict import show
+from taskgraph.model.states import GRAPH_ENDED
 from taskgraph.queries.values import Event
+from taskgraph.storage.signals.news import Patience
 from taskgraph.storage.tables import Range, Tables
 
+if TYPE_CHECKING:
+    from taskgraph.queries.lookup import GraphQueries
+
+_FOLLOW_SECONDS: Final = 0.25
+_FOLLOW_SECONDS_MAX: Final = 2.0
 _PROBES: Final = 20
 _PAGES_BETWEEN_PROBES: Final = 2
 
@@ -63,3 +72,33 @@ def totals_in(columns: Columns) -> tuple[int, int]:
     """Tasks completed (-1 where it does not say, before version 0.2) and skipped by an event row."""
     completed, skipped = columns.get("completed", -1), columns.get("skipped", 0)
     return completed if isinstance(completed, int) else -1, skipped if isinstance(skipped, int) else 0
+
+
+async def follow(
+    queries: "GraphQueries",
+    clock: Clock,
+    graph_id: str,
+    *,
+    since: int | str,
+    where: Mapping[str, Sequence[str]] | None,
+) -> AsyncGenerator[Event]:
+    """See `GraphQueries.follow`."""
+    pause, patience = _FOLLOW_SECONDS, Patience(clock)
+    while True:
+        moved = False
+        try:
+            ended = await queries.state(graph_id) in GRAPH_ENDED  # first, so that its last events are read after it
+            async with aclosing(queries.journal(graph_id, since=since)) as rows:
+                async for facts_of_row in rows:
+                    for each in facts_of_row:
+                        moved, since = True, each.cursor
+                        if where is None or agrees(each, where):
+                            yield each
+        except StorageUnavailable as error:
+            await patience.outlast(error)
+            continue
+        patience.answered()
+        if ended:
+            return
+        pause = _FOLLOW_SECONDS if moved else min(pause * 1.5, _FOLLOW_SECONDS_MAX)
+        await queries.news.wait(graph_id, since, where=where, pause=pause)

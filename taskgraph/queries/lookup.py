@@ -32,11 +32,11 @@ from taskgraph.model.ids import GRAPH, LAST, event_key, is_graph_id, is_task_id,
 from taskgraph.model.json_strict import show
 from taskgraph.model.names import ALL, QueueNames
 from taskgraph.model.priorities import LEVELS, level_of
-from taskgraph.model.states import GRAPH_ENDED, INACTIVE, FailurePolicy, GraphState, TaskState, stored_state
+from taskgraph.model.states import INACTIVE, FailurePolicy, GraphState, TaskState, stored_state
 from taskgraph.protocol import notices
 from taskgraph.protocol.concurrency import Limit, limit_of, named_in
 from taskgraph.queries import values
-from taskgraph.queries.journal import agrees, find_end, read_cursor
+from taskgraph.queries.journal import agrees, find_end, follow, read_cursor
 from taskgraph.queries.rows import channel_status, is_known, stalled_since, status_of_task
 from taskgraph.queries.workers import IsDead, not_known
 from taskgraph.storage.queues import Queues
@@ -44,8 +44,6 @@ from taskgraph.storage.signals.news import News, Pauses
 from taskgraph.storage.tables import Page, Range, Row, Tables, prefix, query_all
 
 _BEHIND: Final = "!"  # a key with this at its end comes right behind it
-_FOLLOW_SECONDS: Final = 0.25
-_FOLLOW_SECONDS_MAX: Final = 2.0
 _RELAYS: Final = ("join", "fork")
 _MOVING: Final = (GraphState.RUNNING, GraphState.BLOCKED, GraphState.CANCELLING)
 _GRAPHS_AT_ONCE: Final = 64
@@ -469,24 +467,11 @@ class GraphQueries:
             ]
             yield events[read:] if sequence == last + 1 else events
 
-    async def follow(
+    def follow(
         self, graph_id: str, *, since: int | str = 0, where: Mapping[str, Sequence[str]] | None = None
     ) -> AsyncGenerator[values.Event]:
         """The journal after `since` as it grows, until the graph can change no more. Raises NotFound."""
-        pause = _FOLLOW_SECONDS
-        while True:
-            ended = await self.state(graph_id) in GRAPH_ENDED  # first, so that its last events are read after it
-            moved = False
-            async with aclosing(self.journal(graph_id, since=since)) as rows:
-                async for facts in rows:
-                    for each in facts:
-                        moved, since = True, each.cursor
-                        if where is None or agrees(each, where):
-                            yield each
-            if ended:
-                return
-            pause = _FOLLOW_SECONDS if moved else min(pause * 1.5, _FOLLOW_SECONDS_MAX)
-            await self.news.wait(graph_id, since, where=where, pause=pause)
+        return follow(self, self._clock, graph_id, since=since, where=where)
 
 
 async def some_rows(tables: Tables, partition: str, rows: Range, limit: int) -> Page:

@@ -2,9 +2,11 @@
 
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from taskgraph.storage.http import calls
 from tests.http.serving import Server, serving
 
 
@@ -35,3 +37,17 @@ async def guarded(tmp_path: Path) -> AsyncIterator[Server]:
     """A server on a file, with a token for each role."""
     async with serving(f"sqlite:///{tmp_path}/store.db", tmp_path, anonymous=False) as made:
         yield made
+
+
+@pytest.fixture
+def sent(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
+    """Methods and paths of the requests that clients make."""
+    made: list[tuple[str, str]] = []
+    send = calls.Server._send
+
+    async def noted(server: calls.Server, method: str, path: str, *more: Any) -> Any:
+        made.append((method, path))
+        return await send(server, method, path, *more)
+
+    monkeypatch.setattr(calls.Server, "_send", noted)
+    return made

@@ -15,6 +15,8 @@ from taskgraph.model.clock import SystemClock
 from taskgraph.model.errors import StorageUnavailable
 from taskgraph.model.roles import Role
 from taskgraph.storage.http.news import WAIT_SECONDS
+from taskgraph.storage.signals.news import AGAIN_SECONDS, AWAY_SECONDS
+from taskgraph.testing import HurriedClock
 from tests.http.serving import Server, serving
 
 GRAPH: dict[str, Any] = {"tasks": {"one": {"task": {"executor": "noop"}}}}
@@ -146,9 +148,35 @@ async def test_a_screen_rests_while_nothing_happens(waiting: Waiting, other: Cli
     await asyncio.wait((follower,))
 
 
-async def test_what_waits_for_a_server_that_goes_says_so(waiting: Waiting, server: Server) -> None:
+async def test_what_waits_outlasts_a_server_that_is_started_again(
+    waiting: Waiting, server: Server, tmp_path: Path
+) -> None:
     ended = asyncio.ensure_future(waiting.client.wait("g"))
-    await waiting.until_it_rests()
-    server.stop.set()
-    with pytest.raises(StorageUnavailable, match="cannot be reached"):
-        await asyncio.wait_for(ended, 20)
+    async with aclosing(waiting.client.follow("g")) as events:
+        assert (await anext(events)).kind == "graph-running"
+        coming = asyncio.ensure_future(anext(events))
+        await waiting.until_it_rests()
+        server.stop.set()
+        async with asyncio.timeout(20):
+            while waiting.clock.slept.count(AGAIN_SECONDS) < 2:  # each waits for it
+                await asyncio.sleep(0.01)
+        async with (
+            serving(f"sqlite:///{tmp_path}/store.db", tmp_path, slots=0) as again,
+            Client(again.address) as other,
+        ):
+            assert waiting.client.app.server is not None
+            waiting.client.app.server.address = f"{again.address}/api/v1"
+            await other.cancel("g")
+            assert (await coming).kind == "graph-cancelling"
+            assert await ended == "cancelled"
+
+
+async def test_what_waits_for_a_server_that_stays_away_says_so(server: Server, other: Client) -> None:
+    async with Client(server.address, token=server.tokens[Role.READER], clock=HurriedClock()) as client:
+        ended = asyncio.ensure_future(client.wait("g"))
+        await asyncio.sleep(0.3)
+        server.stop.set()
+        began = client.app.clock.monotonic()
+        with pytest.raises(StorageUnavailable, match="cannot be reached"):
+            await asyncio.wait_for(ended, 20)
+        assert client.app.clock.monotonic() - began >= AWAY_SECONDS

@@ -15,7 +15,6 @@ from taskgraph.interfaces.cli import app as commands
 from taskgraph.interfaces.operations import tokens
 from taskgraph.model.errors import Refused, StorageUnavailable
 from taskgraph.model.roles import Role
-from taskgraph.storage.http import calls
 from taskgraph.storage.tables import Range
 from taskgraph.testing import HurriedClock
 from tests.http.serving import Server, shape_errors
@@ -36,20 +35,6 @@ def counted() -> dict[str, int]:
     """Requests by command, as the page says."""
     rows = re.findall(r"^\| `taskgraph (.+?)` \| (\d+) \|$", PAGE.read_text("utf-8"), re.MULTILINE)
     return {command: int(count) for command, count in rows}
-
-
-@pytest.fixture
-def sent(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
-    """Methods and paths of the requests that clients make."""
-    made: list[tuple[str, str]] = []
-    send = calls.Server._send
-
-    async def noted(server: calls.Server, method: str, path: str, *more: Any) -> Any:
-        made.append((method, path))
-        return await send(server, method, path, *more)
-
-    monkeypatch.setattr(calls.Server, "_send", noted)
-    return made
 
 
 @pytest.fixture(scope="module")

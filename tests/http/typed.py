@@ -17,6 +17,7 @@ DIRECT: Final = {
     "run": "running tasks",
     "worker": "running tasks",
     "serve": "handling events",
+    "doctor --repair": "mending a store",
     "token create": "making a token",
     "token list": "listing tokens",
     "token revoke": "revoking a token",

@@ -20,8 +20,10 @@ from taskgraph.interfaces.operations import workers as operation
 from taskgraph.interfaces.operations.waiting import ends, poll
 from taskgraph.model import limits
 from taskgraph.model.columns import Columns
+from taskgraph.model.errors import StorageUnavailable
 from taskgraph.model.messages import parse
 from taskgraph.queries import targets, workers
+from taskgraph.storage.signals.news import AWAY_SECONDS
 from taskgraph.storage.tables import Insert, Tables
 from taskgraph.testing import HurriedClock
 
@@ -238,3 +240,38 @@ async def test_what_is_handled_between_two_looks_does_not_make_a_graph_look_at_r
     monkeypatch.setattr(type(app.queries), "busy", nothing)
     monkeypatch.setattr(type(app.handlers.dispatcher), "events_waiting", nothing)
     assert await wait_for_end(app, "g", until=late(app)) == "finished"
+
+
+class Away:
+    """A look at a store that is away for some seconds once it has answered; `answers` looks before that."""
+
+    def __init__(self, clock: HurriedClock, seconds: float, answers: int = 1) -> None:
+        self._clock, self._seconds, self._answers = clock, seconds, answers
+        self._gone: float | None = None
+
+    async def __call__(self) -> bool:
+        if self._answers:
+            self._answers -= 1
+            return False
+        self._gone = self._clock.monotonic() if self._gone is None else self._gone
+        if self._clock.monotonic() - self._gone < self._seconds:
+            raise StorageUnavailable("it is away")
+        return True
+
+
+async def test_a_wait_outlasts_a_store_that_is_away_for_a_while() -> None:
+    clock = HurriedClock()
+    assert await poll(Away(clock, AWAY_SECONDS - 1), clock)
+    for seconds in (5.0, None):
+        began = clock.monotonic()
+        with pytest.raises(StorageUnavailable):
+            await poll(Away(clock, AWAY_SECONDS + 2), clock, until=ends(clock, seconds))
+        assert 0 <= clock.monotonic() - began - (seconds or AWAY_SECONDS) < 2
+
+
+async def test_a_wait_for_a_store_that_never_answers_ends_at_once() -> None:
+    clock = HurriedClock()
+    began = clock.monotonic()
+    with pytest.raises(StorageUnavailable):
+        await poll(Away(clock, 1, answers=0), clock)
+    assert clock.monotonic() == began

@@ -79,7 +79,13 @@ class Session:
         """What to type after a command so that it finds the same store; never a key."""
         if self.store is None:
             return ""
-        return f" --store {shlex.quote(self.store)}" if self.settings.embedded else " --store …"
+        shown = self.settings.embedded or self.settings.server
+        return f" --store {shlex.quote(self.store)}" if shown else " --store …"
+
+    @property
+    def direct_words(self) -> str:
+        """The same after a command that takes the store itself, and cannot go over HTTP."""
+        return ", where the store itself can be reached" if self.settings.server else self.store_words
 
     @property
     def store_above(self) -> str:
@@ -547,5 +553,6 @@ async def hint_at_handlers(app: "App", session: Session, graph_id: str, *, serve
 
 
 def hint_at_none(session: Session, graph_id: str, *, serve: str = "taskgraph serve") -> None:
-    where = session.store_words
-    session.output.hint(f"no handler reads its results: start {serve}{where}, or taskgraph run --id {graph_id}{where}")
+    where = session.direct_words
+    run = "" if session.settings.server else f", or taskgraph run --id {graph_id}{where}"
+    session.output.hint(f"no handler reads its results: start {serve}{where}{run}")

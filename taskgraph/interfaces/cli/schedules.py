@@ -300,7 +300,7 @@ async def _print_changed(app: "App", session: Session, schedule: "Schedule", out
     elif schedule.next is not None:
         output.say(f"it fires next at {moment(schedule.next)}")
         if not await handlers.seen(app):
-            output.hint(f"a process must look at the clock: taskgraph serve{session.store_words}, or the function app")
+            output.hint(f"a process must look at the clock: taskgraph serve{session.direct_words}, or the function app")
 
 
 def _print_all_changed(session: Session, changed: "Sequence[Schedule]", outcome: str) -> None:

@@ -228,6 +228,7 @@ def serve(
     async def serve_store(app: "App") -> None:
         from taskgraph.interfaces.loops import serve as serve_app
 
+        app.check_direct("handling events")
         withdraw(os.environ, handed)
         workers = [make_worker(app, worker_slots)] if worker_slots else []
         what = ", ".join(["handling events", *(_words_for(each, worker_slots) for each in workers)])

@@ -59,10 +59,10 @@ def workers(
         output.table([*found.workers, *map(_Handles, found.handlers)], _COLUMNS)
     if not found.workers:
         output.say(f"no worker is registered{f' for the target {target}' if target else ''}")
-        output.hint(f"start one: taskgraph worker{f' --target {target}' if target else ''}{session.store_words}")
+        output.hint(f"start one: taskgraph worker{f' --target {target}' if target else ''}{session.direct_words}")
     if not found.handled and not target:
         output.say("no handler is registered")
-        output.hint(f"{START_HANDLER}{session.store_words}")
+        output.hint(f"{START_HANDLER}{session.direct_words}")
 
 
 class _Handles:

@@ -187,6 +187,7 @@ class Client(LookingCalls, OperatingCalls):
         unfinished runs are handed back first.
         """
         app = self.app
+        app.check_direct("running tasks", "have workers elsewhere run it: submit, then wait")
         document = document_of(graph, given=Given(params or {}))
         graph_id = await which.new_id(app, document, given=graph_id)
         if targets is None:

@@ -99,7 +99,7 @@ class Gate:
             if graph_id is None and not route.scoped:
                 raise Problem(403, "scope", scope)
             if graph_id is not None and not who.is_for(graph_id):
-                raise Problem(403, "scope", scope)
+                raise Problem(403, "scope", f"{scope}, and not for {graph_id}")
         return who
 
     async def _who(self, request: Request) -> Token | None:
@@ -110,7 +110,7 @@ class Gate:
         found = await self._find(text.strip()) if kind.lower() == "bearer" else None
         if found is None:
             headers = {"WWW-Authenticate": f'{_CHALLENGE["WWW-Authenticate"]}, error="invalid_token"'}
-            raise Problem(401, "token", "the token is none, was revoked, or has ended", headers=headers)
+            raise Problem(401, "token", "the token is not known, was revoked, or has ended", headers=headers)
         return found
 
     async def _find(self, text: str) -> Token | None:

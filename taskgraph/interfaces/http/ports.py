@@ -143,10 +143,10 @@ async def reads(route: Route, asked: Asked) -> Any:
 def _entered(asked: Asked, partition: str) -> _Index:
     """What its sender may see of a partition. Raises Problem."""
     who = asked.who
-    scope = Problem(403, "scope", f"the token {who.name} is for graphs {', '.join(who.graphs)} alone")
+    scope = f"the token {who.name} is for graphs {', '.join(who.graphs)} alone"
     if is_graph_id(partition):
         if not who.is_for(partition):
-            raise scope
+            raise Problem(403, "scope", f"{scope}, and not for {partition}")
         return _WHOLE
     index = _INDEXES.get(partition)
     if index is None:
@@ -159,7 +159,7 @@ def _entered(asked: Asked, partition: str) -> _Index:
         words = f"{partition} needs the role {index.role}; the token {who.name} has the role {who.role}"
         raise Problem(403, "role", words)
     if not index.columns:
-        raise scope
+        raise Problem(403, "scope", scope)
     return index
 
 

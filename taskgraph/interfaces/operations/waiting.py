@@ -5,6 +5,8 @@ from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
 
 from taskgraph.model.clock import Clock
+from taskgraph.model.errors import StorageUnavailable
+from taskgraph.storage.signals.news import Patience
 
 _GROWTH: Final = 1.5
 
@@ -31,10 +33,19 @@ async def poll(
 ) -> T:
     """Look ever less often; gives what `look` gave once it is `done`, or last when `until` comes first (see `ends`).
 
-    rest: what waits between two looks, if it can do better than by a pause.
+    rest: what waits between two looks, if it can do better than by a pause. Raises what `look` raises; after a first
+    look only where the store stays away.
     """
+    patience = Patience(clock)
     while True:
-        found = await look()
+        try:
+            found = await look()
+        except StorageUnavailable as error:
+            if until is not None and clock.monotonic() >= until:
+                raise
+            await patience.outlast(error)
+            continue
+        patience.answered()
         if done(found) or (until is not None and clock.monotonic() >= until):
             return found
         if rest is None:

@@ -19,7 +19,7 @@ from yarl import URL
 
 from taskgraph.model.clock import Clock
 from taskgraph.model.errors import InvalidSettings, NotFound, StorageUnavailable, TaskgraphError, Unclear
-from taskgraph.storage.http.problems import error_of
+from taskgraph.storage.http.problems import error_of, strange
 
 log = logging.getLogger("taskgraph.storage")
 
@@ -34,6 +34,7 @@ _CONNECTIONS_MAX: Final = 16
 _IDLE_SECONDS: Final = 4.0  # uvicorn closes an idle connection after 5
 _GZIP_BYTES_MIN: Final = 1_000
 _REPEATED: Final = ("PUT", "DELETE")
+_NO_TLS: Final = (aiohttp.ClientConnectorCertificateError, aiohttp.ClientConnectorSSLError)
 _LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
 
 Query = Sequence[tuple[str, str]]
@@ -60,9 +61,9 @@ class Server:
     async def get(self, path: str, query: Query = (), seconds: float = READ_SECONDS, *, body: object = None) -> Any:
         """The answer as JSON. seconds: that the server may be silent. body: what is too long for an address."""
         if body is None:
-            return json.loads(await self._call("GET", path, query, {}, None, seconds))
+            return self._read(await self._call("GET", path, query, {}, None, seconds))
         said, data = _as_json(body)
-        return json.loads(await self._call("POST", path, query, said, data, seconds, reads=True))
+        return self._read(await self._call("POST", path, query, said, data, seconds, reads=True))
 
     async def read(self, path: str, query: Query = ()) -> bytes | None:
         """The bytes of an answer; None for what there is not."""
@@ -89,13 +90,19 @@ class Server:
         data: _Data = file
         if body is not None:
             said, data = _as_json(body)
-        return json.loads(await self._call(method, path, query, {**headers, **said}, data, WRITE_SECONDS))
+        return self._read(await self._call(method, path, query, {**headers, **said}, data, WRITE_SECONDS))
 
     async def close(self) -> None:
         self._closed = True
         session, self._session = self._session, None
         if session is not None:
             await session.close()
+
+    def _read(self, answer: bytes) -> Any:
+        try:
+            return json.loads(answer)
+        except ValueError as error:  # the page of a sign-in, such as proxies send
+            raise strange(self.address, 200) from error
 
     async def _call(
         self,
@@ -121,7 +128,7 @@ class Server:
                 status, given, body = await self._send(method, path, query, headers, data, seconds)
             except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError, aiohttp.InvalidURL) as error:
                 failure: TaskgraphError = self._away(error)
-                again = not isinstance(error, aiohttp.ClientConnectorCertificateError)
+                again = not isinstance(error, _NO_TLS)
             except (aiohttp.ClientError, TimeoutError) as error:
                 again = repeated
                 words = f"the answer of {self.address} was lost ({type(error).__name__})"
@@ -179,8 +186,10 @@ class Server:
         reason = "no connection in time"
         if isinstance(error, aiohttp.ClientConnectorDNSError):
             reason = "its name does not resolve"
-        elif isinstance(error, aiohttp.ClientConnectorCertificateError | aiohttp.ClientConnectorSSLError):
-            reason = "its certificate or its TLS is not accepted"
+        elif isinstance(error, aiohttp.ClientConnectorCertificateError):
+            reason = "its certificate is not accepted"
+        elif isinstance(error, aiohttp.ClientConnectorSSLError):
+            reason = "it speaks no TLS that is accepted; is it one for http://?"
         elif isinstance(error, aiohttp.ClientConnectorError):
             reason = os.strerror(error.errno) if error.errno else "no connection"
         return StorageUnavailable(f"{self.address} cannot be reached: {reason}", self.address)

@@ -23,7 +23,7 @@ def error_of(address: str, status: int, body: bytes) -> TaskgraphError:
     except ValueError:
         problem = None
     if not isinstance(problem, dict) or not isinstance(problem.get("detail"), str):
-        return _strange(address, status)
+        return strange(address, status)
     code, detail = str(problem.get("code", "")), str(problem["detail"])
     listed = [each for each in problem.get("problems", ()) if isinstance(each, dict)]
     if code == "invalid-graph":
@@ -32,11 +32,10 @@ def error_of(address: str, status: int, body: bytes) -> TaskgraphError:
         return kind(detail)
     match status:
         case 401:
-            return errors.InvalidSettings(
-                f"{address} does not let us in: {detail}; give a token by TASKGRAPH_TOKEN, in Python Client(token=…)"
-            )
+            asks = f"{address} asks for a token" if code == "no-token" else f"{address} does not let us in: {detail}"
+            return errors.InvalidSettings(f"{asks}; give one by TASKGRAPH_TOKEN, in Python Client(token=…)")
         case 403:
-            return Refused(f"{address} refuses it: {detail}; another token is given by TASKGRAPH_TOKEN", code)
+            return Refused(f"{address} refuses it: {detail}; give another token by TASKGRAPH_TOKEN", code)
         case 404 if code != _NO_ROUTE:
             return NotFound(detail, [str(each) for each in problem.get("near", ())])
         case 404 | 405 | 421:
@@ -54,7 +53,7 @@ def _problem(found: Mapping[str, Any]) -> Problem:
     return Problem(pointer, code, message, remedy, found.get("line"), found.get("source"))
 
 
-def _strange(address: str, status: int) -> TaskgraphError:
+def strange(address: str, status: int) -> TaskgraphError:
     """For an answer that is none of a server of ours: perhaps of what stands before it."""
     if status >= 500 or status == 429:
         return StorageUnavailable(f"{address} answers {status}", address)
