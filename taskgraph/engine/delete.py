@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
-from taskgraph.engine import notifier
+from taskgraph.engine import notifier, old_tasks
 from taskgraph.engine.handlers import Handlers
 from taskgraph.engine.live_index import enter_live, insert_once, leave_live
 from taskgraph.engine.poison import Poison
@@ -28,7 +28,7 @@ from taskgraph.model import limits
 from taskgraph.model.columns import Columns, integer, time_of
 from taskgraph.model.errors import Conflict, NoGraph, Refused, Unclear
 from taskgraph.model.ids import GRAPH
-from taskgraph.model.names import ALL, TOMBSTONES, listing_key, tombstone_key
+from taskgraph.model.names import ALL, OLD_TASKS, TOMBSTONES, listing_key, tombstone_key
 from taskgraph.model.states import GRAPH_GONE, GraphState
 from taskgraph.protocol.context import Outcome
 from taskgraph.protocol.definitions import SCHEMA
@@ -180,10 +180,26 @@ async def _elsewhere(handlers: Handlers, logs: StoredLogs, graph_id: str, column
     removed = await logs.remove(graph_id)
     await Poison(records.tables, handlers.queues, handlers.clock, handlers.names, handlers.telemetry).forget(graph_id)
     await remove_once(handlers, notifier.INDEX, graph_id, gone=graph_id)
+    await _forget_old_tasks(handlers, graph_id)
     created = time_of(columns, "created")
     if created is not None:
         await remove_once(handlers, ALL, listing_key(graph_id, created), gone=graph_id)
     return removed
+
+
+async def _forget_old_tasks(handlers: Handlers, graph_id: str) -> None:
+    """The rows of its tasks for old clients. A task that another graph has by now stays that one's."""
+    tables = handlers.records.tables
+    async for page in pages(tables, OLD_TASKS, old_tasks.of_graph(graph_id)):
+        for start in range(0, len(page.rows), old_tasks.AT_ONCE):
+            part = page.rows[start : start + old_tasks.AT_ONCE]
+            named = await tables.get(OLD_TASKS, [each.key.partition(":")[2] for each in part])
+            own = [each for each in named if each is not None and each.columns.get("graph") == graph_id]
+            await _must_be_gone(handlers, graph_id)
+            try:
+                await tables.commit(OLD_TASKS, [Delete(each.key, each.etag) for each in (*part, *own)])
+            except Unclear as error:  # reach: deletion
+                raise Conflict(f"rows of graph {graph_id} in {OLD_TASKS} may be deleted: look again") from error
 
 
 async def _must_be_gone(handlers: Handlers, graph_id: str) -> None:

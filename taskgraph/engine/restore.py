@@ -5,6 +5,7 @@ writes it under its etag with how many rows are in. So the same call goes on whe
 writes nothing into a graph that is whole. A graph that stays `restoring` for a day is deleted by the sweep.
 """
 
+import contextlib
 import logging
 import shutil
 from collections.abc import Callable
@@ -13,7 +14,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import BinaryIO, Final
 
-from taskgraph.engine import notifier
+from taskgraph.engine import notifier, old_tasks
 from taskgraph.engine.archive import log_files
 from taskgraph.engine.archive_file import USUAL, Archived, Bounds, Piece, examine, parts
 from taskgraph.engine.handlers import Handlers
@@ -156,6 +157,7 @@ async def _restore(
     chunk: list[Insert] = []
     size = number = 0
     channels = False
+    given: list[str] = []  # labels of tasks of old clients
     for found in parts(file, source, contents):
         if isinstance(found, Piece):
             continue
@@ -164,6 +166,8 @@ async def _restore(
             graph = insert
             continue
         channels = channels or insert.key.startswith(notices.PREFIX)
+        if insert.key.startswith("task:") and old_tasks.given_by_one(insert.columns):
+            given.append(str(insert.columns.get("label", "")))
         number += 1
         if number <= started:
             continue
@@ -180,6 +184,8 @@ async def _restore(
     if graph is None:
         raise InvalidInput(f"{source} is damaged: it has no graph row")
     await _list(handlers, graph_id, graph.columns)
+    if given:
+        await _enter_old_tasks(handlers, graph_id, given)
     if channels and contents.state not in GRAPH_ENDED:
         await notifier.enter(handlers.records.tables, graph_id, handlers.clock.now())
     final: dict[str, Value] = {**graph.columns, "restored": handlers.clock.now(), "archive": contents.digest}
@@ -188,6 +194,14 @@ async def _restore(
     if contents.state in GRAPH_ENDED:
         await leave_live(handlers.records, graph_id)
     return Restored(graph_id, contents.state, number + 1 - started, count)
+
+
+async def _enter_old_tasks(handlers: Handlers, graph_id: str, labels: list[str]) -> None:
+    from taskgraph.protocol.old_scheduler import shown_id  # reads a schema, and few archives need it
+
+    for label in labels:
+        with contextlib.suppress(Refused):  # another graph has got a task of this id since
+            await old_tasks.enter(handlers.records.tables, graph_id, [shown_id(graph_id, label)])
 
 
 async def _begin(handlers: Handlers, contents: Archived, source: str) -> Row | None:

@@ -5,9 +5,11 @@ import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
+from taskgraph.engine import old_tasks
 from taskgraph.engine.delete import Deleted, delete, finish_deletion
 from taskgraph.engine.doctor import examine_graph, repair_graph
 from taskgraph.engine.housekeeping import keep_house
@@ -19,12 +21,12 @@ from taskgraph.model import limits
 from taskgraph.model.errors import Conflict, NotFound, Refused, StorageError, StorageUnavailable, Unclear
 from taskgraph.model.ids import GRAPH
 from taskgraph.model.messages import AddTasks, HoldBack, Rerun, SetLimit, TaskCompleted, to_text
-from taskgraph.model.names import ALL, CACHE, KEEPING, LIVE, POISON, TOMBSTONES
+from taskgraph.model.names import ALL, CACHE, KEEPING, LIVE, OLD_TASKS, POISON, TOMBSTONES
 from taskgraph.protocol.context import Outcome
 from taskgraph.protocol.runs import LeaseLost, Renew
 from taskgraph.storage.logs import LogFile, LogPage
 from taskgraph.storage.queues import Delivery
-from taskgraph.storage.tables import Delete, Insert, Merge, Range, Row, query_all
+from taskgraph.storage.tables import Delete, Insert, Merge, Page, Range, Row, query_all
 from tests.scenarios.stage import CrashError, Requirements, Stage, Trap, extension, graph, memory_stage
 from tests.scenarios.test_notices import Shelf as Receiver
 from tests.scenarios.test_notices import notifier, to_the_end
@@ -87,7 +89,7 @@ async def only_a_tombstone(stage: Stage, shelf: Shelf) -> None:
     assert row.columns["state"] == "deleted"
     assert set(row.columns) <= {"schema", "state", "deleted", "until", "created", "was", "because", "removed"}
     assert [each.columns["graph"] for each in await rows(stage, TOMBSTONES)] == [stage.graph_id]
-    for index in (LIVE, ALL, POISON):
+    for index in (LIVE, ALL, POISON, OLD_TASKS):
         assert await rows(stage, index) == [], index
     assert shelf.held == {}
 
@@ -166,6 +168,18 @@ async def test_a_blocked_graph_goes_by_force_and_its_workers_hear_of_it(stage: S
     (handled,) = await stage.deliver(stage.completed(held))
     assert handled.answers[0].reason == "the graph was deleted"
     await only_a_tombstone(stage, shelf)
+
+
+async def test_a_task_that_another_graph_got_stays_with_it(stage: Stage, shelf: Shelf) -> None:
+    await old_tasks.enter(stage.tables, stage.graph_id, ["a", "build"])
+    await old_tasks.enter(stage.tables, "another", ["a"])  # the graph has no task of this id
+    await finished(stage)
+    with pytest.raises(Refused, match="graph graph has a task build already"):
+        await old_tasks.enter(stage.tables, "another", ["build"])
+    await delete(stage.handlers, shelf, stage.graph_id)
+    assert [each.key for each in await rows(stage, OLD_TASKS)] == ["a", "another:a"]
+    await old_tasks.enter(stage.tables, "another", ["build"])
+    assert await old_tasks.graph_of(stage.tables, "build") == "another"
 
 
 async def test_what_was_set_aside_goes_along(stage: Stage, shelf: Shelf) -> None:
@@ -308,6 +322,7 @@ async def test_an_extension_put_down_too_late_leaves_nothing(local: Stage, shelf
 async def begun(shelf: Shelf) -> Stage:
     """A graph that has finished, with everything that a graph may leave."""
     stage = memory_stage()
+    await old_tasks.enter(stage.tables, stage.graph_id, ["a", "b", *(f"later {n}" for n in range(old_tasks.AT_ONCE))])
     await stage.submit(graph({"a": [], "b": ["a"]}))
     held = await stage.claim("a")
     assert await stage.extend(extension({"c": ["a"]})) == "done"
@@ -409,6 +424,33 @@ async def test_a_copy_that_slept_takes_nothing_from_a_graph_of_the_same_id(memor
     assert (slept, done.again, done.rows) == (True, True, 0)
     assert await memory.work() == "finished"
     assert set(await memory.states()) == {"build", "test"}
+
+
+async def test_a_copy_that_slept_leaves_the_index_of_old_clients_to_a_graph_of_the_same_id(
+    memory: Stage, shelf: Shelf
+) -> None:
+    """It had seen that the graph is gone, and reads the index only when that has been submitted again."""
+    await old_tasks.enter(memory.tables, memory.graph_id, PAIR)
+    await finished(memory)
+    sleeper = memory.more_handlers()
+    slept = False
+
+    async def query(partition: str, *args: Any, **named: Any) -> Page:
+        nonlocal slept
+        if partition == OLD_TASKS and not slept:
+            slept = True
+            await delete(memory.handlers, shelf, memory.graph_id)
+            memory.clock.advance(limits.TOMBSTONE_SECONDS + 1)
+            await keep_house(memory.handlers, shelf)
+            await old_tasks.enter(memory.tables, memory.graph_id, PAIR)
+            await memory.submit(graph(PAIR))
+        return await memory.tables.query(partition, *args, **named)
+
+    sleeper.records.tables = _Sleeping(memory.tables, memory.tables.commit)  # type: ignore[assignment]
+    sleeper.records.tables.query = query  # type: ignore[method-assign]
+    done = await delete(sleeper, shelf, memory.graph_id)
+    assert (slept, done.again) == (True, True)
+    assert [each.key for each in await rows(memory, OLD_TASKS)] == ["build", "graph:build", "graph:test", "test"]
 
 
 class _Sleeping:

@@ -18,6 +18,7 @@ import pytest
 
 from taskgraph.documents.canonical import content_hash, document_object
 from taskgraph.documents.nodes import GraphDocument, TaskNode
+from taskgraph.engine import old_tasks
 from taskgraph.engine.clock_trust import CLOCKS
 from taskgraph.engine.delete import delete
 from taskgraph.engine.handlers import Handlers
@@ -180,7 +181,9 @@ class Afterlife:
         await enter_live(handlers.records, self.world.graph_id)
 
     async def _asks_again(self) -> None:
+        """As an old client does, which also says where its tasks are."""
         handlers, world = self.world.handlers(), self.world
+        await old_tasks.enter(handlers.records.tables, world.graph_id, world.document.tasks)
         with contextlib.suppress(Refused, NotFound):
             await submit(handlers, world.graph_id, world.document)
         for extension in world.extensions:
