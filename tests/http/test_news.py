@@ -11,6 +11,7 @@ import pytest
 
 from taskgraph import Client
 from taskgraph.interfaces.cli.progress import Follower
+from taskgraph.interfaces.operations import logs
 from taskgraph.model.clock import SystemClock
 from taskgraph.model.errors import StorageUnavailable
 from taskgraph.model.roles import Role
@@ -151,14 +152,19 @@ async def test_a_screen_rests_while_nothing_happens(waiting: Waiting, other: Cli
 async def test_what_waits_outlasts_a_server_that_is_started_again(
     waiting: Waiting, server: Server, tmp_path: Path
 ) -> None:
+    async def printed() -> list[logs.LogPiece]:
+        return [each async for each in logs.follow(waiting.client.app, "g", logs.Wanted())]
+
     ended = asyncio.ensure_future(waiting.client.wait("g"))
     async with aclosing(waiting.client.follow("g")) as events:
         assert (await anext(events)).kind == "graph-running"
         coming = asyncio.ensure_future(anext(events))
         await waiting.until_it_rests()
+        printing = asyncio.ensure_future(printed())
+        await asyncio.sleep(0.1)
         server.stop.set()
         async with asyncio.timeout(20):
-            while waiting.clock.slept.count(AGAIN_SECONDS) < 2:  # each waits for it
+            while waiting.clock.slept.count(AGAIN_SECONDS) < 4:  # each of them waits for it
                 await asyncio.sleep(0.01)
         async with (
             serving(f"sqlite:///{tmp_path}/store.db", tmp_path, slots=0) as again,
@@ -169,6 +175,7 @@ async def test_what_waits_outlasts_a_server_that_is_started_again(
             await other.cancel("g")
             assert (await coming).kind == "graph-cancelling"
             assert await ended == "cancelled"
+            assert await printing == []
 
 
 async def test_what_waits_for_a_server_that_stays_away_says_so(server: Server, other: Client) -> None:

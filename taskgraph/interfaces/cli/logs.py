@@ -15,7 +15,7 @@ from taskgraph.interfaces.cli.options import GraphArgument, OptionalLabelsArgume
 from taskgraph.interfaces.cli.output import LogText, json_text
 from taskgraph.interfaces.cli.prefixed import Prefixes, clean_lines
 from taskgraph.interfaces.cli.signals import minding_signals, unless_stopped
-from taskgraph.model.errors import InvalidInput, NotFound
+from taskgraph.model.errors import InvalidInput, NotFound, StorageUnavailable
 from taskgraph.model.states import TASK_UNRESOLVED
 
 if TYPE_CHECKING:
@@ -148,7 +148,8 @@ async def _logs(
         return
     printer = _LogPrinter(session)
     printer.take(first)
-    await _copy(read, printer, offset + len(first))
+    async for piece in _pieces(read, printer, offset + len(first)):
+        printer.take(piece)
     printer.end()
     if result and session.output.out.tty:
         session.output.out.write("\n")
@@ -159,12 +160,13 @@ def _run_of(row: "Row") -> int:
     return run if isinstance(run, int) else 0
 
 
-async def _copy(read: Callable[..., Awaitable[bytes | None]], printer: _LogPrinter, offset: int) -> int:
-    """Print from offset to the present end; returns the new offset."""
+async def _pieces(
+    read: Callable[..., Awaitable[bytes | None]], printer: _LogPrinter, offset: int
+) -> AsyncGenerator[bytes]:
+    """From offset to the present end."""
     while not printer.out.closed and (piece := await read(offset=offset)):
-        printer.take(piece)
+        yield piece
         offset += len(piece)
-    return offset
 
 
 async def _tail_of(read: Callable[..., Awaitable[bytes | None]], lines: int) -> int:
@@ -177,17 +179,26 @@ async def _tail_of(read: Callable[..., Awaitable[bytes | None]], lines: int) -> 
 async def _follow(app: "App", session: Session, graph_id: str, task_id: str, run: int, tail: int | None) -> None:
     import asyncio
 
+    from taskgraph.storage.signals.news import Patience
+
     printer = _LogPrinter(session)
     read = partial(app.logs.read, graph_id, task_id, run, limit=_LOG_PIECE_BYTES)
     offset = 0 if tail is None else await _tail_of(read, tail)
-    pause = _LOOK_SECONDS
+    pause, patience = _LOOK_SECONDS, Patience(app.clock)
     try:
         while not printer.out.closed:
-            # The state first: a run ends after its log is complete, so what is read then is all of it.
-            row = await app.queries.find_task(graph_id, task_id)
-            over = _run_of(row) != run or row.columns.get("state") not in TASK_UNRESOLVED
             before = offset
-            offset = await _copy(read, printer, offset)
+            try:
+                # The state first: a run ends after its log is complete, so what is read then is all of it.
+                row = await app.queries.find_task(graph_id, task_id)
+                over = _run_of(row) != run or row.columns.get("state") not in TASK_UNRESOLVED
+                async for piece in _pieces(read, printer, offset):
+                    printer.take(piece)
+                    offset += len(piece)
+            except StorageUnavailable as error:
+                await patience.outlast(error)
+                continue
+            patience.answered()
             if over:
                 break
             pause = _LOOK_SECONDS if offset > before else min(pause * 1.5, _LOOK_SECONDS_MAX)

@@ -9,13 +9,14 @@ from typing import Final
 
 from taskgraph.interfaces.app import App
 from taskgraph.interfaces.loops import wait_for_end
-from taskgraph.model.errors import InvalidInput
+from taskgraph.model.errors import InvalidInput, StorageUnavailable
 from taskgraph.model.ids import is_task_id
 from taskgraph.model.states import TaskState
 from taskgraph.queries.groups import group_members
 from taskgraph.queries.rows import status_of_task
 from taskgraph.queries.values import TaskStatus
 from taskgraph.storage.logs import Read
+from taskgraph.storage.signals.news import Patience
 
 LOG: Final = "run.log"
 PIECE_BYTES: Final = 1 << 20
@@ -123,14 +124,20 @@ async def follow(app: App, graph_id: str, wanted: Wanted, *, tail: int | None = 
         raise InvalidInput("logs of tasks that have failed grow no more: they are not followed")
     following = _Following(app, graph_id, wanted, await _named(app, graph_id, wanted), tail)
     ended = asyncio.create_task(wait_for_end(app, graph_id))
+    patience = Patience(app.clock)
     try:
         while True:
             over = ended.done()  # first: a run ends after its log is complete, so what is read then is all of it
             began = app.clock.monotonic()
             moved = False
-            async for piece in following.look():
-                moved = True
-                yield piece
+            try:
+                async for piece in following.look():
+                    moved = True
+                    yield piece
+            except StorageUnavailable as error:
+                await patience.outlast(error)
+                continue
+            patience.answered()
             if over:
                 ended.result()
                 for piece in following.rest():
