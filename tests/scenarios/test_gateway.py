@@ -143,6 +143,24 @@ async def test_a_renewal(local: Stage) -> None:
     assert await local.state() == "cancelled"
 
 
+async def test_a_run_that_is_named(local: Stage) -> None:
+    """It has the definition that stands on its row, and an earlier run of its worker is over."""
+    await local.submit(graph({"a": []}, reruns={"a": 1}))
+    await local.edit({"update": {"a": {"task": {"payload": {"command": ["true"]}}}}})
+    on, named = gateway(local), (local.graph_id, local.task_id("a"))
+    first = await on.claim_run(Wanted("w"), *named, 0)
+    assert first.lease_until is not None
+    assert (await on.claim_run(Wanted("x"), *named, 0)).stale == "the task is running in run 0"
+    assert await report(on, Report(first.claim, Outcome(failed=True, reason="broke"))) == [""]
+    second = await on.claim_run(Wanted("w"), *named, 1)
+    assert second.lease_until is not None
+    assert (await on.claim_run(Wanted("w"), *named, 0)).stale == "the task is running in run 1"
+    assert (await on.claim_run(Wanted("w"), *named, 1)).claim == second.claim
+    assert (await on.claim_run(Wanted("w"), local.graph_id, local.task_id("none"), 0)).stale == "there is no such task"
+    assert await report(on, Report(second.claim, Outcome(failed=False))) == [""]
+    assert await local.state() == "finished"
+
+
 async def test_paused_targets_and_labels(local: Stage) -> None:
     await local.submit(of(a={"task": {"workerLabels": ["gpu"]}}, b={"task": {"payload": {"outputs": ["x"]}}}))
     on = gateway(local)

@@ -16,13 +16,14 @@ from taskgraph.documents.read import document_from_object
 from taskgraph.engine.poison import Poison
 from taskgraph.model import limits
 from taskgraph.model.errors import Conflict, StorageUnavailable
+from taskgraph.model.messages import Cancel
 from taskgraph.queries import targets
 from taskgraph.queries.targets import GATES
 from taskgraph.storage.memory import MemoryLogs
 from taskgraph.storage.signals.wakeup import Wakeup
-from taskgraph.storage.tables import Range, query_all
+from taskgraph.storage.tables import Range, Tables, query_all
 from taskgraph.worker.executors import Outcome
-from taskgraph.worker.gateway import Assignment, Gateway, Report, Wanted
+from taskgraph.worker.gateway import Assignment, Gateway, Report, RunClaim, Wanted
 from tests.scenarios.stage import CrashError, Stage, Trap, memory_stage
 
 T = TypeVar("T")
@@ -142,11 +143,41 @@ class Elsewhere:
         return Report(one.claim, Outcome(failed=failed, reason="once", result=None if failed else b'{"x": 1}'))
 
 
-async def play(stage: Stage, cut: Cut, *, bundled: bool, limited: bool) -> Elsewhere:
+@dataclass
+class Naming(Elsewhere):
+    """It names one run that it claims, as workers of the old queue do, and takes what else is ready.
+
+    Each claim by name is repeated before the run begins, maybe at another server.
+    """
+
+    most: int = 3
+
+    async def _claim(self, done: Sequence[Report]) -> list[Assignment]:
+        for each in done:
+            (answered,) = await self.ask(lambda server, each=each: server.report([each]))
+            assert answered.stale == "", self.cut
+        states = await self.stage.states()
+        pending = [label for label in sorted(states) if states[label] == "pending"]
+        named = [await self._named(label) for label in pending[:1]]
+        return named + await self.ask(lambda server: server.claim(Wanted("elsewhere", slots=2)))
+
+    async def _named(self, label: str) -> Assignment:
+        row, wanted = (await self.stage.row(label)).columns, Wanted("naming")
+        run = self.stage.graph_id, self.stage.task_id(label), int(row["run"])
+        claimed = await self.ask(lambda server: server.claim_run(wanted, *run))
+        repeated = await self.ask(lambda server: server.claim_run(wanted, *run))
+        assert claimed.lease_until is not None, (claimed, self.cut)
+        assert (repeated.claim, repeated.stale) == (claimed.claim, ""), self.cut
+        return Assignment(claimed.claim, label, {"payload": {"n": {"x": 1}}}, claimed.lease_until, "")
+
+
+async def play(stage: Stage, cut: Cut, *, bundled: bool, limited: bool, kind: type[Elsewhere] = Elsewhere) -> Elsewhere:
     if limited:
         await targets.limit_target(stage.tables, "default", 1, stage.clock.now())
     await stage.submit(SMALL)
-    worker = Elsewhere(stage, cut, bundled, most=1 if limited else 2)
+    worker = kind(stage, cut, bundled)
+    if limited:
+        worker.most = 1
     assert await worker.work() == "finished", cut
     assert set(worker.begun.values()) == {1}, (cut, worker.begun)
     assert worker.seen["b"] == {"n": {"x": 1}}
@@ -185,6 +216,104 @@ async def test_one_death_of_a_server_anywhere(
             assert worker.deaths == 0
     assert at > (8 if kind == "unanswered" else 30)
     record_property("cases", at - 1)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_one_death_of_a_server_that_is_asked_for_a_run_by_name(
+    record_property: Callable[[str, object], None], kind: str
+) -> None:
+    for at in itertools.count(1):
+        cut = Cut(at, kind)
+        worker = await play(memory_stage(), cut, bundled=False, limited=False, kind=Naming)
+        if (worker.requests if kind == "unanswered" else len(cut.calls)) < at:
+            break
+        assert worker.deaths == (cut.dead or kind == "unanswered")  # nothing dies after a commit that was in conflict
+    assert at > (8 if kind == "unanswered" else 30)
+    record_property("cases", at - 1)
+
+
+class Met:
+    """Tables at whose call number `at` (from 1) others do something first."""
+
+    def __init__(self, inner: Tables, at: int, others: Callable[[], Awaitable[object]]) -> None:
+        self._inner = inner
+        self._at = at
+        self._others = others
+        self.calls = 0
+
+    def __getattr__(self, name: str) -> Any:
+        call = getattr(self._inner, name)
+
+        async def met(*args: Any, **named: Any) -> Any:
+            self.calls += 1
+            if self.calls == self._at:
+                await self._others()
+            return await call(*args, **named)
+
+        return met
+
+
+ONE: Final = document_from_object({"tasks": {"a": {"task": {}}}})
+
+
+def _others(stage: Stage, held: list[RunClaim]) -> dict[str, Callable[[], Awaitable[object]]]:
+    """What may come between any two calls of a claim by name. held: the claims that others get."""
+    run = stage.graph_id, stage.task_id("a"), 0
+
+    def server() -> Gateway:
+        return Gateway(stage.more_handlers(), stage.poison, MemoryLogs(), Wakeup())
+
+    async def by_queue() -> None:
+        held.extend(each.claim for each in await server().claim(Wanted("another")))
+
+    async def by_name(worker: str = "another") -> None:
+        answered = await server().claim_run(Wanted(worker), *run)
+        held.extend([answered.claim] if answered.lease_until is not None else [])
+
+    async def brought_to_its_end() -> None:
+        await by_queue()
+        await server().report([Report(each, Outcome(failed=False)) for each in held])
+
+    async def lost() -> None:
+        await by_queue()
+        stage.clock.advance(limits.LEASE_SECONDS + 1)
+        await stage.sweep()
+        held.clear()
+
+    return {
+        "by queue": by_queue,
+        "by name": by_name,
+        "the same worker": lambda: by_name("naming"),
+        "its end": brought_to_its_end,
+        "lost": lost,
+        "cancelled": lambda: stage.deliver(Cancel(stage.graph_id)),
+        "swept": stage.sweep,
+    }
+
+
+@pytest.mark.parametrize("what", sorted(_others(memory_stage(), [])))
+async def test_a_claim_by_name_meets_others_at_each_call(what: str) -> None:
+    """At most one of them has the run then, as its row says, whatever the other was answered."""
+    got = 0
+    for at in itertools.count(1):
+        stage, held = memory_stage(), list[RunClaim]()
+        await stage.submit(ONE)
+        handlers = stage.more_handlers()
+        handlers.records.tables = met = Met(stage.tables, at, _others(stage, held)[what])  # type: ignore[assignment]
+        server = Gateway(handlers, stage.poison, MemoryLogs(), Wakeup())
+        answered = await server.claim_run(Wanted("naming"), stage.graph_id, stage.task_id("a"), 0)
+        if met.calls < at:
+            break
+        own = [answered.claim] if answered.lease_until is not None else []
+        got += len(own)
+        row = (await stage.row("a")).columns
+        assert {each.claim for each in (*own, *held)} <= {row.get("claim")}
+        for each in {*own, *held}:
+            assert [one.stale for one in await server.report([Report(each, Outcome(failed=False))])] == [""]
+        assert await stage.work() in ("finished", "cancelled")
+        assert (await stage.row("a")).columns["run"] == (what == "lost")
+    assert at > 4
+    assert bool(got) == (what in ("swept", "the same worker"))
 
 
 @pytest.mark.parametrize("kind", ["before", "after", "unanswered"])
