@@ -149,6 +149,16 @@ async def test_a_screen_rests_while_nothing_happens(waiting: Waiting, other: Cli
     await asyncio.wait((follower,))
 
 
+async def test_who_follows_logs_that_rest_looks_once_a_second(waiting: Waiting) -> None:
+    async with aclosing(logs.follow(waiting.client.app, "g", logs.Wanted())) as pieces:
+        coming = asyncio.ensure_future(anext(pieces))
+        async with asyncio.timeout(20):
+            while max(waiting.clock.slept, default=0.0) < 1.0:
+                await asyncio.sleep(0.01)
+        coming.cancel()
+        await asyncio.wait((coming,))
+
+
 async def test_what_waits_outlasts_a_server_that_is_started_again(
     waiting: Waiting, server: Server, tmp_path: Path
 ) -> None:

@@ -24,6 +24,7 @@ _STEP_BYTES: Final = 64 * 1024  # read at once, when looking for the end of a lo
 _LINE_BYTES_MAX: Final = 1 << 20  # a longer line is parted
 _AT_ONCE: Final = 16  # logs whose beginnings are read side by side
 _LOOK_SECONDS: Final = 0.25
+_QUIET_LOOK_SECONDS: Final = 1.0
 _LOOK_SECONDS_MAX: Final = 5.0
 _LOOK_SHARE: Final = 10  # looking for logs takes at most about one part in so many of the time
 _QUIET_SECONDS: Final = 1.0  # a line without an end is not waited for any longer
@@ -124,7 +125,7 @@ async def follow(app: App, graph_id: str, wanted: Wanted, *, tail: int | None = 
         raise InvalidInput("logs of tasks that have failed grow no more: they are not followed")
     following = _Following(app, graph_id, wanted, await _named(app, graph_id, wanted), tail)
     ended = asyncio.create_task(wait_for_end(app, graph_id))
-    patience = Patience(app.clock)
+    pause, patience = _LOOK_SECONDS, Patience(app.clock)
     try:
         while True:
             over = ended.done()  # first: a run ends after its log is complete, so what is read then is all of it
@@ -144,7 +145,8 @@ async def follow(app: App, graph_id: str, wanted: Wanted, *, tail: int | None = 
                     yield piece
                 return
             took = app.clock.monotonic() - began
-            pause = _LOOK_SECONDS if moved else min(max(_LOOK_SECONDS, took * _LOOK_SHARE), _LOOK_SECONDS_MAX)
+            quiet = min(pause * 1.5, _QUIET_LOOK_SECONDS)
+            pause = _LOOK_SECONDS if moved else min(max(quiet, took * _LOOK_SHARE), _LOOK_SECONDS_MAX)
             await app.clock.sleep(pause)
     finally:
         ended.cancel()
