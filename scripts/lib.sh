@@ -156,22 +156,28 @@ install_functions_worker() {
         die "the function app cannot be run here, for the reason above"
 }
 
-# The client of the old TaskCluster scheduler, as it was published in 2017, by which the tests speak to ours. What it
-# pins for its asynchronous half, which is not used, does not build any more: it gets later versions of the rest.
+# The clients of the old TaskCluster scheduler, as they were published, by which the tests speak to ours: that of 2017 for
+# Python, and for Node that of 2017 and the first one, of 2014. What the one for Python pins for its asynchronous half,
+# which is not used, does not build any more: it gets later versions of the rest.
 install_old_client() {
-    local place=$root/.venv-taskcluster version=1.3.5 done_stamp python
-    done_stamp=$place/.taskgraph-$version
+    local place=$root/.venv-taskcluster version=1.3.5 done_stamp python each
+    done_stamp=$place/.taskgraph-$version-node
     [[ -e $done_stamp && -x $place/bin/python ]] && return
     python=$(find_python)
     lock "$python" "$root/scripts/test"
     if [[ ! -e $done_stamp || ! -x $place/bin/python ]]; then
-        say "installing taskcluster $version into $place (once; some seconds)"
+        say "installing clients of the old TaskCluster into $place (once; some seconds)"
         rm -rf "$place"
         "$python" -m venv "$place" >&2 || die "cannot make $place with $python"
         local pip=("$place/bin/python" -m pip install --quiet --quiet --disable-pip-version-check)
         "${pip[@]}" 'requests>=2.31,<3' 'mohawk>=1.1,<2' 'slugid>=2,<3' 'six>=1.16,<2' >&2 9<&- &&
             "${pip[@]}" --no-deps "taskcluster==$version" >&2 9<&- ||
             die "pip could not install taskcluster, for the reason above"
+        for each in 2.5.4 0.4.3; do
+            npm install --prefix "$place/node/$each" --no-audit --no-fund --no-package-lock --ignore-scripts \
+                --loglevel=error "taskcluster-client@$each" >&2 9<&- ||
+                die "npm could not install taskcluster-client $each, for the reason above"
+        done
         : >"$done_stamp"
     fi
     unlock

@@ -1,4 +1,4 @@
-"""The table of the page docs/how-to/taskcluster.md: each method, called by the old client, and what it gets."""
+"""The tables of the page docs/how-to/taskcluster.md: each method, called by an old client, and what it gets."""
 
 import json
 import re
@@ -45,6 +45,11 @@ def _name_ids(call: Mapping[str, Any], names: dict[str, str]) -> None:
         if isinstance(one, dict) and isinstance(nodes := one.get("tasks"), list):
             for node in nodes:
                 names.setdefault(node["taskId"], _letter(names))
+    answer = call.get("answer", {})
+    if call["class"] == "scheduler":  # the client of 2014: the ids are the server's
+        names.setdefault(answer["status"]["taskGraphId"], "GRAPH")
+        for task in answer.get("tasks", {}).values():
+            names.setdefault(task["taskId"], _letter(names))
 
 
 def _letter(names: Mapping[str, str]) -> str:
@@ -57,8 +62,15 @@ def _short(argument: Any) -> str:
         return json.dumps(argument)
     if isinstance(argument, dict) and "provisionerId" in argument:
         return "{…}"
-    text = json.dumps(argument, default=lambda value: "…")
-    return re.sub(r'"(task|metadata)": \{(?:[^{}]|\{[^{}]*\})*\}', r'"\1": {…}', text)
+    return json.dumps(_shortened(argument), ensure_ascii=False).replace('"{…}"', "{…}")
+
+
+def _shortened(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_shortened(each) for each in value]
+    if not isinstance(value, dict):
+        return value
+    return {key: "{…}" if key in ("task", "metadata") else _shortened(each) for key, each in value.items()}
 
 
 def _without_what_is_alike(value: Any) -> Any:
@@ -73,5 +85,6 @@ def _without_what_is_alike(value: Any) -> Any:
 
 
 def _plain(text: str) -> str:
+    text = re.sub(r"http://127\.0\.0\.1:\d+", "…", text)
     text = re.sub(r'("uptime": )[\d.]+', r"\g<1>…", _TIME.sub("…", text))
     return re.sub(r'"metadata": \{[^{}]*\}', '"metadata": {…}', text)

@@ -23,21 +23,29 @@ SECONDS_MAX: Final = 120.0
 SCENARIOS: Final = ("snippet", "s1_s2", "s3_s4_s5", "s6", "i1", "i2", "x1", "x2", "n1", "r1", "r2", "queue", "loop")
 
 
-@pytest.fixture(scope="session")
-def python() -> Path:
-    """The interpreter that has the client."""
-    if not PYTHON.exists():
-        message = "the old client is not installed: scripts/test does it, by install_old_client"
+def installed(place: Path) -> Path:
+    if not place.exists():
+        message = "the old clients are not installed: scripts/test does it, by install_old_client"
         if os.environ.get("CI") or os.environ.get("TASKGRAPH_TEST_REQUIRE_AZURITE"):
             pytest.fail(message)
         pytest.skip(message)
-    return PYTHON
+    return place
+
+
+@pytest.fixture(scope="session")
+def python() -> Path:
+    """The interpreter that has the client."""
+    return installed(PYTHON)
 
 
 async def play(python: Path, server: Server, *arguments: str) -> list[dict[str, Any]]:
-    """The calls that were made."""
+    return await calls_of(str(python), str(SCRIPT), f"{server.address}/v1", *arguments)
+
+
+async def calls_of(*command: str) -> list[dict[str, Any]]:
+    """The calls that a client made."""
     process = await asyncio.create_subprocess_exec(
-        *(str(python), str(SCRIPT), f"{server.address}/v1", *arguments),
+        *command,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
         limit=1 << 24,
