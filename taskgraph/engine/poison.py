@@ -146,8 +146,11 @@ class Poison:
         rows = await query_all(self._tables, POISON, Range(where={"state": (str(PoisonState.POISON),)}))
         return [_message(row) for row in rows]
 
-    async def replay(self, key: str) -> PoisonMessage:
-        """Put a message back on its queue, and take its copies off the poison queue. Raises NotFound, Refused."""
+    async def replay(self, key: str, by: str = "") -> PoisonMessage:
+        """Put a message back on its queue, and take its copies off the poison queue. by: who asks.
+
+        Raises NotFound, Refused.
+        """
         row = await self._row(key) if _KEY.fullmatch(key) else None
         if row is None:
             raise NotFound(f"no message {key} is set aside", [each.key for each in await self.list()][:3])
@@ -158,7 +161,8 @@ class Poison:
             await self._queues.send(message.queue, [message.body])
         except (TooLarge, ValueError) as error:
             raise Refused(f"message {key} cannot be sent again: {error}", "cannot-be-sent") from error
-        columns: dict[str, Value] = {"state": str(PoisonState.REPLAYED), "replayed": self._clock.now(), "failures": 0}
+        columns: dict[str, Value] = {"state": str(PoisonState.REPLAYED), "failures": 0}
+        columns |= {"replayed": self._clock.now(), "replayedBy": by}
         try:
             await self._tables.commit(POISON, [Merge(row.key, row.etag, columns)])
         except Conflict as conflict:

@@ -80,13 +80,20 @@ class ScheduleDetail:
 
 
 class Schedules:
-    """The schedules of one installation. changed: called when a person has made or changed one."""
+    """The schedules of one installation. changed: called when a person has made or changed one. by: says who asks."""
 
-    def __init__(self, handlers: Handlers, queries: Queries, changed: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self,
+        handlers: Handlers,
+        queries: Queries,
+        changed: Callable[[], None] = lambda: None,
+        by: Callable[[], str] = str,
+    ) -> None:
         self._handlers = handlers
         self._tables = handlers.records.tables
         self._clock = handlers.clock
         self._changed = changed
+        self._by = by
         self._rows = ScheduleRows(self._tables, self._clock)
         self._fires = Fires(handlers, queries, self._rows)
 
@@ -126,6 +133,7 @@ class Schedules:
             keep=keep,
             active=active,
             next=_first(recurrence, now),
+            by=self._by(),
         )
         columns = {**schedule_rules.new_columns(schedule), "operation": self._clock.new_id()}
         try:
@@ -187,7 +195,7 @@ class Schedules:
                     changes += await self._rows.deletions(name, before.document)
             if after == before:
                 return before
-            after = dataclasses.replace(after, updated=now)
+            after = dataclasses.replace(after, updated=now, by=self._by())
             await self._rows.write(row, before, after, changes)
             self._changed()
             return after
@@ -214,6 +222,7 @@ class Schedules:
             after = _switched(before, now, active=active)
             if after == before:
                 return before
+            after = dataclasses.replace(after, by=self._by())
             await self._rows.write(row, before, after)
             self._changed()
             return after
@@ -249,15 +258,15 @@ class Schedules:
             return schedule
         raise _busy(name)
 
-    async def run_now(self, name: str, *, by: str = "") -> Submission:
-        """Submit the schedule's graph now, also if it is inactive. by: who asks. Raises NotFound, InvalidGraph."""
+    async def run_now(self, name: str) -> Submission:
+        """Submit the schedule's graph now, also if it is inactive. Raises NotFound, InvalidGraph."""
         row, schedule = await self._rows.find(name)
         now = self._clock.now()
         due = now.replace(microsecond=0)
         run = Run(schedule_rules.manual_graph_id_of(name, now), due, now, manual=True)
         document = await self._rows.document(schedule, schedule.document)
         origin = origin_of(name, due)
-        submission = await submit(self._handlers, run.graph_id, document, origin=origin, by=by)
+        submission = await submit(self._handlers, run.graph_id, document, origin=origin, by=self._by())
         for _ in range(_ATTEMPTS_MAX):
             try:
                 await self._rows.write(row, schedule, schedule_rules.with_run(schedule, run))

@@ -108,8 +108,9 @@ class App:
 
             return ServedSchedules(self.server, self.handlers, self.queries)
         from taskgraph.engine.schedules import Schedules
+        from taskgraph.interfaces.operations.checks import asked_by
 
-        return Schedules(self.handlers, self.queries, lambda: self.wakeup.notify(self.names.schedules))
+        return Schedules(self.handlers, self.queries, lambda: self.wakeup.notify(self.names.schedules), asked_by)
 
     def overview(self) -> "Overview":
         """What looks at all of the store; kept, it knows how fast graphs go."""

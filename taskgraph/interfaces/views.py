@@ -350,6 +350,7 @@ def target_limits(found: Iterable["TargetLimit"]) -> Json:
                 "max": each.most,
                 "since": iso(each.since),
                 "reason": each.reason or None,
+                "by": each.by or None,
                 "permits": [attributes(one, "number", "worker", "until") for one in each.permits],
             }
             for each in found
@@ -655,14 +656,13 @@ def schedule(one: "Schedule") -> Json:
     recurrence = one.recurrence
     return {
         **attributes(one, "name", "active"),
-        "cron": recurrence.cron or None,
-        "timezone": recurrence.timezone or None,
-        "every": recurrence.every or None,
+        **{name: getattr(recurrence, name) or None for name in ("cron", "timezone", "every")},
         **attributes(recurrence, "anchor", "at"),
         **attributes(one, "catch_up", "overlap", "keep", "next", "waiting", "firing", "last_fired", "fired", "skipped"),
         "error": one.error or None,
         "taskCount": one.tasks,
         **attributes(one, "errors", "try_after", "created", "updated"),
+        "by": one.by or None,
     }
 
 

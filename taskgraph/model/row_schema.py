@@ -125,6 +125,7 @@ index:graphs
  0.1 graph, name text; created time; tasks number
 index:poison
  0.1 state, queue, reason, body text; failures number; setAside, replayed time
+ 0.4 replayedBy text
 index:tombstones
  0.3 graph text; until time
 index:keeping
@@ -133,6 +134,7 @@ index:cache
  0.4 graph, task, label text; run number; result boolean; time time
 index:gates
  0.3 since, until, used time; reason, worker, token text; max number
+ 0.4 by text
 index:workers
  0.3 name, host, version, draining text; targets, labels, executors, running list; slots, busy, pid, every number
  0.3 since, seen time; exit boolean
@@ -141,7 +143,7 @@ index:schedules
  0.3 name, cron, timezone, catchUp, overlap, firingDocument, document, digest, error, text text; active boolean
  0.3 every, keep, tasks, fired, skipped, errors number; waiting, runs list; params object
  0.3 anchor, at, next, firing, lastFired, tryAfter, created, updated time
- 0.4 firedAhead time
+ 0.4 firedAhead time; by text
 index:tokens
  0.4 role, hash, by, secret, shareSecret text; graphs list; targets list?; created, until time
 index:taskcluster

@@ -74,7 +74,7 @@ class Schedule:
     begun. firing: the time of the fire that has begun, with the document pinned for it. document: id of the rows that
     hold the graph. keep: how many fires may wait (overlap queue). error: why the fire at hand could not be submitted;
     errors: how often in a row; try_after: when it is tried again. ahead: before this, a clock that was ahead may have
-    fired times already.
+    fired times already. by: who made it, or changed it last.
     """
 
     name: str
@@ -100,6 +100,7 @@ class Schedule:
     errors: int = 0
     try_after: datetime | None = None
     ahead: datetime | None = None
+    by: str = ""
 
     def soonest(self, now: datetime) -> datetime | None:
         """When to look at it next; None if time alone makes nothing due."""
@@ -474,5 +475,6 @@ _COLUMNS: Final[Mapping[str, tuple[str, _Read]]] = {
     "errors": ("errors", _number),
     "tryAfter": ("try_after", _moment),
     "firedAhead": ("ahead", _moment),
+    "by": ("by", _text),
 }
 """Every other column: the attribute of the schedule that it holds, and how it is read."""

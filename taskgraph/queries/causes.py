@@ -94,7 +94,8 @@ class Causes:
             return text, f"see taskgraph limit list {self.graph_id}"
         if (gate := self.paused.get(status.target)) is not None:
             text = f"is ready since {clock_text(status.pending_since)}; target {status.target} is paused"
-            text += f" since {clock_text(gate.since)}" + (f": {gate.reason}" if gate.reason else "")
+            text += f" since {clock_text(gate.since)}" + (f" by {gate.by}" if gate.by else "")
+            text += f": {gate.reason}" if gate.reason else ""
             return text, f"let it go on: taskgraph resume --target {status.target}"
         if (taken := self.permitted.get(status.target)) is not None and len(taken.permits) >= taken.most:
             return f"is ready since {clock_text(since)}; {_permits_text(taken)}", "see taskgraph limit list"

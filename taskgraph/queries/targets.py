@@ -29,11 +29,17 @@ class Gate:
     target: str
     since: datetime | None
     reason: str
+    by: str
 
 
 def closed_in(rows: Iterable[Row]) -> dict[str, Gate]:
     return {
-        target: Gate(target, time_of(row.columns, "since"), str(row.columns.get("reason", "")))
+        target: Gate(
+            target,
+            time_of(row.columns, "since"),
+            str(row.columns.get("reason", "")),
+            str(row.columns.get("by", "")),
+        )
         for row in rows
         if row.key.startswith(PAUSED) and (target := row.key.removeprefix(PAUSED))
     }
@@ -83,9 +89,9 @@ async def closed(tables: Tables) -> dict[str, Gate]:
     return closed_in(await query_all(tables, GATES, Range(PAUSED, "target;")))
 
 
-async def close(tables: Tables, target: str, now: datetime, reason: str = "") -> bool:
-    """Pause a target; whether it was not paused before. Repeatable."""
-    return await _write(tables, Insert(PAUSED + target, {"schema": _SCHEMA, "since": now, "reason": reason}))
+async def close(tables: Tables, target: str, now: datetime, reason: str = "", by: str = "") -> bool:
+    """Pause a target; whether it was not paused before. by: who asks. Repeatable."""
+    return await _write(tables, Insert(PAUSED + target, {"schema": _SCHEMA, "since": now, "reason": reason, "by": by}))
 
 
 async def reopen(tables: Tables, target: str) -> bool:
@@ -171,6 +177,7 @@ class TargetLimit:
     most: int
     since: datetime | None
     reason: str
+    by: str
     permits: Sequence[Permit] = ()
 
 
@@ -188,6 +195,7 @@ def limits_in(rows: Sequence[Row], now: datetime) -> dict[str, TargetLimit]:
             integer(row.columns, "max"),
             time_of(row.columns, "since"),
             str(row.columns.get("reason", "")),
+            str(row.columns.get("by", "")),
             tuple(held.get(target, ())),
         )
         for row in rows
@@ -205,12 +213,12 @@ async def limited(tables: Tables, now: datetime) -> dict[str, TargetLimit]:
     return limits_in(await query_all(tables, GATES, Range()), now)
 
 
-async def limit_target(tables: Tables, target: str, most: int, now: datetime, reason: str = "") -> bool:
-    """Let so many tasks of a target be in flight; whether that was otherwise before. Repeatable."""
+async def limit_target(tables: Tables, target: str, most: int, now: datetime, reason: str = "", by: str = "") -> bool:
+    """Let so many tasks of a target be in flight; whether that was otherwise before. by: who asks. Repeatable."""
     if not 1 <= most <= limits.IN_FLIGHT_MAX:
         raise InvalidInput(f"a limit is a number from 1 to {limits.IN_FLIGHT_MAX:,}, and {most} is none")
     key = LIMIT + target
-    columns: dict[str, Value] = {"schema": _SCHEMA, "max": most, "since": now, "reason": reason}
+    columns: dict[str, Value] = {"schema": _SCHEMA, "max": most, "since": now, "reason": reason, "by": by}
     for _ in range(limits.COMMIT_ATTEMPTS_MAX):
         (row,) = await tables.get(GATES, [key])
         if row is not None and row.columns.get("max") == most and row.columns.get("reason", "") == reason:

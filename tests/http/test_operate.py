@@ -1,11 +1,13 @@
 """Operators and admins over HTTP: targets, workers, messages that were set aside, damage."""
 
 import asyncio
+from pathlib import Path
 from typing import Final
 
 from taskgraph.interfaces.http.table import ROUTES
+from taskgraph.model.names import POISON
 from taskgraph.model.roles import Role
-from tests.http.serving import Server, shape_errors
+from tests.http.serving import Server, serving, shape_errors
 
 DOCUMENT: Final = {"tasks": {"one": {"task": {"executor": "noop"}}}}
 
@@ -52,6 +54,33 @@ async def test_a_message_that_was_set_aside_is_put_back(local: Server) -> None:
     key = messages[0]["key"]
     assert await done(local, "POST", f"/poison/{key}:replay", "replayPoison") == {"replayed": [key]}
     assert (await local.ask("POST", "/poison/taskgraph-events:0:replay")).status == 404
+
+
+async def test_rows_without_a_journal_say_who_acted_last(place: str, tmp_path: Path) -> None:
+    async with serving(place, tmp_path, anonymous=False) as server:
+        app, ops, admin = server.app, server.tokens[Role.OPERATOR], server.tokens[Role.ADMIN]
+        await server.ask("PUT", "/graphs/g", data={"tasks": {"far": {"task": {"target": "gpu"}}}}, token=admin)
+        for path in ("/targets/gpu:pause?reason=drivers", "/targets/gpu:limit?max=3"):
+            assert (await server.ask("POST", path, token=ops)).status == 200
+        why = (await server.ask("GET", "/graphs/g/tasks/far/why", token=ops)).json
+        assert " by operator: drivers" in why["reasons"][0]["text"]
+        targets = await server.ask("GET", "/targets", token=ops)
+        assert (targets.json["targets"][0]["by"], shape_errors("targetLimits", targets.json)) == ("operator", [])
+        schedule = {"document": DOCUMENT, "cron": "0 2 * * *"}
+        made = await server.ask("PUT", "/schedules/nightly", data=schedule, token=admin)
+        assert (made.json["by"], shape_errors("scheduleDone", made.json)) == ("admin", [])
+        assert (await server.ask("POST", "/schedules/nightly:deactivate", token=ops)).json["by"] == "operator"
+        assert (await server.ask("POST", "/schedules/nightly:deactivate", token=admin)).json["by"] == "operator"
+        fired = (await server.ask("POST", "/schedules/nightly:run-now", token=ops)).json["graphId"]
+        assert (await app.queries.graph_row(fired)).columns["by"] == "operator"
+        await app.queues.send(app.names.events, ["{not a message"])
+        async with asyncio.timeout(20):
+            while not (messages := await app.poison.list()):
+                await asyncio.sleep(0.05)
+        assert (await server.ask("POST", f"/poison/{messages[0].key}:replay", token=admin)).status == 200
+        (row,) = await app.tables.get(POISON, [messages[0].key])
+        assert row is not None
+        assert row.columns["replayedBy"] == "admin"
 
 
 async def test_what_is_sound_is_left_as_it_is(open_to_all: Server) -> None:

@@ -59,6 +59,7 @@ WHOLE: Final = schedule(
     errors=6,
     try_after=NOON + 3 * HOUR,
     ahead=NOON + 4 * HOUR,
+    by="ann@build-1",
 )
 
 COLUMNS: Final = {
@@ -91,6 +92,7 @@ COLUMNS: Final = {
     "errors": 6,
     "tryAfter": NOON + 3 * HOUR,
     "firedAhead": NOON + 4 * HOUR,
+    "by": "ann@build-1",
 }
 
 

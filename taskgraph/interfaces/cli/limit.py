@@ -130,6 +130,7 @@ def _show_targets(session: Session) -> None:
             Column("MAX", lambda each: f"{each.most:,}", number=True),
             Column("TAKEN", lambda each: f"{len(each.permits):,}", number=True),
             Column("BY", lambda each: _some([one.worker for one in each.permits]), flexible=True),
+            Column("SET BY", lambda each: each.by, flexible=True),
         )
         output.table(found, columns)
     else:

@@ -67,8 +67,10 @@ def replay(
         raise InvalidInput("name the KEY of one message, or say --all")
 
     async def replayed(app: "App") -> "list[PoisonMessage]":
+        from taskgraph.interfaces.operations.checks import asked_by
+
         keys = [each.key for each in await app.poison.list()] if key is None else [key]
-        return [await app.poison.replay(each) for each in keys]
+        return [await app.poison.replay(each, asked_by()) for each in keys]
 
     found = session.open(replayed)
     output = session.output

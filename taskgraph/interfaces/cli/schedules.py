@@ -245,9 +245,7 @@ def run_now(session: Session, name: NameArgument) -> None:
 
     It does not matter whether the schedule is active, and whether an earlier graph is over. Its times stay as they are.
     """
-    from taskgraph.interfaces.operations.checks import asked_by
-
-    submission = session.open(lambda app: app.schedules().run_now(name, by=asked_by()), measured=True)
+    submission = session.open(lambda app: app.schedules().run_now(name), measured=True)
     output = session.output
     if session.answered(views.fired, name, submission):
         return
@@ -335,6 +333,7 @@ def _print_detail(session: Session, detail: "ScheduleDetail") -> None:
             ("overlap", f"{schedule.overlap}{queue}"),
             ("tasks", f"{schedule.tasks:,}"),
             ("created", moment(schedule.created)),
+            ("changed", moment(schedule.updated) + (f" by {safe(schedule.by)}" if schedule.by else "")),
             ("fired", f"{schedule.fired:,}" + (f", {schedule.skipped:,} left out" if schedule.skipped else "")),
             ("waiting", ", ".join(map(moment, schedule.waiting))),
             ("next", _upcoming(schedule, detail.upcoming[0]) if detail.upcoming else ""),

@@ -9,7 +9,6 @@ from taskgraph.documents.recurrence import Times
 from taskgraph.engine.schedules import ScheduleDetail, Schedules, Written
 from taskgraph.engine.submission import Submission
 from taskgraph.interfaces.client.graph import GraphLike, document_of
-from taskgraph.interfaces.operations.checks import asked_by
 from taskgraph.interfaces.operations.schedules import checked_rules
 from taskgraph.model import limits
 from taskgraph.model.errors import InvalidInput
@@ -116,7 +115,7 @@ class ScheduleCalls:
 
     async def run_now(self, name: str) -> Submission:
         """Submit its graph now, whatever its times."""
-        return await self._schedules.run_now(name, by=asked_by())
+        return await self._schedules.run_now(name)
 
 
 def _times(

@@ -5,6 +5,7 @@ from typing import Any
 from taskgraph.interfaces import views
 from taskgraph.interfaces.http.asked import Asked
 from taskgraph.interfaces.operations import doctor, grant, limit, notify, pause, shares, workers
+from taskgraph.interfaces.operations.checks import asked_by
 from taskgraph.queries.workers import FINISH, NOW
 
 
@@ -43,7 +44,7 @@ async def _drain(asked: Asked, draining: str, *, exits: bool) -> Any:
 
 
 async def replay(asked: Asked) -> Any:
-    return views.replayed([await asked.app.poison.replay(asked.path["key"])])
+    return views.replayed([await asked.app.poison.replay(asked.path["key"], asked_by())])
 
 
 async def repair(asked: Asked) -> Any:

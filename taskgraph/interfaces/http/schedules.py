@@ -12,7 +12,6 @@ from taskgraph.interfaces.http.asked import Asked
 from taskgraph.interfaces.http.problems import Problem
 from taskgraph.interfaces.http.writes import form
 from taskgraph.interfaces.operations import schedules
-from taskgraph.interfaces.operations.checks import asked_by
 from taskgraph.model.errors import Refused
 
 
@@ -85,4 +84,4 @@ async def _switch(asked: Asked, *, active: bool) -> Any:
 
 async def run_now(asked: Asked) -> Any:
     name = asked.path["schedule"]
-    return views.fired(name, await asked.app.schedules().run_now(name, by=asked_by()))
+    return views.fired(name, await asked.app.schedules().run_now(name))

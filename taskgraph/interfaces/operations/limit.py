@@ -126,7 +126,7 @@ async def ask_target(app: App, target: str, most: int, *, reason: str = "", wait
 async def _limit_target(app: App, target: str, most: int, reason: str) -> bool:
     if not most:
         return await targets.clear_target(app.tables, target)
-    return await targets.limit_target(app.tables, target, most, app.clock.now(), reason)
+    return await targets.limit_target(app.tables, target, most, app.clock.now(), reason, asked_by())
 
 
 async def of_targets(app: App) -> list[TargetLimit]:

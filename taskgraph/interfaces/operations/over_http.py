@@ -314,7 +314,7 @@ class ServedPoison(Poison):
         super().__init__(tables, queues, clock, names)
         self._server = server
 
-    async def replay(self, key: str) -> PoisonMessage:
+    async def replay(self, key: str, by: str = "") -> PoisonMessage:
         found = next((each for each in await self.list() if each.key == key), None)
         await self._server.ask("POST", path_of("poison", f"{key}:replay"))
         return found or PoisonMessage(key, "", "", "", 0, "replayed", None)
@@ -359,7 +359,7 @@ class ServedSchedules(Schedules):
         await self._server.ask("DELETE", path_of("schedules", name))
         return found
 
-    async def run_now(self, name: str, *, by: str = "") -> Submission:
+    async def run_now(self, name: str) -> Submission:
         _, found = await self._rows.find(name)
         answer = await self._server.ask("POST", path_of("schedules", f"{name}:run-now"))
         return Submission(answer["graphId"], Submitted(answer["outcome"]), found.tasks, 0)

@@ -139,7 +139,7 @@ async def ask_target(app: App, target: str, *, on: bool, reason: str = "", wait:
 async def _hold_target(app: App, target: str, on: bool, reason: str) -> bool:
     if not on:
         return await targets.reopen(app.tables, target)
-    return await targets.close(app.tables, target, app.clock.now(), reason)
+    return await targets.close(app.tables, target, app.clock.now(), reason, asked_by())
 
 
 def _asked(row: Row, holder: str) -> str:
