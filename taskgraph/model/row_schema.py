@@ -134,7 +134,7 @@ index:cache
  0.4 graph, task, label text; run number; result boolean; time time
 index:gates
  0.3 since, until, used time; reason, worker, token text; max number
- 0.4 by text
+ 0.4 by text; seconds seconds
 index:workers
  0.3 name, host, version, draining text; targets, labels, executors, running list; slots, busy, pid, every number
  0.3 since, seen time; exit boolean

@@ -286,7 +286,7 @@ def test_the_page_knows_every_column_that_the_code_writes() -> None:
     rules = ("decide", "propagation", "extension", "conditions", "cancel", "pause", "lifecycle", "runs")
     for name in (*(f"protocol/{rule}" for rule in rules), "engine/notifier"):
         assert found[f"{name}.py"] - of_graphs == {"since"} & found[f"{name}.py"], name
-    constant = re.compile(r'^[A-Z]+: Final = "(index:[a-z-]+)"', re.MULTILINE)
+    constant = re.compile(r'^[A-Z][A-Z_]+: Final = "(index:[a-z-]+)"', re.MULTILINE)
     partitions = {name for text in sources().values() for name in constant.findall(text)}
     of_features = {
         "definition",
