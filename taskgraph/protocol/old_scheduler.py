@@ -27,7 +27,7 @@ _EXCHANGES: Final = "exchange/taskcluster-scheduler/v1"
 _NONE: Final = "_"
 _OF_TASKS: Final = 6  # words of a routing key that only the queue's messages have: taskId to workerType
 # Fact -> exchange, and the state in its message; "" for blocked or running, as the graph is when it is sent.
-_MESSAGES: Final[Mapping[str, tuple[str, str]]] = {
+MESSAGES: Final[Mapping[str, tuple[str, str]]] = {
     "graph-running": ("task-graph-running", "running"),
     "graph-extended": ("task-graph-extended", ""),
     "graph-blocked": ("task-graph-blocked", "blocked"),
@@ -62,7 +62,7 @@ def status(graph_id: str, graph: Columns, state: str) -> dict[str, Any]:
 
 def message(graph_id: str, graph: Columns, fact: Mapping[str, Any]) -> dict[str, Any]:
     """What the exchange of a fact gets that `notices.graph_keys` names. graph: columns of the graph's row."""
-    exchange, state = _MESSAGES[str(fact.get("event"))]
+    exchange, state = MESSAGES[str(fact.get("event"))]
     state = state or ("blocked" if state_of(graph) == "blocked" else "running")
     payload: dict[str, Any] = {"version": 1, "status": status(graph_id, graph, state)}
     if "label" in fact:

@@ -4,7 +4,7 @@ import asyncio
 import gzip
 import json
 import zlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from typing import Any, Final
 
 import aiohttp
@@ -27,10 +27,10 @@ WAITS: Final = {"tasks": {"far": {"task": {"target": "gpu", "executor": "noop"}}
 MORE: Final = {"tasks": {"more": {"task": {"executor": "noop"}}}}
 
 
-async def frames(server: Server, path: str, **headers: str) -> AsyncIterator[dict[str, str]]:
+async def frames(server: Server, path: str, base: str = "/api/v1", **headers: str) -> AsyncGenerator[dict[str, str]]:
     """The events of a stream, by its lines."""
     named = {"Accept": "text/event-stream", **{name.replace("_", "-"): text for name, text in headers.items()}}
-    async with server.session.get(f"{server.address}/api/v1{path}", headers=named) as answer:
+    async with server.session.get(f"{server.address}{base}{path}", headers=named) as answer:
         assert answer.status == 200
         assert answer.content_type == "text/event-stream"
         frame: dict[str, str] = {}

@@ -4,7 +4,7 @@ import asyncio
 import functools
 import struct
 import zlib
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 from typing import Final
 
@@ -15,7 +15,7 @@ from starlette.types import Message, Receive, Scope, Send
 from taskgraph.engine.telemetry import POLL, STREAM
 from taskgraph.interfaces import views
 from taskgraph.interfaces.http.asked import Asked
-from taskgraph.interfaces.http.feeds import GZIP_LEVEL, Where
+from taskgraph.interfaces.http.feeds import GZIP_LEVEL, Batch, Where
 from taskgraph.interfaces.http.problems import Problem, response
 from taskgraph.model.errors import TaskgraphError
 from taskgraph.queries.journal import read_cursor
@@ -44,14 +44,25 @@ async def events(asked: Asked) -> Response:
                 headers={"Link": f'<{there}>; rel="alternate"; type="application/json"'},
             )
         await asked.app.queries.state(asked.graph)
-        asked.holds(STREAM)
-        stream = _stream(asked, since, where)
-        made, headers = (_PackedStream, _PACKED) if _takes_gzip(asked) else (EventSourceResponse, None)
-        return made(stream, headers=headers, ping=_PING_SECONDS, sep="\n", send_timeout=_SEND_SECONDS)
+        return streamed(asked, asked.feeds.follow(asked.graph, since, where), _frames)
     if query["wait"]:
         return await _waited(asked, where)
     found = await asked.app.queries.events(asked.graph, since=query["since"], limit=query["limit"], where=where or None)
     return JSONResponse(views.events(asked.graph, found))
+
+
+def streamed(
+    asked: Asked, batches: AsyncGenerator[Batch], frames: Callable[[Batch], Awaitable[bytes]]
+) -> EventSourceResponse:
+    """What is followed of a journal, as server-sent events. frames: of a batch that is not empty."""
+    asked.holds(STREAM)
+    made, headers = (_PackedStream, _PACKED) if _takes_gzip(asked) else (EventSourceResponse, None)
+    stream = _stream(asked, batches, frames)
+    return made(stream, headers=headers, ping=_PING_SECONDS, sep="\n", send_timeout=_SEND_SECONDS)
+
+
+async def _frames(batch: Batch) -> bytes:
+    return batch.frames
 
 
 def _takes_gzip(asked: Asked) -> bool:
@@ -103,14 +114,16 @@ async def _waited(asked: Asked, where: Where) -> Response:
     return Response(batch.answer(asked.graph), media_type="application/json")
 
 
-async def _stream(asked: Asked, since: str, where: Where) -> AsyncGenerator[bytes]:
+async def _stream(
+    asked: Asked, batches: AsyncGenerator[Batch], frames: Callable[[Batch], Awaitable[bytes]]
+) -> AsyncGenerator[bytes]:
     """Ends with an event `end` when the graph can change no more, or `error`; with the server, without."""
     yield f"retry: {_RETRY_MILLISECONDS}\n\n".encode()
     try:
-        async with aclosing(asked.feeds.follow(asked.graph, since, where)) as batches:
+        async with aclosing(batches):
             async for batch in batches:
                 if batch.events:
-                    yield batch.frames
+                    yield await frames(batch)
     except TaskgraphError as error:  # reach: http
         yield b"event: error\ndata: " + bytes(response(error).body) + b"\n\n"
         return

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from taskgraph.interfaces.taskcluster import queue, scheduler
+from taskgraph.interfaces.taskcluster import exchanges, queue, scheduler
 from taskgraph.interfaces.taskcluster.call import Call
 from taskgraph.model.roles import Role
 
@@ -70,6 +70,7 @@ METHODS: Final = (
         "inspect-task-graph-task-response",
         role=_READER,
     ),
+    Method("GET", "/exchange/<exchange>", "listen", exchanges.listen, role=_READER),
     Method("GET", _TASK, "task", queue.task, "task"),
     Method("GET", f"{_TASK}/status", "status", queue.status, _TASK_STATUS),
     Method("PUT", _TASK, "createTask", queue.create, _TASK_STATUS, "task"),

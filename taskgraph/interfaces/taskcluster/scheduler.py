@@ -72,7 +72,7 @@ async def table_access(call: Call) -> Json:
         raise CallError(
             400, f"The whole table is opened to none, as tokens are in it: ask {here} for the rows of a graph"
         )
-    await _graph(call, graph_id)
+    await graph_row(call, graph_id)
     granted = await grant.read(call.app, graph_id)
     place = urlsplit(granted.endpoint)
     return {
@@ -85,7 +85,7 @@ async def table_access(call: Call) -> Json:
 async def extend(call: Call) -> Json:
     """Answered once the tasks are in the graph."""
     graph_id, nodes = call.path["taskGraphId"], call.body["tasks"]
-    row = await _graph(call, graph_id)
+    row = await graph_row(call, graph_id)
     named = documents.required(nodes)
     found = await call.app.queries.statuses(graph_id, [task_id_of(graph_id, each) for each in named])
     document = documents.extension(graph_id, nodes, {each.label for each in found})
@@ -111,12 +111,12 @@ async def status(call: Call) -> Json:
 
 async def info(call: Call) -> Json:
     graph_id = call.path["taskGraphId"]
-    return _info(await _graph(call, graph_id), graph_id)
+    return _info(await graph_row(call, graph_id), graph_id)
 
 
 async def inspect(call: Call) -> Json:
     graph_id = call.path["taskGraphId"]
-    row = await _graph(call, graph_id)
+    row = await graph_row(call, graph_id)
     found, kept = await call.app.queries.details(graph_id), old_scheduler.kept(row.columns)
     if "routing" in kept:
         tasks = labels.inspected(graph_id, found, f"{str(call.asked.request.base_url).rstrip('/')}{BASE}/task")
@@ -130,11 +130,11 @@ async def inspect(call: Call) -> Json:
 
 async def inspect_task(call: Call) -> Json:
     graph_id = call.path["taskGraphId"]
-    await _graph(call, graph_id)
+    await graph_row(call, graph_id)
     return _task(await call.app.queries.task(graph_id, call.path["taskId"]), graph_id)
 
 
-async def _graph(call: Call, graph_id: str) -> Row:
+async def graph_row(call: Call, graph_id: str) -> Row:
     """The row of a graph that old clients can see. Raises CallError."""
     call.demand_graph(graph_id)
     row = await call.app.queries.graph_row(graph_id)
@@ -144,7 +144,7 @@ async def _graph(call: Call, graph_id: str) -> Row:
 
 
 async def _status(call: Call, graph_id: str) -> Json:
-    columns = (await _graph(call, graph_id)).columns
+    columns = (await graph_row(call, graph_id)).columns
     return old_scheduler.status(graph_id, columns, old_scheduler.state_of(columns))
 
 
