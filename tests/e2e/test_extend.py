@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.e2e.processes import command, started, taskgraph, until, write_graph
+from tests.http.typed import both_doors
 
 Run = Callable[..., Any]
 
@@ -69,6 +70,7 @@ def test_a_running_task_extends_its_graph_that_is_paused(tg: Run, tmp_path: Path
     assert task_state(tg, "found") == "completed"
 
 
+@both_doors
 def test_a_paused_graph_is_extended_by_hand(tg: Run, tmp_path: Path) -> None:
     submit_discovering(tg, tmp_path)
     assert tg("pause", "g").returncode == 0

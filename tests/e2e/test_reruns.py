@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tests.e2e.processes import command, started, taskgraph, until, write_graph
+from tests.http.typed import both_doors
 
 Run = Callable[..., Any]
 
@@ -29,7 +30,8 @@ def blocking(tmp_path: Path) -> str:
     return str(write_graph(tmp_path / "graph.json", tasks))
 
 
-def test_all_that_failed_are_run_again_at_once(tg: Run, tmp_path: Path, blocking: str) -> None:
+@both_doors
+def test_all_that_failed_are_run_again_at_once(tg: Run, tmp_path: Path, blocking: str, door: str) -> None:
     mended = "when all is mended: taskgraph rerun g --failed"
     run = tg("run", blocking, "--id", "g")
     assert run.returncode == 1
@@ -44,7 +46,8 @@ def test_all_that_failed_are_run_again_at_once(tg: Run, tmp_path: Path, blocking
     (tmp_path / "mended").touch()
     asked = tg("rerun", "g", "a", "b", "--reason", "mended")
     assert asked.stdout == "run 1 of “a” is asked for\nrun 1 of “b” is asked for\n"
-    assert asked.stderr == ("no handler reads its results: start taskgraph serve, or taskgraph run --id g\n")
+    how = "or taskgraph run --id g" if door == "embedded" else "where the store itself can be reached"
+    assert asked.stderr == f"no handler reads its results: start taskgraph serve, {how}\n"
     late = tg("rerun", "g", "--failed", "--wait", "--timeout", "0.1", "--json")
     assert late.returncode == 124
     assert "graph g: not all of it is taken up after 0.1 s" in late.stderr
@@ -72,6 +75,7 @@ def test_who_has_handlers_is_not_sent_to_start_some(tg: Run, store: str, tmp_pat
         assert tg("submit", blocking, "--id", "h", "--wait").stderr.count("serve") == 0
 
 
+@both_doors
 def test_what_has_ended_runs_again_with_all_that_has_worked_with_it(tg: Run, tmp_path: Path) -> None:
     def lines(label: str, *requires: str) -> dict[str, Any]:
         return command("sh", "-c", f"echo {label} >> ran", requires=requires)

@@ -90,7 +90,7 @@ async def test_every_change_is_asked_for(client: BehindServer) -> None:
         await client.set_limit("g", 3, group="both", wait=True)
         assert [each.most for each in await direct.limits_of("g")] == [3]
         assert await client.prioritize("g", "normal", wait=True) == ["held", "make"]
-        assert await client.prioritize("g", "low", "held", wait=True) == ["held"]
+        assert await client.prioritize("g", "low", "held", "held", wait=True) == ["held"]
         await client.deactivate("g", "held", wait=True)
         await client.activate("g", "held", wait=True)
         extended = await client.extend("g", {"tasks": {"more": {"requires": ["make"]}}}, request="r")

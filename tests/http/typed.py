@@ -4,13 +4,14 @@ import asyncio
 import queue
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
 from typer.testing import CliRunner
 
+from tests.e2e import processes
 from tests.http.serving import serving
 
 DIRECT: Final = {
@@ -79,4 +80,13 @@ def typed_over_http() -> Iterator[None]:
 
     with ExitStack() as servers, pytest.MonkeyPatch.context() as patch:
         patch.setattr(CliRunner, "invoke", over_http)
+        patch.setattr(processes, "doors", [swapped])
         yield
+
+
+@pytest.fixture(autouse=True)
+def door(request: pytest.FixtureRequest) -> Iterator[str]:
+    """What commands that are typed in a test go over: their store, or a server in front of it (see `both_doors`)."""
+    kind = getattr(request, "param", "embedded")
+    with typed_over_http() if kind == "http" else nullcontext():
+        yield kind

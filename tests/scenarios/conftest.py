@@ -1,8 +1,7 @@
 """Stages over every store there is."""
 
 import secrets
-from collections.abc import AsyncIterator, Iterator
-from contextlib import nullcontext
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -11,18 +10,12 @@ from taskgraph.model.clock import SystemClock
 from taskgraph.storage.azure.account import AzureStore
 from taskgraph.storage.sqlite.store import EmbeddedStore
 from taskgraph.testing import HurriedClock
-from tests.http.typed import typed_over_http
+from tests.http.typed import door
 from tests.scenarios.stage import LOCAL, Stage, memory_stage
 
+__all__ = ["door"]
+
 STORES = (*LOCAL, pytest.param("azurite", marks=pytest.mark.azurite))
-
-
-@pytest.fixture(autouse=True)
-def door(request: pytest.FixtureRequest) -> Iterator[str]:
-    """What commands that are typed in a test go over: their store, or a server in front of it (see `both_doors`)."""
-    kind = getattr(request, "param", "embedded")
-    with typed_over_http() if kind == "http" else nullcontext():
-        yield kind
 
 
 @pytest.fixture

@@ -108,6 +108,14 @@ def _print_task(session: Session, graph_id: str, found: "TaskDetail") -> None:
         more = f", … {number - len(names):,} more (--all)" if number > len(names) else ""
         return safe(", ".join(names)) + more
 
+    def kept(name: str, prints: str) -> str:
+        """Where a file of the run is; over HTTP, which does not reach that, what prints it."""
+        if session.settings.server and name in resolution:
+            from taskgraph.interfaces.cli.outcome import command_words  # most looks do without
+
+            return f"{command_words(prints, graph_id, one.label)}{session.store_words}"
+        return safe(str(resolution.get(name, "")))
+
     output.pairs(
         [
             ("task", out.paint(safe(one.label), "bold")),
@@ -136,8 +144,8 @@ def _print_task(session: Session, graph_id: str, found: "TaskDetail") -> None:
             ("lease until", moment(one.lease_until) if one.state == TaskState.RUNNING else ""),
             ("deadline", moment(one.deadline)),
             ("claimed within", seconds(one.pending_timeout) if one.pending_timeout is not None else ""),
-            ("log", safe(str(resolution.get("logsUrl", "")))),
-            ("result", safe(str(resolution.get("resultUrl", "")))),
+            ("log", kept("logsUrl", "logs")),
+            ("result", kept("resultUrl", "logs --result")),
             ("from cache", safe(cached_words(resolution))),
             ("files", _files_words(resolution)),
             ("hands on", safe(_handed_on(resolution))),

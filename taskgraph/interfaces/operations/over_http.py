@@ -52,11 +52,13 @@ Json = Mapping[str, Any]
 _UNGUARDED: Final = (("unguarded", "1"),)
 
 
-async def _change(app: App, server: Server, graph_id: str, kind: str, **given: object) -> Any:
+async def _change(app: App, server: Server, graph_id: str, kind: str, **given: Any) -> Any:
     """Ask for a change of a graph. given: what is not empty of this goes with it."""
     check_reason(str(given.get("reason", "")))
     await app.queries.state(graph_id)  # what stands for its id is found by this error, as in every store
-    body = {"change": kind, **{name: value for name, value in given.items() if value or name == "max"}}
+    body: dict[str, Any] = {"change": kind, **{name: value for name, value in given.items() if value or name == "max"}}
+    if "labels" in body:
+        body["labels"] = list(dict.fromkeys(body["labels"]))  # a task that is named twice counts once
     return await server.ask("POST", path_of("graphs", graph_id, "changes"), _UNGUARDED, body=body)
 
 
