@@ -61,7 +61,7 @@ async def _enter(tables: Tables, graph_id: str, task_ids: list[str]) -> None:
             return
         try:
             await tables.commit(OLD_TASKS, changes)
-        except (Conflict, Unclear):  # reach: http
+        except (Conflict, Unclear):  # reach: deletion
             continue  # read what is there now
         return
     raise Conflict(f"others kept writing rows of {OLD_TASKS}")

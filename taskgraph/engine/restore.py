@@ -197,11 +197,16 @@ async def _restore(
 
 
 async def _enter_old_tasks(handlers: Handlers, graph_id: str, labels: list[str]) -> None:
+    """But for those of whose id another graph has got a task since."""
     from taskgraph.protocol.old_scheduler import shown_id  # reads a schema, and few archives need it
 
-    for label in labels:
-        with contextlib.suppress(Refused):  # another graph has got a task of this id since
-            await old_tasks.enter(handlers.records.tables, graph_id, [shown_id(graph_id, label)])
+    tables, task_ids = handlers.records.tables, [shown_id(graph_id, each) for each in labels]
+    try:
+        await old_tasks.enter(tables, graph_id, task_ids)
+    except Refused:
+        for each in task_ids:
+            with contextlib.suppress(Refused):
+                await old_tasks.enter(tables, graph_id, [each])
 
 
 async def _begin(handlers: Handlers, contents: Archived, source: str) -> Row | None:

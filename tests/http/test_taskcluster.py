@@ -397,18 +397,21 @@ async def test_a_task_is_of_one_graph(queue: Server) -> None:
 
 async def test_tasks_of_a_graph_that_is_deleted_are_forgotten_and_come_back_with_it(queue: Server) -> None:
     place = f"/task-graph/{G}"
-    assert (await call(queue, "PUT", place, graph(node(A)))).status == 200
+    assert (await call(queue, "PUT", place, graph(node(A), node(B)))).status == 200
     who = {"workerGroup": "group", "workerId": "worker"}
-    assert (await call(queue, "POST", f"/task/{A}/runs/0/claim", who)).status == 200
-    assert (await call(queue, "POST", f"/task/{A}/runs/0/completed")).status == 200
+    for task_id in (A, B):
+        assert (await call(queue, "POST", f"/task/{task_id}/runs/0/claim", who)).status == 200
+        assert (await call(queue, "POST", f"/task/{task_id}/runs/0/completed")).status == 200
     assert await queue.ended(G) == "finished"
     written = await queue.get(f"/graphs/{G}/archive")
     assert (await queue.ask("DELETE", f"/graphs/{G}")).status == 200
     assert await query_all(queue.app.tables, OLD_TASKS, Range()) == []
     for path in (f"/task/{A}/status", f"{place}/status"):
         assert (await call(queue, "GET", path)).status == 404
+    assert (await call(queue, "PUT", f"/task/{B}", TASK)).status == 200  # its id is free, and another's from now on
     assert (await queue.ask("POST", "/archives", data=written.data)).status == 201
     assert (await call(queue, "GET", f"/task/{A}/status")).json["status"]["state"] == "completed"
+    assert (await call(queue, "GET", f"/task/{B}/status")).json["status"]["taskGroupId"] == B
     assert (await call(queue, "GET", f"{place}/status")).json["status"]["state"] == "finished"
 
 

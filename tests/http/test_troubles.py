@@ -20,6 +20,8 @@ from taskgraph.model.errors import (
     Unclear,
 )
 from taskgraph.storage.http.calls import Server
+from taskgraph.storage.http.news import HttpNews
+from taskgraph.storage.http.tables import HttpTables
 from taskgraph.testing import HurriedClock
 
 
@@ -121,3 +123,19 @@ async def test_a_port_without_tls_is_tried_once(sent: list[Any]) -> None:
         with pytest.raises(StorageUnavailable, match="it speaks no TLS that is accepted; is it one for http://"):
             await server.get("/graphs")
         assert len(sent) == 1
+
+
+async def test_rows_that_are_wanted_at_once_are_refused_at_once() -> None:
+    """They go in one request: each of those who wait for them gets its error."""
+    async with strange(problem(503, "storage-unavailable")) as made, asking(made) as server:
+        tables = HttpTables(server)
+        found = await asyncio.gather(*(tables.get("g", [key]) for key in ("a", "b")), return_exceptions=True)
+    assert [type(each) for each in found] == [StorageUnavailable] * 2
+
+
+async def test_a_server_that_is_away_makes_a_wait_a_pause() -> None:
+    async with strange(problem(503, "storage-unavailable")) as made, asking(made) as server:
+        clock = HurriedClock()
+        began = clock.monotonic()
+        assert await HttpNews(server, clock).wait("g", "7.1", pause=3.0) == "7.1"
+    assert clock.monotonic() - began == 3.0

@@ -146,6 +146,7 @@ ELSEWHERE: Final = (
             "tests/http/test_events.py",
             "tests/http/test_mutated.py",
             "tests/http/test_taskcluster.py",
+            "tests/http/test_troubles.py",
         ),
     ),
     Place(

@@ -34,7 +34,7 @@ class HttpNews:
             began, seconds = self._clock.monotonic(), min(left, WAIT_SECONDS)
             try:
                 answer = await self._server.get(path, [*query, ("wait", f"{seconds:g}")], READ_SECONDS + seconds)
-            except StorageUnavailable as error:
+            except StorageUnavailable as error:  # reach: http
                 log.debug("waiting for news of graph %s: %s", graph_id, error)
                 break
             if answer["events"]:

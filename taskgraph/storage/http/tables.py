@@ -76,7 +76,7 @@ class HttpTables:
         try:
             if len(calls) > 1:
                 answers = (await self._server.get(_READS, body=[address for address, _ in calls]))["answers"]
-        except Exception as error:
+        except Exception as error:  # reach: http
             for _, waiting in calls:
                 if not waiting.done():
                     waiting.set_exception(error)
