@@ -122,7 +122,7 @@ async def _plan_again(handlers: "Handlers", graph_id: str, request: str, head: R
         messages = await _messages(handlers.records, graph_id, request)
     try:
         plan = await foresee(handlers, graph_id, messages, copy)
-    except (Conflict, IntegrityError, NotFound):
+    except (Conflict, IntegrityError, NotFound):  # reach: plans
         return None  # rows of different moments; what is wrong with them for good is met once more, and given back
     if plan.digest == head.columns.get(PLAN):
         return plan

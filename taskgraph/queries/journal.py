@@ -94,7 +94,7 @@ async def follow(
                         moved, since = True, each.cursor
                         if where is None or agrees(each, where):
                             yield each
-        except StorageUnavailable as error:
+        except StorageUnavailable as error:  # reach: away
             await patience.outlast(error)
             continue
         patience.answered()

@@ -8,9 +8,10 @@ from typing import Any, Final
 import pytest
 
 from taskgraph.documents.edit_document import read_edit
-from taskgraph.interfaces.operations import requests, tokens
+from taskgraph.interfaces.operations import changes, requests, tokens
 from taskgraph.interfaces.operations.checks import asking
 from taskgraph.model import ids
+from taskgraph.model.errors import StorageUnavailable
 from taskgraph.model.roles import Role
 from tests.http.serving import Answer, Server, serving, shape_errors
 
@@ -228,6 +229,17 @@ async def test_many_graphs_are_changed_each_by_its_plan(local: Server) -> None:
     assert found["b"]["error"]["code"] == "stale-plan"
     both = await local.ask("POST", "/changes?dryRun=1", data={**body, "graphs": ["a"], "where": {"state": "blocked"}})
     assert (both.status, both.code) == (400, "invalid-graph")
+
+
+async def test_a_store_that_is_away_is_no_reason_of_one_graph(local: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    await local.ask("PUT", "/graphs/a", data=DONE)
+
+    async def away(*args: object) -> None:
+        raise StorageUnavailable("it is away")
+
+    monkeypatch.setattr(changes, "plan", away)
+    answer = await local.ask("POST", "/changes?dryRun=1", data={"change": {"change": "cancel"}, "graphs": ["a"]})
+    assert (answer.status, answer.code) == (503, "storage-unreachable")
 
 
 async def test_a_token_changes_no_graph_that_it_is_not_for(guarded: Server) -> None:

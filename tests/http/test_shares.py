@@ -3,6 +3,7 @@
 import asyncio
 import base64
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -10,7 +11,7 @@ from taskgraph.interfaces.http import gate as gates
 from taskgraph.interfaces.http.table import ROUTES
 from taskgraph.interfaces.operations import shares, tokens
 from taskgraph.model import limits
-from taskgraph.model.errors import InvalidInput, NotFound, Refused
+from taskgraph.model.errors import Conflict, InvalidInput, NotFound, Refused, Unclear
 from taskgraph.model.roles import Role
 from taskgraph.testing import ManualClock
 from tests.http.access_table import DOCUMENT, call
@@ -113,3 +114,22 @@ async def test_what_cannot_be_shared_is_refused(guarded: Server) -> None:
     await tokens.create(app, shares.NAME, Role.READER)
     with pytest.raises(Refused, match="revoke it first"):
         await shares.share(app, "g")
+
+
+@pytest.mark.parametrize("error", [Conflict("x"), Unclear("x")], ids=["conflict", "unclear"])
+async def test_the_secret_is_made_once_whatever_its_writer_hears(
+    guarded: Server, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    commit = guarded.app.tables.commit
+
+    async def lost(*args: Any) -> None:
+        await commit(*args)
+        raise error
+
+    await guarded.ask("PUT", "/graphs/g", data=DOCUMENT, token=guarded.tokens[Role.ADMIN])
+    assert await guarded.ended("g") == "finished"
+    monkeypatch.setattr(guarded.app.tables, "commit", lost)
+    first, second = [(await shares.share(guarded.app, "g"))[1] for _ in range(2)]
+    monkeypatch.undo()
+    for text in (first, second):
+        assert (await guarded.ask("GET", "/graphs/g", token=text)).status == 200

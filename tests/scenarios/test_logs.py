@@ -2,7 +2,7 @@
 
 import asyncio
 import random
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from functools import partial
 from typing import Any
 
@@ -11,9 +11,11 @@ import pytest
 from taskgraph import Client, InvalidInput, NotFound
 from taskgraph.interfaces.operations import logs
 from taskgraph.interfaces.operations.logs import Wanted
+from taskgraph.model.errors import StorageUnavailable
 from taskgraph.model.ids import task_id_of
 from taskgraph.storage.logs import size_of
 from taskgraph.storage.memory import MemoryLogs
+from taskgraph.storage.signals import news
 from taskgraph.testing import MemoryStore
 
 
@@ -135,3 +137,31 @@ async def test_logs_are_followed_until_the_graph_ends(client: Client, monkeypatc
     assert seen[-1] == ("b", 0, b"no end")
     with pytest.raises(InvalidInput):
         await anext(logs.follow(client.app, "g", Wanted(failed=True)))
+
+
+async def test_who_follows_logs_outlasts_a_store_that_is_away(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(logs, "_LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(news, "AGAIN_SECONDS", 0.01)
+    await client.submit({"tasks": {"a": {}}}, "g")
+    await client.app.logs.append("g", task_id_of("g", "a"), 0, b"one\n")
+    looks: list[int] = []
+    look = logs._Following.look
+
+    async def away(self: logs._Following) -> AsyncGenerator[logs.LogPiece]:
+        looks.append(1)
+        if len(looks) == 3:
+            raise StorageUnavailable("it is away")
+        async for each in look(self):
+            yield each
+
+    async def follow() -> bytes:
+        return b"".join([each.data async for each in logs.follow(client.app, "g", Wanted())])
+
+    monkeypatch.setattr(logs._Following, "look", away)
+    following = asyncio.create_task(follow())
+    async with asyncio.timeout(10):
+        while len(looks) < 5:
+            await asyncio.sleep(0.01)
+    await client.app.logs.append("g", task_id_of("g", "a"), 0, b"two\n")
+    assert (await client.run({"tasks": {"a": {}}}, "g")).state == "finished"
+    assert await asyncio.wait_for(following, 10) == b"one\ntwo\n"

@@ -27,6 +27,7 @@ from taskgraph.model import limits, schemas
 from taskgraph.model.errors import Conflict, Refused, StorageUnavailable
 from taskgraph.protocol import notices
 from taskgraph.protocol.notices import Channel, Notice
+from taskgraph.queries.graphs import Queries
 from taskgraph.storage.tables import Insert, Range, Row, query_all
 from tests.scenarios.stage import CrashError, Stage, Trap, TrappedTables, extension, graph_object, memory_stage
 
@@ -535,6 +536,29 @@ async def test_a_consumer_goes_on_from_its_cursor_wherever_it_stopped(stage: Sta
     for at, event in enumerate(whole):
         rest = [each async for each in stage.queries.follow("graph", since=event.cursor)]
         assert rest == whole[at + 1 :], event.cursor
+
+
+async def test_who_follows_outlasts_a_store_that_is_away(memory: Stage) -> None:
+    await memory.submit(a_graph())
+    before, trap, got = len(await memory.events()), Trap(), list[Any]()
+    queries = Queries(TrappedTables(memory.tables, trap), memory.queues, memory.clock, memory.names)
+
+    async def follow() -> None:
+        async for each in queries.follow("graph"):
+            got.append(each)
+
+    async def until(so: Callable[[], bool]) -> None:
+        async with asyncio.timeout(10):
+            while not so():
+                await asyncio.sleep(0)
+
+    following = asyncio.create_task(follow())
+    await until(lambda: len(got) == before and len(trap.calls) > 10)  # it has looked, and looks again
+    trap.kind, trap.at = "unavailable", len(trap.calls) + 1
+    await until(lambda: len(trap.calls) > trap.at)
+    await memory.work()
+    await asyncio.wait_for(following, 10)
+    assert got == await memory.events()
 
 
 async def test_events_are_filtered_by_kind_label_and_changed_field(memory: Stage) -> None:

@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
-from taskgraph.engine import submission
+from taskgraph.engine import requests, submission
 from taskgraph.engine.foresight import Foreseen, foresee
+from taskgraph.model.errors import Conflict, IntegrityError, NotFound
 from taskgraph.model.ids import GRAPH
 from taskgraph.model.messages import Cancel, Edit, HoldBack, Message, Prioritize, Rerun, SetLimit
 from taskgraph.protocol.planned import MOVED
@@ -105,3 +106,25 @@ async def test_what_has_moved_since_is_refused(stage: Stage, between: Callable[[
     fresh = await foresee(stage.handlers, stage.graph_id, asked)
     assert fresh.digest in head["reason"]
     assert (await request(stage, asked, fresh))["state"] == "done"
+
+
+@pytest.mark.parametrize(
+    "error", [Conflict("x"), IntegrityError("x"), NotFound("x")], ids=lambda error: type(error).__name__
+)
+async def test_a_plan_of_rows_of_different_moments_is_made_again(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    await begun(stage)
+    asked = messages(stage)["cancel tasks"]
+    plan = await foresee(stage.handlers, stage.graph_id, asked)
+    tries: list[int] = []
+
+    async def once(*args: Any) -> Foreseen:
+        tries.append(1)
+        if len(tries) == 1:
+            raise error
+        return await foresee(*args)
+
+    monkeypatch.setattr(requests, "foresee", once)
+    assert (await request(stage, asked, plan))["state"] == "done"
+    assert len(tries) == 2

@@ -139,12 +139,26 @@ ELSEWHERE: Final = (
         ("tests/scenarios/test_notices.py", "tests/unit/test_notices.py"),
     ),
     Place(
+        "plans",
+        "plans that are made again of rows of different moments: others seldom write while one is",
+        ("tests/scenarios/test_planned.py",),
+    ),
+    Place(
+        "away",
+        "waits that outlast a store that is away: those who are played here look again by themselves",
+        ("tests/unit/test_waiting.py", "tests/scenarios/test_notices.py", "tests/scenarios/test_logs.py"),
+    ),
+    Place(
         "http",
         "the HTTP API: none of those who are played here asks over it",
         (
             "tests/http/test_access.py",
+            "tests/http/test_archives.py",
+            "tests/http/test_changes.py",
             "tests/http/test_events.py",
             "tests/http/test_mutated.py",
+            "tests/http/test_ports.py",
+            "tests/http/test_shares.py",
             "tests/http/test_taskcluster.py",
             "tests/http/test_troubles.py",
         ),

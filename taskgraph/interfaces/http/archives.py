@@ -45,7 +45,7 @@ async def write(asked: Asked) -> Response:
     file = _file()
     try:
         await archive.write_again(asked.app, asked.graph, file, with_logs=asked.query["logs"])
-    except BaseException:
+    except BaseException:  # reach: http
         file.close()
         raise
     size = file.seek(0, SEEK_END)

@@ -158,9 +158,9 @@ async def apply_each(app: App, plans: Mapping[str, str], change: Change) -> "dic
 async def _or_why(made: Awaitable[T]) -> T | TaskgraphError:
     try:
         return await made
-    except StorageError:
+    except StorageError:  # reach: http
         raise
-    except TaskgraphError as error:
+    except TaskgraphError as error:  # reach: http
         return error
 
 

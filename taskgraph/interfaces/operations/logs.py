@@ -135,7 +135,7 @@ async def follow(app: App, graph_id: str, wanted: Wanted, *, tail: int | None = 
                 async for piece in following.look():
                     moved = True
                     yield piece
-            except StorageUnavailable as error:
+            except StorageUnavailable as error:  # reach: away
                 await patience.outlast(error)
                 continue
             patience.answered()

@@ -39,7 +39,8 @@ async def share(app: App, graph_id: str, *, hours: float = HOURS_DEFAULT) -> tup
     if not secret:
         kept = {"role": str(Role.READER), "graphs": "[]", "hash": "", "by": asked_by()}
         fresh = app.clock.new_id() + app.clock.new_id()
-        with contextlib.suppress(Conflict, Unclear):  # another call was first, or this one, or a token has the name
+        # Another call was first, or this one, or a token has the name.
+        with contextlib.suppress(Conflict, Unclear):  # reach: http
             await app.tables.commit(TOKENS, [Insert(NAME, {**kept, _COLUMN: fresh, "created": app.clock.now()})])
         secret = await _secret(app)
     if not secret:

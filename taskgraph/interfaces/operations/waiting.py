@@ -40,7 +40,7 @@ async def poll(
     while True:
         try:
             found = await look()
-        except StorageUnavailable as error:
+        except StorageUnavailable as error:  # reach: away
             if until is not None and clock.monotonic() >= until:
                 raise
             await patience.outlast(error)
