@@ -129,6 +129,23 @@ install_emulator() {
     unlock
 }
 
+# What the page is made with and of, at exactly the locked versions. Its lock is its own: it is installed beside the rest.
+install_page_tools() {
+    local web=$root/web done_stamp python
+    done_stamp=$web/node_modules/.taskgraph-$(checksum "$web/package-lock.json")
+    [[ -e $done_stamp ]] && return
+    command -v npm >/dev/null || die "needs Node.js with npm, to build the page. On Debian and Ubuntu: apt-get install npm"
+    python=$(find_python)
+    lock "$python" "$web/package.json"
+    if [[ ! -e $done_stamp ]]; then
+        say "installing the tools of the page into $web/node_modules (once; some seconds)"
+        (cd "$web" && npm ci --no-audit --no-fund --loglevel=error >&2 9<&-) ||
+            die "npm could not install the tools of the page, for the reason above"
+        : >"$done_stamp"
+    fi
+    unlock
+}
+
 # Azure's own command line, by which the tests look at rows as people do. It pins what taskgraph does not, so it has an
 # environment of its own, and a lock of its own: it is installed beside the emulator. Of its many modules only those
 # that are used are compiled, when they are: half of the time and of the space.

@@ -1,18 +1,70 @@
 // Builds the page into ../taskgraph/interfaces/web/static, or its tests into build/test (--test).
-import { readdirSync } from "node:fs";
+//
+// A name with its content's hash in it can be kept for ever, so index.html, which names these, is all that a browser
+// asks for again. The same sources and packages give the same names on every machine.
+import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { basename } from "node:path";
 import { build } from "esbuild";
 
 const common = { bundle: true, format: "esm", target: "es2022", logLevel: "warning" };
+const into = "../taskgraph/interfaces/web/static";
 
-if (process.argv.includes("--test")) {
+async function buildTests() {
   const entryPoints = readdirSync("test").filter((each) => each.endsWith(".test.ts")).map((each) => `test/${each}`);
-  await build({ ...common, entryPoints, outdir: "build/test", outExtension: { ".js": ".mjs" }, platform: "node" });
-} else {
+  const define = { WORKER: JSON.stringify("./worker.js") };
+  rmSync("build/test", { recursive: true, force: true });
   await build({
-    ...common,
-    entryPoints: ["src/main.ts", "src/worker.ts", "src/page.css"],
-    outdir: "../taskgraph/interfaces/web/static",
-    minify: true,
-    sourcemap: true,
+    ...common, entryPoints, define, outdir: "build/test", outExtension: { ".js": ".mjs" }, platform: "node",
   });
 }
+
+/** What esbuild has made of these sources: its outputs by their sources, and all that went into them. */
+async function made(entryPoints, define = {}) {
+  const { metafile } = await build({
+    ...common, entryPoints, define, outdir: into, entryNames: "[name]-[hash]", chunkNames: "[name]-[hash]",
+    splitting: true, minify: true, metafile: true, legalComments: "none",
+  });
+  const outputs = new Map();
+  for (const [path, each] of Object.entries(metafile.outputs)) {
+    if (each.entryPoint) outputs.set(each.entryPoint, { name: basename(path), imports: each.imports });
+  }
+  return { outputs, inputs: Object.keys(metafile.inputs) };
+}
+
+/** index.html with the names of what was built in place of the sources', and the chunks that these begin with. */
+function page(outputs) {
+  let text = readFileSync("index.html", "utf8");
+  for (const [source, { name, imports }] of outputs) {
+    const parts = text.split(`"${source}"`);
+    if (parts.length !== 2) throw new Error(`index.html names ${source} ${parts.length - 1} times; once is right`);
+    text = parts.join(`"${name}"`);
+    const first = imports.filter((each) => each.kind === "import-statement").map((each) => basename(each.path));
+    const links = first.map((each) => `    <link rel="modulepreload" href="${each}" />\n`);
+    text = text.replace("  </head>", `${links.join("")}  </head>`);
+  }
+  return text;
+}
+
+/** The notices of all packages of which something is in the bundle. */
+function licences(inputs) {
+  const folders = inputs.map((each) => /^(?:.*\/)?node_modules\/(?:@[^/]+\/)?[^/]+/.exec(each)?.[0]);
+  const notices = [...new Set(folders)].filter(Boolean).sort().map((folder) => {
+    const { name, version, license } = JSON.parse(readFileSync(`${folder}/package.json`, "utf8"));
+    const file = readdirSync(folder).find((each) => /^licen[cs]e(\.(md|txt))?$/i.test(each));
+    if (!file || !license) throw new Error(`${folder} has no licence`);
+    return `${name} ${version} (${license})\n\n${readFileSync(`${folder}/${file}`, "utf8").trim()}\n`;
+  });
+  return ["The page of taskgraph contains parts of these packages.\n", ...notices].join(`\n${"-".repeat(80)}\n\n`);
+}
+
+async function buildPage() {
+  if (existsSync(into)) rmSync(into, { recursive: true });
+  mkdirSync(into, { recursive: true });
+  const worker = await made(["src/worker.ts"]);
+  const [{ name }] = worker.outputs.values();
+  const rest = await made(["src/page.css", "src/main.ts"], { WORKER: JSON.stringify(`./${name}`) });
+  writeFileSync(`${into}/LICENSES.txt`, licences([...worker.inputs, ...rest.inputs]));
+  writeFileSync(`${into}/index.html`, page(rest.outputs)); // last: where it is, all is
+}
+
+await (process.argv.includes("--test") ? buildTests() : buildPage());

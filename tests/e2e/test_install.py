@@ -1,10 +1,17 @@
-"""What the scripts install into a checkout, and what becomes of an installation that was interrupted."""
+"""What the scripts install into a checkout, also after an installation that was interrupted, and what a package has."""
 
+import os
+import shutil
 import subprocess
 import sys
+import tarfile
+import zipfile
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[2]
+PAGE = "taskgraph/interfaces/web/static"
 
 INSTALL = """
 set -euo pipefail
@@ -32,3 +39,45 @@ def test_what_pip_cannot_do_is_said_with_its_reason(tmp_path: Path) -> None:
     assert done.returncode == 69
     assert "No matching distribution found for no-such-package" in done.stderr
     assert "Running this again goes on from here" in done.stderr
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """A checkout with little in it, and the page."""
+    made = tmp_path / "checkout"
+    for name in ("pyproject.toml", "hatch_build.py", "README.md", "LICENSE", ".gitignore", "taskgraph/__init__.py"):
+        (made / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(ROOT / name, made / name)
+    for name in ("schemas", "deploy"):
+        shutil.copytree(ROOT / name, made / name)
+    (made / PAGE).mkdir(parents=True)
+    for name in ("index.html", "main-K2YAK5LW.js"):
+        (made / PAGE / name).touch()
+    return made
+
+
+def build(checkout: Path, target: str, **environ: str) -> "subprocess.CompletedProcess[str]":
+    command = [sys.executable, "-m", "hatchling", "build", "-t", target, "-d", str(checkout / "dist")]
+    done = {**os.environ, **environ}
+    return subprocess.run(command, cwd=checkout, env=done, capture_output=True, text=True, check=False)
+
+
+def test_a_package_has_the_page_although_git_does_not(checkout: Path) -> None:
+    for target in ("sdist", "wheel"):
+        done = build(checkout, target)
+        assert done.returncode == 0, done.stderr
+    (wheel,), (source,) = checkout.glob("dist/*.whl"), checkout.glob("dist/*.tar.gz")
+    page = {f"{PAGE}/index.html", f"{PAGE}/main-K2YAK5LW.js"}
+    assert page <= set(zipfile.ZipFile(wheel).namelist())
+    with tarfile.open(source) as archive:
+        names = {each.partition("/")[2] for each in archive.getnames()}
+    assert page | {"hatch_build.py"} <= names, "a wheel is built from it without Node.js"
+
+
+def test_without_the_page_no_package_is_built_unless_that_is_wished(checkout: Path) -> None:
+    shutil.rmtree(checkout / PAGE)
+    for target in ("sdist", "wheel"):
+        done = build(checkout, target)
+        assert done.returncode != 0
+        assert "run scripts/web first" in done.stderr
+    assert build(checkout, "wheel", TASKGRAPH_WITHOUT_PAGE="1").returncode == 0

@@ -90,13 +90,22 @@ def test_the_patterns_find_what_they_should() -> None:
     assert not MACHINE_PATHS.search("taskgraph/work/queue .ci/root /working /wor" + "k-items")
 
 
-def test_the_lock_leaves_open_where_packages_come_from() -> None:
-    lock = json.loads((ROOT / "package-lock.json").read_text("utf-8"))
+def locked(path: str) -> dict[str, dict[str, Any]]:
+    """The packages of a lock file, by their place below node_modules."""
+    lock = json.loads((ROOT / path).read_text("utf-8"))
     assert lock["lockfileVersion"] >= 3
-    packages: dict[str, dict[str, Any]] = lock["packages"]
+    return {name.removeprefix("node_modules/"): each for name, each in lock["packages"].items() if name}
+
+
+@pytest.mark.parametrize("path", ["package-lock.json", "web/package-lock.json"])
+def test_the_lock_leaves_open_where_packages_come_from(path: str) -> None:
+    packages = locked(path)
     assert [name for name, package in packages.items() if "://" in package.get("resolved", "")] == []
-    assert packages["node_modules/azurite"]["version"] == "3.37.0", "what scripts/README.md and docs speak of"
-    assert [name for name, package in packages.items() if name and "integrity" not in package] == []
+    assert [name for name, package in packages.items() if "integrity" not in package] == []
+
+
+def test_the_emulator_is_the_one_that_pages_speak_of() -> None:
+    assert locked("package-lock.json")["azurite"]["version"] == "3.37.0"
 
 
 @pytest.mark.parametrize("path", SCRIPTS, ids=named)

@@ -5,11 +5,12 @@ from collections.abc import Iterator
 from types import MappingProxyType
 from typing import Final
 
-from tests.house.test_house_source import MODULES
+from tests.house.test_house_source import MODULES, ROOT
 
 FILE_LINES_MAX: Final = 700
 CLASS_LINES_MAX: Final = 400
 FUNCTION_LINES_MAX: Final = 80
+SCRIPT_LINES_MAX: Final = 400
 EXCEPTIONS_MAX: Final = 5
 
 EXCEPTIONS: Final = MappingProxyType[str, str]({})
@@ -35,6 +36,12 @@ def too_long(module: str, source: str) -> Iterator[str]:
 def test_nothing_is_longer_than_it_may_be() -> None:
     found = {each for module, path in MODULES.items() for each in too_long(module, path.read_text("utf-8"))}
     assert found == set(EXCEPTIONS), "what is too long is divided, and no exception outlives its reason"
+
+
+def test_no_file_of_the_page_is_longer_than_it_may_be() -> None:
+    sources = [*ROOT.glob("web/src/**/*.ts"), *ROOT.glob("web/test/**/*.ts"), *ROOT.glob("web/src/**/*.css")]
+    lines = {path: path.read_text("utf-8").splitlines() for path in sources}
+    assert [path.name for path, each in lines.items() if len(each) > SCRIPT_LINES_MAX] == []
 
 
 def test_there_are_few_exceptions() -> None:

@@ -43,6 +43,7 @@ LIBRARIES: Final = MappingProxyType(
         "starlette": (
             "taskgraph.interfaces.http",
             "taskgraph.interfaces.taskcluster",
+            "taskgraph.interfaces.web",
             "taskgraph.interfaces.functions",
             "taskgraph_functions_host.http_listener",
         ),
@@ -64,7 +65,7 @@ LIBRARIES: Final = MappingProxyType(
 ADAPTERS: Final = ("taskgraph.storage.azure", "taskgraph.storage.sqlite", "taskgraph.storage.memory")
 NAMERS_OF_ADAPTERS: Final = ("taskgraph.interfaces.app", "taskgraph.testing", *ADAPTERS)
 
-DOORS: Final = tuple(f"taskgraph.interfaces.{each}" for each in ("cli", "client", "http", "taskcluster"))
+DOORS: Final = tuple(f"taskgraph.interfaces.{each}" for each in ("cli", "client", "http", "taskcluster", "web"))
 PAST_THE_OPERATIONS: Final = ("app.handlers", "app.tables", "app.queues")
 READS_OF_DOORS: Final = {
     ("cli.common", "app.tables"),  # one row, to see that the store answers

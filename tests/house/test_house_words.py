@@ -16,6 +16,8 @@ FOLDERS: Final = (
     ("schemas", "*.json"),
     ("scripts", "*"),
     ("docs", "**/*.md"),
+    ("web", "*.html"),
+    ("web", "src/**/*.ts"),
 )
 BY_PRODUCTS: Final = frozenset({"node_modules", "__pycache__", ".venv", "build", "dist"})
 BANNED: Final = re.compile(

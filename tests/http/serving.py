@@ -22,6 +22,7 @@ from taskgraph.interfaces.operations import tokens
 from taskgraph.interfaces.settings import read_settings
 from taskgraph.interfaces.taskcluster import documents
 from taskgraph.interfaces.taskcluster.asgi import mount
+from taskgraph.interfaces.web import files
 from taskgraph.model import schemas
 from taskgraph.model.clock import Clock
 from taskgraph.model.roles import Role
@@ -107,7 +108,7 @@ async def serving(
             else {role: (await tokens.create(app, str(role), role, hawk=old_clients))[1] for role in Role}
         )
         notify = documents.exchanges(exchanges) if exchanges else {}
-        more = [partial(mount, anonymous=anonymous, notify=notify)] if old_clients else []
+        more = [*([partial(mount, anonymous=anonymous, notify=notify)] if old_clients else []), *files.ROUTES]
         address = server.read_address("0")
         listening = await server.open_port(app, address, anonymous=anonymous, rate=rate, entra=entra, more=more)
         stop = asyncio.Event()

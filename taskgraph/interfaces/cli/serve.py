@@ -248,6 +248,7 @@ async def _listening(app: "App", over: HttpOptions) -> "Listening | None":
         return None
     from taskgraph.interfaces.http import server
     from taskgraph.interfaces.http.entra import read_entra
+    from taskgraph.interfaces.web import files
 
     address = server.read_address(over.http)
     if over.runs is not None:
@@ -259,7 +260,7 @@ async def _listening(app: "App", over: HttpOptions) -> "Listening | None":
         hosts=over.allow_host or (),
         rate=over.rate,
         entra=read_entra(os.environ),
-        more=[_old_clients(over)] if over.taskcluster else [],
+        more=[*([_old_clients(over)] if over.taskcluster else []), *files.ROUTES],
     )
 
 

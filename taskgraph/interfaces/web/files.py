@@ -1,0 +1,78 @@
+"""The files of the page behind `/`: code alone and no data, so they are given without a token."""
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import FileResponse, Response
+from starlette.routing import Route
+
+from taskgraph.interfaces.app import App
+from taskgraph.interfaces.http import problems
+from taskgraph.interfaces.http.asgi import More
+from taskgraph.interfaces.http.feeds import Feeds
+from taskgraph.interfaces.http.gate import Gate
+from taskgraph.interfaces.http.problems import Problem
+
+INDEX: Final = "index.html"
+STATIC: Final = Path(__file__).parent / "static"
+_TYPES: Final = {".css": "text/css", ".html": "text/html", ".js": "text/javascript", ".txt": "text/plain"}
+_HASHED: Final = re.compile(r"-[A-Z0-9]{8}\.")
+_KEPT: Final = "public, max-age=31536000, immutable"
+
+POLICY: Final = "; ".join(
+    (
+        "default-src 'none'",
+        "script-src 'self' 'wasm-unsafe-eval'",
+        "style-src 'self'",
+        "img-src 'self' data:",
+        "connect-src 'self'",
+        "base-uri 'none'",
+        "form-action 'none'",
+        "frame-ancestors 'none'",
+        "require-trusted-types-for 'script'",
+        "trusted-types taskgraph",  # which makes the address of the page's own worker, and nothing else
+    )
+)
+HEADERS: Final = {
+    "Content-Security-Policy": POLICY,
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+}
+
+
+def _index(app: App, gate: Gate, feeds: Feeds) -> Route:
+    async def index(request: Request) -> Response:
+        return _answer(request, INDEX)
+
+    return Route("/", index, methods=())
+
+
+def _file(app: App, gate: Gate, feeds: Feeds) -> Route:
+    async def file(request: Request) -> Response:
+        return _answer(request, request.path_params["name"])
+
+    return Route("/{name}", file, methods=())
+
+
+ROUTES: Final[Sequence[More]] = (_index, _file)
+"""Behind all others. A link on another site may lead here, so they ask no gate."""
+
+
+def _answer(request: Request, name: str) -> Response:
+    place = STATIC / name
+    if name == INDEX and not place.exists():
+        words = "the page is not built here: run scripts/web in the checkout (it needs Node.js). The API is at /api/v1"
+        return problems.response(Problem(404, "no-page", words))
+    if place.parent != STATIC or place.suffix not in _TYPES or not place.is_file():
+        raise HTTPException(404)
+    if request.method not in ("GET", "HEAD"):
+        allowed = {"Allow": "GET, HEAD"}
+        return problems.response(Problem(405, "method", f"{request.method} is none of GET, HEAD", headers=allowed))
+    keep = _KEPT if _HASHED.search(name) else "no-store"
+    return FileResponse(place, media_type=_TYPES[place.suffix], headers={**HEADERS, "Cache-Control": keep})

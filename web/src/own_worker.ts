@@ -1,0 +1,30 @@
+/** The worker of the page. The browser takes its address through our policy alone (see the page's headers). */
+
+/** Set by build.mjs, which knows the hash in the name. */
+declare const WORKER: string;
+
+interface Policy {
+  createScriptURL(text: string): string;
+}
+
+interface Policies {
+  createPolicy(name: string, rules: { createScriptURL(text: string): string }): Policy;
+}
+
+declare global {
+  interface Window {
+    /** Not in every browser. */
+    readonly trustedTypes?: Policies;
+  }
+}
+
+export function ownWorker(): Worker {
+  const address = new URL(WORKER, import.meta.url).href;
+  const policy = window.trustedTypes?.createPolicy("taskgraph", {
+    createScriptURL(text) {
+      if (text !== address) throw new TypeError(`${text} is no script of the page`);
+      return text;
+    },
+  });
+  return new Worker(policy ? policy.createScriptURL(address) : address, { type: "module" });
+}
