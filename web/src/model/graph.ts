@@ -16,6 +16,7 @@ export interface Run {
   readonly started?: string;
   readonly ended?: string;
   readonly reason?: string;
+  readonly exitCode?: number;
 }
 
 export interface Graph {
@@ -34,6 +35,8 @@ export interface Graph {
   readonly pendingSince: Float64Array;
   readonly started: Float64Array;
   readonly ended: Float64Array;
+  /** When the end of the last run was written down. */
+  readonly resolved: Float64Array;
   /** 1: something holds the task back (a pause, a limit). */
   readonly held: Uint8Array;
   readonly runs: ReadonlyMap<number, readonly Run[]>;
@@ -41,6 +44,8 @@ export interface Graph {
   readonly groups: readonly string[];
   readonly group: Int32Array;
   readonly edges: Edges;
+  /** Edges through joins of groups that are left out, as there are too many: 0 but of graphs with millions of edges. */
+  readonly edgesLeftOut: number;
   /** The number of the last event that this shows. */
   readonly event: number;
 }

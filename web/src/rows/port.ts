@@ -46,7 +46,10 @@ export interface Rows {
   get(partition: string, keys: readonly string[]): Promise<readonly (Row | null)[]>;
   /** Throws `Trouble`. */
   page(partition: string, range: Range): Promise<Page>;
-  /** A piece of a file of a run, `run.log` or `result.json`: bytes from `start` on, or the last `-start`. Throws `Trouble`. */
+  /**
+   * A piece of a file of a run, `run.log` or `result.json`: bytes from `start` on, or the last `-start`. It may be
+   * shorter than `length`. Throws `Trouble`.
+   */
   file(graph: string, task: string, run: number, name: string, start: number, length: number): Promise<Bytes>;
   /**
    * Resolves when the journal of a graph has an event after this number, or when it is time to look. Never rejects but
@@ -63,6 +66,8 @@ export class Trouble extends Error {
     readonly reason: Reason,
     message: string,
     readonly remedy = "",
+    /** What a server said beside its words, such as the plan as it is now. */
+    readonly problem: Readonly<Record<string, unknown>> = {},
   ) {
     super(message);
   }
