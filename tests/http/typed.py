@@ -18,6 +18,7 @@ DIRECT: Final = {
     "run": "running tasks",
     "worker": "running tasks",
     "serve": "handling events",
+    "ui": "showing a store",
     "doctor --repair": "mending a store",
     "token create": "making a token",
     "token list": "listing tokens",

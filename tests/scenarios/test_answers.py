@@ -307,7 +307,7 @@ def test_over_http_a_command_answers_or_says_that_it_takes_the_store(tmp_path: P
     """What `answers` runs, answers; a new command comes into one of the tables."""
     found = dict(leaves(typer.main.get_command(commands)))
     run_here = {each.partition(" --")[0] for each in (*of_examples(), *WORDS)}
-    assert set(found) - run_here == {"serve", "worker", *WITHOUT_STORE, *ELSEWHERE}
+    assert set(found) - run_here == {"serve", "ui", "worker", *WITHOUT_STORE, *ELSEWHERE}
     file, folder = tmp_path / "graph.json", str(tmp_path)
     file.write_text(json.dumps(SMALL))
     with answering(f"sqlite:///{tmp_path}/store.db") as address:

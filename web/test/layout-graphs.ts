@@ -4,7 +4,7 @@ import { existsSync, readFileSync, readdirSync } from "node:fs";
 import { gunzipSync } from "node:zlib";
 import type { Shape } from "../src/draw/layout.ts";
 
-export const REAL = process.env["TASKGRAPH_GRAPHS"] ?? "/work/shared/graphs";
+export const REAL = process.env["TASKGRAPH_GRAPHS"] ?? "../../shared/graphs";
 
 export function shapeOf(count: number, pairs: readonly (readonly [number, number])[], group?: Int32Array): Shape {
   const from = Uint32Array.from(pairs, (pair) => pair[0]);

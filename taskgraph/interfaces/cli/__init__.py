@@ -103,6 +103,7 @@ _add(
     (
         *(graphs.list_, graphs.status, graphs.watch, graphs.show, tasks.task, tasks.why, logs.logs, tasks.results),
         *(files.files, timeline.timeline, events.events, notices.notices, document.document, top.top),
+        serve.ui,
     ),
     _LOOK,
 )

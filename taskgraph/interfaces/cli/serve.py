@@ -1,12 +1,13 @@
-"""The commands `serve` and `worker`, which run until they are stopped; and what the worker of a process takes."""
+"""The commands `serve`, `worker` and `ui`, which run until they are stopped; and what the worker of a process takes."""
 
 import contextlib
 import logging
 import os
-from collections.abc import AsyncIterator, Callable, Sequence
+import sys
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
@@ -29,6 +30,9 @@ if TYPE_CHECKING:
     from taskgraph.model.placement import Offer
     from taskgraph.worker.executors import Executors
     from taskgraph.worker.loop import Worker
+
+
+_OF_A_DISPLAY: Final = ("BROWSER", "DISPLAY", "WAYLAND_DISPLAY")
 
 
 @dataclass(frozen=True, slots=True)
@@ -354,3 +358,58 @@ async def _until_stopped(app: "App", session: Session, what: str, grace_seconds:
     async with minding_signals(on_signal, grace_seconds) as stop:
         session.say(f"{what}; store {app.settings.display}; stop with Ctrl-C")
         yield stop
+
+
+@command(
+    "taskgraph ui",
+    "taskgraph ui --store sqlite:///elsewhere/graphs.db",
+    "taskgraph ui --no-browser",
+    options=("store", "verbose", "log_format"),
+)
+def ui(
+    session: Session,
+    no_browser: Annotated[
+        bool, typer.Option("--no-browser", help="Only print the address, for a browser that is opened by hand.")
+    ] = False,
+) -> None:
+    """Show the graphs of a store in a browser, until stopped.
+
+    The address that is printed opens everything, to users of this machine alone and while this runs: it has a token
+    in it. Events are handled by serve and run, not by this.
+    """
+
+    async def show(app: "App") -> None:
+        page = (app.settings.server or "").removesuffix("api/v1")
+        app.check_direct("showing a store", f"open the page of that server: {page}")
+        from taskgraph.interfaces.http import server
+        from taskgraph.interfaces.operations.checks import asked_by
+        from taskgraph.interfaces.web import files
+
+        if not files.are_built():
+            raise InvalidSettings(files.NOT_BUILT)
+        listening, token = server.open_own(app, asked_by() or "ui", files.ROUTES)
+        address = f"{listening.address}/#token={token}"
+        async with minding_signals() as stop:
+            session.output.data(address)
+            session.say(f"showing store {app.settings.display}; stop with Ctrl-C")
+            if not no_browser:
+                _open(session, address)
+            await listening.run(app, stop.event)
+
+    session.open(show)
+
+
+def _open(session: Session, address: str) -> None:
+    """Beside this command: a browser may be waited for until it is closed."""
+    import threading
+    import webbrowser
+
+    if not can_show(sys.platform, os.environ):
+        session.output.hint("there is no display here: open the address by hand")
+        return
+    threading.Thread(target=webbrowser.open, args=(address,), daemon=True).start()
+
+
+def can_show(platform: str, environ: Mapping[str, str]) -> bool:
+    """Whether a browser would get a window. Without one Python takes one for terminals, and this terminal with it."""
+    return platform != "linux" or any(environ.get(each) for each in _OF_A_DISPLAY)

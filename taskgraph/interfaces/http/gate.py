@@ -1,5 +1,6 @@
 """Who a request is from, and whether it may: tokens, their scopes and their rate, and the names of the server."""
 
+import hmac
 import math
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -42,7 +43,7 @@ class Gate:
 
     tokenless: who asks without a token; None: no one may. hosts: names of this server beside those of loopback; None
     where what is in front of it sees to that. rate: requests a second of a token, twice as many at once; 0 for any
-    number. entra: reads tokens of Entra ID.
+    number. entra: reads tokens of Entra ID. own: a token that this process alone knows, and its text.
     """
 
     def __init__(
@@ -53,8 +54,10 @@ class Gate:
         hosts: Collection[str] | None = (),
         rate: float = 0.0,
         entra: "Entra | None" = None,
+        own: tuple[Token, str] | None = None,
     ) -> None:
         self._app = app
+        self._own = own
         self._entra = entra
         self._tokenless = tokenless
         self._hosts = None if hosts is None else {each.lower() for each in (*_LOOPBACK, *hosts)}
@@ -114,6 +117,8 @@ class Gate:
         return found
 
     async def _find(self, text: str) -> Token | None:
+        if self._own is not None and hmac.compare_digest(text.encode(), self._own[1].encode()):
+            return self._own[0]
         if self._entra is not None and text.startswith(JWT):
             return await self._entra.find(text)
         if len(text) > limits.TOKEN_CHARS_MAX:

@@ -17,7 +17,9 @@ from taskgraph.interfaces.http.asked import ANONYMOUS
 from taskgraph.interfaces.http.entra import TENANT_VARIABLE, Entra, EntraSettings
 from taskgraph.interfaces.http.gate import Gate
 from taskgraph.interfaces.operations import tokens
+from taskgraph.interfaces.operations.tokens import Token
 from taskgraph.model.errors import InvalidInput, Refused
+from taskgraph.model.roles import Role
 
 HOST_DEFAULT: Final = "127.0.0.1"
 _GRACE_SECONDS: Final = 5
@@ -130,6 +132,17 @@ async def open_port(
     nameless = ANONYMOUS if anonymous else None
     gate = Gate(app, tokenless=nameless, hosts=[own, *hosts], rate=rate, entra=reader)
     return Listening(Address(address.host, bound.getsockname()[1]), bound, gate, more)
+
+
+def open_own(app: App, name: str, more: Sequence[More]) -> tuple[Listening, str]:
+    """Listen on loopback, on a port that is free; and the token that lets in who has it, while this process runs.
+
+    name: of who has it, in the journal. more: see `Listening`.
+    """
+    bound = bind(Address(HOST_DEFAULT, 0))
+    text = f"{app.clock.new_id()}{app.clock.new_id()}"
+    gate = Gate(app, tokenless=None, own=(Token(name, Role.ADMIN), text))
+    return Listening(Address(HOST_DEFAULT, bound.getsockname()[1]), bound, gate, more), text
 
 
 def bind(address: Address) -> socket.socket:

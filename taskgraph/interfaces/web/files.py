@@ -19,6 +19,7 @@ from taskgraph.interfaces.http.problems import Problem
 
 INDEX: Final = "index.html"
 STATIC: Final = Path(__file__).parent / "static"
+NOT_BUILT: Final = "the page is not built here: run scripts/web in the checkout (it needs Node.js)"
 _TYPES: Final = {".css": "text/css", ".html": "text/html", ".js": "text/javascript", ".txt": "text/plain"}
 _HASHED: Final = re.compile(r"-[A-Z0-9]{8}\.")
 _KEPT: Final = "public, max-age=31536000, immutable"
@@ -46,6 +47,10 @@ HEADERS: Final = {
 }
 
 
+def are_built() -> bool:
+    return (STATIC / INDEX).exists()
+
+
 def _index(app: App, gate: Gate, feeds: Feeds) -> Route:
     async def index(request: Request) -> Response:
         return _answer(request, INDEX)
@@ -66,9 +71,8 @@ ROUTES: Final[Sequence[More]] = (_index, _file)
 
 def _answer(request: Request, name: str) -> Response:
     place = STATIC / name
-    if name == INDEX and not place.exists():
-        words = "the page is not built here: run scripts/web in the checkout (it needs Node.js). The API is at /api/v1"
-        return problems.response(Problem(404, "no-page", words))
+    if name == INDEX and not are_built():
+        return problems.response(Problem(404, "no-page", f"{NOT_BUILT}. The API is at /api/v1"))
     if place.parent != STATIC or place.suffix not in _TYPES or not place.is_file():
         raise HTTPException(404)
     if request.method not in ("GET", "HEAD"):

@@ -44,7 +44,7 @@ export const columnsOf = (graph: Graph): Columns => graph as unknown as Columns;
 /** Targets that are paused, over all graphs. */
 export type Paused = ReadonlySet<string>;
 
-/** Writes what a row says of a task to its place. The state `cancelled` is told from `exception` by its resolution. */
+/** Writes what a row says of a task to its place. The state `cancelled` differs from `exception` by its resolution. */
 export function put(into: Columns, place: number, row: Row, paused: Paused): void {
   const state = stateOf(row);
   const target = text(row, "target") || "default";
