@@ -11,14 +11,17 @@ export function whole(row: Row, name: string): number {
 
 export const time = (row: Row, name: string): number => moment(row.columns[name]);
 
-const MILLISECONDS_END = "2026-01-01T00:00:00.000".length;
+const SECOND_END = "2026-01-01T00:00:00".length;
+const seconds = { text: "", time: NaN };
 
 /** Milliseconds since 1970, with microseconds as their fraction; NaN for what is no time. */
 export function moment(value: unknown): number {
   if (typeof value !== "string" || !value) return NaN;
-  const found = Date.parse(value);
-  const finer = value.length > MILLISECONDS_END + 1 && value.endsWith("Z");
-  return finer ? found + Number(`0.${value.slice(MILLISECONDS_END, -1)}`) : found;
+  const zone = value.indexOf("Z", SECOND_END) >= 0 ? "Z" : (/[+-]\d\d:\d\d$/.exec(value)?.[0] ?? "");
+  const second = value.slice(0, SECOND_END) + zone;
+  if (second !== seconds.text) [seconds.text, seconds.time] = [second, Date.parse(second)];
+  const fraction = value.slice(SECOND_END, value.length - zone.length);
+  return fraction ? seconds.time + Number(fraction) * 1000 : seconds.time;
 }
 
 export function list(row: Row, name: string): readonly unknown[] {
