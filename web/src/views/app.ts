@@ -1,0 +1,123 @@
+/** The frame of the page: where one can go, switches, and the screen that the address names. */
+
+import { useEffect, useRef, useState } from "preact/hooks";
+import type { VNode } from "preact";
+
+import { keyTitle, useKeys } from "../keys.ts";
+import { ArchiveRows } from "../rows/archive.ts";
+import { go, href, route } from "../route.ts";
+import { nextTheme, nextTimeMode, theme, timeMode } from "./format.ts";
+import { GraphFrame } from "./graph.ts";
+import { Graphs } from "./graphs.ts";
+import { Help } from "./help.ts";
+import { html } from "./html.ts";
+import { Palette } from "./palette.ts";
+import { Empty } from "./parts.ts";
+import { PoisonView } from "./poison.ts";
+import { Queues } from "./queues.ts";
+import { Schedules } from "./schedules.ts";
+import { SignIn } from "./signin.ts";
+import { isSignedIn, showRows, signOut, source, wanted } from "./source.ts";
+import { StoreDoctor } from "./doctor.ts";
+import { Workers } from "./workers.ts";
+import { Compared } from "./compare.ts";
+
+export const SCREENS: readonly { name: string; title: string; view: () => VNode }[] = [
+  { name: "", title: "Graphs", view: Graphs },
+  { name: "schedules", title: "Schedules", view: Schedules },
+  { name: "workers", title: "Workers", view: Workers },
+  { name: "queues", title: "Queues", view: Queues },
+  { name: "poison", title: "Poison", view: PoisonView },
+  { name: "doctor", title: "Doctor", view: StoreDoctor },
+  { name: "compare", title: "Compare", view: Compared },
+];
+
+function Missing(): VNode {
+  return html`<div class="page"><${Empty}>There is no such page. <a href=${href([])}>All graphs</a></${Empty}></div>`;
+}
+
+function screen(): VNode {
+  const name = route.value.path[0] ?? "";
+  if (name === "g" && route.value.path[1]) return html`<${GraphFrame} key=${route.value.path[1]} />`;
+  const found = SCREENS.find((each) => each.name === name);
+  return found ? html`<${found.view} key=${name} />` : html`<${Missing} />`;
+}
+
+function Top({ help, palette }: { help: () => void; palette: () => void }): VNode {
+  const name = route.value.path[0] ?? "";
+  return html`<header class="top">
+    <a class="brand" href=${href([])}>taskgraph</a>
+    <nav aria-label="Screens">
+      ${SCREENS.map((each) => {
+        const present = each.name === name || (name === "g" && each.name === "");
+        return html`<a key=${each.name} href=${href([each.name].filter(Boolean))} aria-current=${present ? "page" : undefined}>${each.title}</a>`;
+      })}
+    </nav>
+    <span class="switches">
+      <span class="source" title="What this page reads">${source.value?.rows.name}</span>
+      <button type="button" onClick=${palette} title=${keyTitle("palette")}>Go to …</button>
+      <button type="button" onClick=${nextTimeMode} title=${keyTitle("times")}>Times: ${timeMode.value}</button>
+      <button type="button" onClick=${nextTheme} title=${keyTitle("theme")}>Theme: ${theme.value}</button>
+      <button type="button" onClick=${help} title=${keyTitle("help")}>Keys</button>
+      ${isSignedIn() && html`<button type="button" onClick=${signOut}>Sign out</button>`}
+    </span>
+  </header>`;
+}
+
+function useDrop(): boolean {
+  const [over, setOver] = useState(false);
+  useEffect(() => {
+    const drag = (event: DragEvent): void => {
+      if (!event.dataTransfer?.types.includes("Files")) return;
+      event.preventDefault();
+      setOver(event.type === "dragover");
+    };
+    const drop = (event: DragEvent): void => {
+      drag(event);
+      const file = event.dataTransfer?.files[0];
+      if (file) void openArchive(file);
+    };
+    addEventListener("dragover", drag);
+    addEventListener("dragleave", drag);
+    addEventListener("drop", drop);
+    return () => {
+      removeEventListener("dragover", drag);
+      removeEventListener("dragleave", drag);
+      removeEventListener("drop", drop);
+    };
+  }, []);
+  return over;
+}
+
+/** Show what `taskgraph archive` has written. */
+async function openArchive(file: File): Promise<void> {
+  const rows = await ArchiveRows.open(file);
+  showRows(rows);
+  go(href(["g", rows.graph]));
+}
+
+export function App(): VNode {
+  const [shown, setShown] = useState<"" | "help" | "palette">("");
+  const dropped = useDrop();
+  const main = useRef<HTMLElement>(null);
+  const close = (): void => setShown("");
+  useKeys({
+    help: () => setShown(shown === "help" ? "" : "help"),
+    palette: () => setShown(shown === "palette" ? "" : "palette"),
+    times: nextTimeMode,
+    theme: nextTheme,
+    home: () => go(href([])),
+  });
+  const skip = (event: Event): void => {
+    event.preventDefault();
+    main.current?.focus();
+  };
+  return html`<div class="frame">
+    <a class="skip" href="#content" onClick=${skip}>Skip to the content</a>
+    <${Top} help=${() => setShown("help")} palette=${() => setShown("palette")} />
+    <main ref=${main} tabindex="-1">${wanted.value ? html`<${SignIn} />` : screen()}</main>
+    ${shown === "help" && html`<${Help} close=${close} />`}
+    ${shown === "palette" && html`<${Palette} close=${close} />`}
+    ${dropped && html`<div class="drop">Drop an archive to look at its graph</div>`}
+  </div>`;
+}

@@ -1,0 +1,84 @@
+/** The source that the page reads now, and what opens it: a token is kept for this tab alone. */
+
+import { signal } from "@preact/signals";
+
+import { ApiRows } from "../rows/api.ts";
+import { type Rows, Trouble } from "../rows/port.ts";
+import { takeSecrets } from "../route.ts";
+
+export interface Source {
+  readonly rows: Rows;
+  /** What judges and changes: of the HTTP API alone. */
+  readonly api: ApiRows | null;
+  /** Grows with each token or source, so that what was refused is asked for again. */
+  readonly number: number;
+}
+
+const TOKEN = "taskgraph-token";
+
+function overApi(number: number): Source {
+  const api = new ApiRows("", sessionStorage.getItem(TOKEN) ?? "");
+  return { rows: api, api, number };
+}
+
+export const source = signal<Source | null>(null);
+
+/** Why a token is asked for; "" where none is. */
+export const wanted = signal("");
+
+export function startSource(): void {
+  const secrets = takeSecrets();
+  if (secrets.token !== undefined) sessionStorage.setItem(TOKEN, secrets.token);
+  source.value = overApi(1);
+}
+
+export function signIn(token: string): void {
+  sessionStorage.setItem(TOKEN, token);
+  wanted.value = "";
+  source.value = overApi((source.peek()?.number ?? 0) + 1);
+}
+
+export function signOut(): void {
+  sessionStorage.removeItem(TOKEN);
+  source.value = overApi((source.peek()?.number ?? 0) + 1);
+}
+
+export function isSignedIn(): boolean {
+  return sessionStorage.getItem(TOKEN) !== null;
+}
+
+export function showRows(rows: Rows): void {
+  wanted.value = "";
+  source.value = { rows, api: null, number: (source.peek()?.number ?? 0) + 1 };
+}
+
+/** Note a refusal, so that the page asks for a token; gives the trouble back. */
+export function noted(trouble: unknown): unknown {
+  if (trouble instanceof Trouble && trouble.problem.status === 401) wanted.value = trouble.message;
+  return trouble;
+}
+
+async function watched<T>(asked: Promise<T>): Promise<T> {
+  try {
+    return await asked;
+  } catch (trouble) {
+    throw noted(trouble);
+  }
+}
+
+/** Read something of the present source. */
+export function read<T>(how: (rows: Rows) => Promise<T>): Promise<T> {
+  return watched(how(source.value!.rows));
+}
+
+/** Ask the API for what it judges, or have it change something. Throws `Trouble` where the page has no API. */
+export async function ask<T>(method: string, path: string, body?: unknown): Promise<T> {
+  const { api } = source.value!;
+  if (!api) throw new Trouble("missing", "This is said by the HTTP API alone.", "Open the graph on the page of a server.");
+  return (await watched(api.ask(method, path, body))) as T;
+}
+
+/** A path of the API, its parts encoded. */
+export function path(...parts: readonly (string | number)[]): string {
+  return `/${parts.map((each) => encodeURIComponent(each)).join("/")}`;
+}

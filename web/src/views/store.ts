@@ -1,0 +1,105 @@
+/** The graph that is open: read once, then followed while the page is seen. */
+
+import { effect, signal } from "@preact/signals";
+import { useEffect } from "preact/hooks";
+
+import { text, texts, time } from "../model/columns.ts";
+import type { Graph } from "../model/graph.ts";
+import { follow, load } from "../model/load.ts";
+import { TASK_STATES } from "../model/states.ts";
+import type { Row } from "../rows/port.ts";
+import { noted, source } from "./source.ts";
+
+export interface Open {
+  readonly id: string;
+  readonly graph: Graph | null;
+  /** Grows with each change of the graph. */
+  readonly version: number;
+  /** Rows that have been read so far. */
+  readonly read: number;
+  readonly trouble: unknown;
+}
+
+export const open = signal<Open>({ id: "", graph: null, version: 0, read: 0, trouble: null });
+
+/** Milliseconds between two drawings of a graph that changes: of a large one everything takes longer. */
+const PAUSE = 150;
+const LARGE_PAUSE = 600;
+const LARGE = 5_000;
+
+const seen = signal(!document.hidden);
+document.addEventListener("visibilitychange", () => {
+  seen.value = !document.hidden;
+});
+
+function change(id: string, values: Partial<Open>): void {
+  if (open.peek().id === id) open.value = { ...open.peek(), ...values };
+}
+
+function followed(id: string, first: Graph, ended: AbortSignal): void {
+  let graph = first;
+  let timer: ReturnType<typeof setTimeout> | undefined;
+  const show = (): void => {
+    timer = undefined;
+    change(id, { graph, version: open.peek().version + 1, trouble: null });
+  };
+  const stop = effect(() => {
+    if (!seen.value) return undefined;
+    const unseen = new AbortController();
+    const signals = AbortSignal.any([ended, unseen.signal]);
+    const changed = (now: Graph): void => {
+      graph = now;
+      timer ??= setTimeout(show, graph.ids.length > LARGE ? LARGE_PAUSE : PAUSE);
+    };
+    const { rows } = source.peek()!;
+    follow(rows, graph, changed, signals).catch((trouble: unknown) => {
+      if (!signals.aborted) change(id, { trouble: noted(trouble) });
+    });
+    return () => unseen.abort();
+  });
+  ended.addEventListener("abort", () => {
+    stop();
+    clearTimeout(timer);
+  });
+}
+
+function start(id: string): () => void {
+  const ended = new AbortController();
+  open.value = { id, graph: null, version: 0, read: 0, trouble: null };
+  const { rows } = source.peek()!;
+  load(rows, id, (read) => ended.signal.aborted || change(id, { read })).then(
+    (graph) => {
+      if (ended.signal.aborted) return;
+      change(id, { graph, version: 1 });
+      followed(id, graph, ended.signal);
+    },
+    (trouble: unknown) => ended.signal.aborted || change(id, { trouble: noted(trouble) }),
+  );
+  return () => ended.abort();
+}
+
+export function useGraph(id: string): Open {
+  const { number } = source.value!;
+  useEffect(() => start(id), [id, number]);
+  const { value } = open;
+  return value.id === id ? value : { id, graph: null, version: 0, read: 0, trouble: null };
+}
+
+/** How many tasks are in each state. */
+export function countsOf(graph: Graph): number[] {
+  const counts = TASK_STATES.map(() => 0);
+  for (const code of graph.state) counts[code]!++;
+  return counts;
+}
+
+/** The state of a graph in words: a running one that is paused as a whole is `paused`. */
+export function stateOf(header: Row): string {
+  const state = text(header, "state");
+  return state === "running" && texts(header, "held").includes("paused") ? "paused" : state;
+}
+
+/** When a graph finished or was cancelled, NaN while it has not. */
+export function endOf(header: Row): number {
+  const finished = time(header, "finished");
+  return Number.isNaN(finished) ? time(header, "cancelled") : finished;
+}

@@ -1,0 +1,165 @@
+/** A graph at a glance: counts, what blocks it, limits, parameters, results. */
+
+import type { VNode } from "preact";
+
+import { object, text, texts, time, whole } from "../model/columns.ts";
+import { FAILED_CODES, TASK_STATES } from "../model/states.ts";
+import { href } from "../route.ts";
+import { count, duration, now } from "./format.ts";
+import { type Of, taskHref } from "./graph.ts";
+import { html } from "./html.ts";
+import { answered, Empty, Facts, Json, State, Time, useAsked } from "./parts.ts";
+import { Remedy } from "./remedy.ts";
+import { ask, path, source } from "./source.ts";
+import { countsOf, endOf, stateOf } from "./store.ts";
+
+interface Cause {
+  readonly text: string;
+  readonly remedy: string;
+}
+
+const FAILURES_SHOWN = 8;
+const OVER = ["finished", "cancelled", "deleted"];
+
+function Counts({ open, graph }: Of): VNode {
+  const counts = countsOf(graph);
+  return html`<ul class="counts">
+    ${TASK_STATES.map(
+      ({ name }, code) => html`<li key=${name} class=${counts[code] ? "" : "zero"}>
+        <a href=${href(["g", open.id, "tasks"], { state: name })}>
+          <strong>${count(counts[code]!)}</strong> <${State} state=${name} />
+        </a>
+      </li>`,
+    )}
+  </ul>`;
+}
+
+function Blockers({ open, graph }: Of): VNode | null {
+  const state = stateOf(graph.header);
+  const over = OVER.includes(state);
+  const asked = useAsked(
+    async () => (over || !source.value?.api ? null : ask<{ causes: Cause[] }>("GET", path("graphs", open.id, "why"))),
+    [open.id, over, graph.event],
+  );
+  if (over || !source.value?.api) return null;
+  return html`<section class="card">
+    <h2>${state === "blocked" ? "What blocks it" : "What it waits for"}</h2>
+    ${answered(asked, "the causes", (found) =>
+      found?.causes.length
+        ? html`<ul class="causes">
+            ${found.causes.map((each) => html`<li key=${each.text}>${each.text}<${Remedy} text=${each.remedy} /></li>`)}
+          </ul>`
+        : html`<${Empty}>Nothing.</${Empty}>`,
+    )}
+  </section>`;
+}
+
+function Failures({ open, graph }: Of): VNode | null {
+  const failed: number[] = [];
+  graph.state.forEach((code, place) => FAILED_CODES.has(code) && failed.push(place));
+  if (failed.length === 0) return null;
+  return html`<section class="card">
+    <h2>${count(failed.length)} failed</h2>
+    <ul class="plain">
+      ${failed.slice(0, FAILURES_SHOWN).map(
+        (place) => html`<li key=${place}>
+          <${State} state=${TASK_STATES[graph.state[place]!]!.name} brief />
+          <a class="label" href=${taskHref(open.id, graph.labels[place]!)}>${graph.labels[place]}</a>
+          <a class="small" href=${taskHref(open.id, graph.labels[place]!, "log")}>log</a>
+          <a class="small" href=${taskHref(open.id, graph.labels[place]!, "why")}>why</a>
+        </li>`,
+      )}
+    </ul>
+    <p>
+      ${failed.length > FAILURES_SHOWN && html`<a href=${href(["g", open.id, "tasks"], { state: "failed" })}>All of them</a> · `}
+      <a class="button" href=${href(["g", open.id, "plan"], { change: "rerun", failed: 1 })}>Rerun what failed …</a>
+    </p>
+  </section>`;
+}
+
+interface Limit {
+  readonly group: string | null;
+  readonly max: number;
+  readonly inFlight: readonly string[];
+}
+
+function Limits({ open, graph }: Of): VNode | null {
+  const any = texts(graph.header, "limits").length > 0 && source.value?.api;
+  const asked = useAsked(
+    async () => (any ? ask<{ limits: Limit[] }>("GET", path("graphs", open.id, "limits")) : { limits: [] }),
+    [open.id, Boolean(any), graph.event],
+  );
+  if (!any) return null;
+  return html`<section class="card">
+    <h2>Limits</h2>
+    ${answered(asked, "limits", ({ limits }) => html`<ul class="plain">
+      ${limits.map(
+        (each) => html`<li key=${each.group ?? ""}>
+          ${each.group === null ? "The graph" : html`Group <b>${each.group}</b>`}: ${count(each.inFlight.length)} of
+          ${" "}${count(each.max)} in flight${each.inFlight.length > 0 ? `: ${each.inFlight.slice(0, 5).join(", ")}` : ""}
+          ${" "}<a class="small" href=${href(["g", open.id, "plan"], { change: "set-limit", group: each.group, max: each.max })}>change …</a>
+        </li>`,
+      )}
+    </ul>`)}
+  </section>`;
+}
+
+function Results({ open, graph }: Of): VNode | null {
+  const api = source.value?.api;
+  const over = OVER.includes(stateOf(graph.header));
+  const asked = useAsked(
+    async () => (api ? ask<Record<string, unknown>>("GET", path("graphs", open.id, "results")) : {}),
+    [open.id, over],
+  );
+  if (!api || !asked.value || Object.keys(asked.value).length === 0) return null;
+  return html`<section class="card"><h2>Results</h2><${Json} value=${asked.value} /></section>`;
+}
+
+function About({ open, graph }: Of): VNode {
+  const { header } = graph;
+  const created = time(header, "created");
+  const ended = endOf(header);
+  const tags = Object.entries(object(header, "tags"));
+  const metadata = Object.entries(object(header, "metadata"));
+  const held = texts(header, "held");
+  const schedule = text(header, "schedule");
+  const plain = (value: unknown): string => (typeof value === "string" ? value : JSON.stringify(value));
+  return html`<section class="card">
+    <h2>About it</h2>
+    <${Facts}
+      of=${[
+        ["Created", html`<${Time} at=${created} />`],
+        ["By", text(header, "by")],
+        [Number.isFinite(ended) ? "Took" : "Runs since", duration((Number.isFinite(ended) ? ended : now.value) - created)],
+        ["Ended", Number.isFinite(ended) && html`<${Time} at=${ended} />`],
+        ["Tasks, requirements", `${count(whole(header, "tasks"))}, ${count(whole(header, "edges"))}`],
+        ["Schedule", schedule && html`<a href=${href(["schedules", schedule])}>${schedule}</a>`],
+        ["Held back", held.join(", ") && `${held.join(", ")}${text(header, "pausedReason") && `: ${text(header, "pausedReason")}`}`],
+        ["Reason", text(header, "reason")],
+        ["Stands still", text(header, "stalledBecause")],
+        ["Deadline", text(header, "deadline") && html`<${Time} at=${time(header, "deadline")} />`],
+        ["Priority", text(header, "priority")],
+        ["On failure", text(header, "failurePolicy")],
+        ["Revision", whole(header, "revision") || ""],
+        ...metadata.map(([name, value]) => [name, plain(value)] as const),
+        ["Tags", tags.length > 0 && html`<span class="tags">${tags.map(([name, value]) => html`<a key=${name} class="tag" href=${href([], { tag: `${name}=${plain(value)}` })}>${name}: ${plain(value)}</a>`)}</span>`],
+      ]}
+    />
+    <p><a href=${href(["g", open.id, "compare"])}>Compare with another graph</a></p>
+  </section>`;
+}
+
+export function Summary({ open, graph }: Of): VNode {
+  const params = object(graph.header, "params");
+  return html`<div>
+    <${Counts} open=${open} graph=${graph} />
+    <div class="cards">
+      <${Blockers} open=${open} graph=${graph} />
+      <${Failures} open=${open} graph=${graph} />
+      <${Limits} open=${open} graph=${graph} />
+      <${About} open=${open} graph=${graph} />
+      ${Object.keys(params).length > 0 && html`<section class="card"><h2>Parameters</h2><${Json} value=${params} /></section>`}
+      <${Results} open=${open} graph=${graph} />
+    </div>
+  </div>`;
+}
