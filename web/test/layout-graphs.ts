@@ -3,6 +3,7 @@
 import { existsSync, readFileSync, readdirSync } from "node:fs";
 import { gunzipSync } from "node:zlib";
 import type { Shape } from "../src/draw/layout.ts";
+import { dice } from "./dice.ts";
 
 export const REAL = process.env["TASKGRAPH_GRAPHS"] ?? "../../shared/graphs";
 
@@ -10,15 +11,6 @@ export function shapeOf(count: number, pairs: readonly (readonly [number, number
   const from = Uint32Array.from(pairs, (pair) => pair[0]);
   const to = Uint32Array.from(pairs, (pair) => pair[1]);
   return { count, edges: { from, to }, group: group ?? new Int32Array(count).fill(-1) };
-}
-
-/** Numbers from 0 to 1, the same ones each time. */
-export function dice(seed = 1): () => number {
-  let state = seed;
-  return () => {
-    state = (Math.imul(state, 1664525) + 1013904223) >>> 0;
-    return state / 2 ** 32;
-  };
 }
 
 /** Levels of `width` tasks, each of which requires `fan` of the level before. */

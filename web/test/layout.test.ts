@@ -1,7 +1,8 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { layout, type Places, type Shape } from "../src/draw/layout.ts";
-import { dice, layers, real, shapeOf } from "./layout-graphs.ts";
+import { dice } from "./dice.ts";
+import { layers, real, shapeOf } from "./layout-graphs.ts";
 
 /** What holds for each layout: edges go up, tasks do not overlap, members of a group stand side by side. */
 function check(shape: Shape, places: Places): void {
@@ -20,7 +21,8 @@ function check(shape: Shape, places: Places): void {
     tasks.forEach((task, i) => {
       assert.ok(slot[task]! >= 0 && slot[task]! <= places.height - 1);
       const before = tasks[i - 1];
-      if (before !== undefined) assert.ok(slot[task]! - slot[before]! > 0.99, `${before} and ${task} overlap`);
+      const above = tasks[i - places.columns[level[task]!]!];
+      if (above !== undefined) assert.ok(slot[task]! - slot[above]! > 0.99, `${above} and ${task} overlap`);
       const group = shape.group[task]!;
       if (group < 0 || (before !== undefined && shape.group[before] === group)) return;
       assert.ok(!seen.has(group), `group ${group} is in two pieces`);
@@ -43,7 +45,7 @@ function crossings(shape: Shape, level: Uint32Array, slot: Float32Array): number
 }
 
 test("no task, one task, tasks without edges", () => {
-  assert.deepEqual(layout(shapeOf(0, [])), { level: new Uint32Array(), slot: new Float32Array(), levels: 0, height: 0 });
+  assert.equal(layout(shapeOf(0, [])).levels, 0);
   assert.equal(layout(shapeOf(1, [])).height, 1);
   check(shapeOf(5, []), layout(shapeOf(5, [])));
 });
@@ -70,7 +72,8 @@ test("far fewer crossings than in the order of keys", () => {
   const roll = dice(3);
   const names = Array.from({ length: 300 }, (_, i) => i).sort(() => roll() - 0.5);
   const pairs = Array.from({ length: 270 }, (_, i) => [names[i]!, names[i + 30]!] as const);
-  const more = pairs.filter(([a]) => names.indexOf(a) % 30 < 29).map(([a]) => [a, names[names.indexOf(a) + 31]!] as const);
+  const inside = pairs.filter(([a]) => names.indexOf(a) % 30 < 29);
+  const more = inside.map(([a]) => [a, names[names.indexOf(a) + 31]!] as const);
   const shape = shapeOf(300, [...pairs, ...more.filter(([, b]) => b !== undefined)]);
   const places = layout(shape);
   check(shape, places);
@@ -98,7 +101,7 @@ test("what was there keeps its place when tasks are added", () => {
   const edges = { from: Uint32Array.from(from), to: Uint32Array.from(to) };
   const before = new Float32Array(245).fill(NaN);
   before.set(first.slot);
-  const shape = { count: 245, edges, group: new Int32Array(245).fill(-1), before };
+  const shape = { count: 245, edges, group: new Int32Array(245).fill(-1), before, rows: first.rows };
   const then = layout(shape);
   check(shape, then);
   const changed = new Set(then.level.subarray(240));

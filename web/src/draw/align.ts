@@ -1,4 +1,4 @@
-/** The slot of each task: as near to its neighbours as the order of its level and one slot between tasks allow. */
+/** The slot of each task: as near to its neighbours as the order of its level and the room between tasks allow. */
 
 import type { Links, Shape } from "./layout.ts";
 import type { Order } from "./order.ts";
@@ -10,10 +10,16 @@ const GAP = 1.5;
 const STAY = 1000;
 const ROOM = 1.1;
 
-export function align(shape: Shape, requires: Links, wanted: Links, order: Order): { slot: Float32Array; height: number } {
+interface Slots {
+  readonly slot: Float32Array;
+  readonly height: number;
+}
+
+/** A level in several columns has slots that much nearer to each other. */
+export function align(shape: Shape, requires: Links, wanted: Links, order: Order, columns: Uint16Array): Slots {
   const { tasks, start, levels } = order;
   const slot = new Float32Array(shape.count);
-  const offset = offsets(shape, order);
+  const offset = offsets(shape, order, columns);
   let most = 0;
   for (let level = 0; level < levels; level++) most = Math.max(most, offset[start[level + 1]! - 1]!);
   const high = shape.before ? Infinity : most * ROOM + 1;
@@ -40,12 +46,12 @@ export function align(shape: Shape, requires: Links, wanted: Links, order: Order
 }
 
 /** For each place in `order.tasks` how far it is at least from the first of its level. */
-function offsets(shape: Shape, order: Order): Float64Array {
+function offsets(shape: Shape, order: Order, columns: Uint16Array): Float64Array {
   const offset = new Float64Array(shape.count);
   for (let level = 0; level < order.levels; level++) {
     for (let i = order.start[level]! + 1; i < order.start[level + 1]!; i++) {
       const same = shape.group[order.tasks[i]!] === shape.group[order.tasks[i - 1]!];
-      offset[i] = offset[i - 1]! + (same ? 1 : GAP);
+      offset[i] = offset[i - 1]! + (same ? 1 : GAP) / columns[level]!;
     }
   }
   return offset;

@@ -202,9 +202,9 @@ export class Camera implements View {
     event.preventDefault();
     const unit = event.deltaMode === 1 ? 16 : event.deltaMode === 2 ? this.height : 1;
     const [dx, dy] = [event.deltaX * unit, event.deltaY * unit];
-    const zooms = event.ctrlKey || event.metaKey || !this.hand.scrolls;
+    const { scrolls } = this.hand;
     if (event.shiftKey) this.pan(-(dx || dy), 0);
-    else if (zooms) this.zoom(Math.exp(-clamp(dy, -240, 240) / 400), event.offsetX, event.offsetY, this.hand.scrolls ? "x" : undefined);
-    else this.pan(-dx, -dy);
+    else if (scrolls && !event.ctrlKey && !event.metaKey) this.pan(-dx, -dy);
+    else this.zoom(Math.exp(-clamp(dy, -240, 240) / 400), event.offsetX, event.offsetY, scrolls ? "x" : undefined);
   }
 }

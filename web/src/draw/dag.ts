@@ -1,18 +1,37 @@
-/** A graph as tasks and edges on a canvas. */
+/** A graph as tasks and edges on a canvas: groups, counts, marks or labelled boxes, as near as one looks. */
 
 import type { Graph } from "../model/graph.ts";
+import { TASK_STATES } from "../model/states.ts";
+import { Camera, type View } from "./camera.ts";
+import { clusterAt, clusters, paintClusters, type Clusters } from "./clusters.ts";
+import { Desk } from "./desk.ts";
+import type { Mark } from "./edges.ts";
+import { groupsOf, type Groups } from "./groups.ts";
+import { around, copy, covers } from "./layer.ts";
+import { links } from "./layout.ts";
+import { duration, looks, watchLooks, type Looks } from "./looks.ts";
+import { SmallMap } from "./map.ts";
+import { markOf, paintBars, paintMarks, shownOf, stageOf } from "./marks.ts";
+import type { By, Shown, Sight, Stage } from "./marks.ts";
+import { paintNodes, plain } from "./nodes.ts";
+import { paintFound, paintRing, paintRoads, paintTip, type Roads } from "./overlay.ts";
+import { nodeAt, scene, sketch, visible, type Before, type Scene, type Wanted } from "./scene.ts";
 
-export interface DagOptions {
-  /** Only this task and what is at most `depth` edges away from it. */
-  readonly focus?: number;
-  readonly depth?: number;
-  /** Names of groups that are drawn as one. */
-  readonly fold: ReadonlySet<string>;
-  readonly hideCompleted: boolean;
-  readonly colour: "state" | "duration" | "worker" | "target";
+export interface DagOptions extends Wanted {
+  readonly colour: By;
   readonly selected?: number;
   readonly found: ReadonlySet<number>;
 }
+
+/** The world in a picture, and for which looks and states it was drawn. */
+interface Picture {
+  readonly image: ImageBitmap | OffscreenCanvas;
+  readonly view: View;
+  readonly of: object;
+}
+
+/** What is drawn at once, frame by frame; more goes into a picture first. */
+const FEW = 2500;
 
 export class Dag {
   /** A click on a task, or on none. */
@@ -20,21 +39,321 @@ export class Dag {
   /** A click on what stands for a group. */
   group: (name: string) => void = () => undefined;
 
+  private readonly camera: Camera;
+  private readonly desk: Desk;
+  private readonly context: CanvasRenderingContext2D;
+  private readonly map = new SmallMap();
+  private readonly stops: (() => void)[];
+  private looks: Looks;
+  private graph: Graph | undefined;
+  private options: DagOptions | undefined;
+  private groups: Groups = { names: [], of: new Int32Array() };
+  private scene: Scene | undefined;
+  private clusters: Clusters | undefined;
+  private roads: Roads | undefined;
+  private shown: Shown | undefined;
+  private mask: Uint8Array | undefined;
+  private key = "";
+  private turn = 0;
+  private edges: Picture | undefined;
+  private marks: Picture | undefined;
+  private marksTime = 0;
+  private frame = 0;
+  private later = 0;
+  private over: { x: number; y: number } | undefined;
+  private before: Before | undefined;
+
   constructor(
     readonly canvas: HTMLCanvasElement,
-    readonly worker: Worker,
-  ) {}
+    worker: Worker,
+  ) {
+    this.context = canvas.getContext("2d", { alpha: false })!;
+    this.desk = new Desk(worker);
+    this.looks = looks(canvas);
+    this.camera = new Camera(canvas, {
+      moved: () => this.repaint(),
+      clicked: (x, y) => this.click(x, y),
+      over: (x, y) => this.hover(x, y),
+      takes: (x, y) => this.toMap(x, y),
+    });
+    const size = new ResizeObserver(() => this.resize());
+    size.observe(canvas);
+    this.stops = [() => size.disconnect(), watchLooks(() => this.relook())];
+    this.resize();
+  }
 
-  show(_graph: Graph, _options: DagOptions): void {}
-  fit(): void {}
-  zoom(_by: number): void {}
-  pan(_dx: number, _dy: number): void {}
-  /** The task next to this one in a direction: along an edge, or in its level. */
-  walk(_place: number, _way: "left" | "right" | "up" | "down"): number | undefined {
-    return undefined;
+  /** Draws a graph. What only changed states is painted anew, where tasks stand stays. */
+  show(graph: Graph, options: DagOptions): void {
+    const other = graph.id !== this.graph?.id;
+    const selected = options.selected !== this.options?.selected;
+    const known = this.graph;
+    if (known?.id !== graph.id || known.labels.length !== graph.labels.length || known.groups !== graph.groups) {
+      this.groups = groupsOf(graph);
+    }
+    const focus = options.focus === undefined ? "" : `${options.focus} ${options.depth ?? 2}`;
+    const { fold, hideCompleted } = options;
+    const size = [graph.ids.length, graph.edges.from.length];
+    const key = [focus, graph.id, ...size, hideCompleted, ...[...fold].sort()].join("\n");
+    const same = key === this.key;
+    const mask = same && !hideCompleted ? this.mask! : visible(graph, options);
+    [this.graph, this.options] = [graph, options];
+    if (same && mask.every((each, i) => each === this.mask![i])) {
+      this.restate();
+      if (selected) this.reveal(options.selected);
+      return;
+    }
+    const fits = other || focus !== this.focusOf(this.key);
+    [this.key, this.mask] = [key, mask];
+    if (fits) this.before = undefined;
+    void this.arrange(graph, mask, options, fits);
   }
-  at(_x: number, _y: number): number | undefined {
-    return undefined;
+
+  fit(): void {
+    this.camera.fit();
   }
-  destroy(): void {}
+
+  zoom(by: number): void {
+    this.camera.zoom(by);
+  }
+
+  pan(dx: number, dy: number): void {
+    this.camera.pan(dx, dy);
+  }
+
+  /** Brings a task into view. */
+  reveal(place: number | undefined): void {
+    const node = place === undefined ? -1 : (this.scene?.node[place] ?? -1);
+    if (node >= 0) this.camera.reveal(this.scene!.x[node]! + 0.5, this.scene!.y[node]! + 0.5);
+  }
+
+  /** The task next to this one: along an edge, or above and below it. */
+  walk(place: number, way: "left" | "right" | "up" | "down"): number | undefined {
+    const { scene, roads } = this;
+    const node = scene?.node[place] ?? -1;
+    if (node < 0 || !scene || !roads) return undefined;
+    const { x, y, left, right, columnStart, first } = scene;
+    const far = (other: number): number =>
+      Math.abs(y[other]! - y[node]!) + Math.abs(left[other]! - left[node]!) * 2 + Math.abs(x[other]! - x[node]!) * 0.01;
+    const nearest = (nodes: Iterable<number>): number | undefined => {
+      const [one] = [...nodes].sort((a, b) => far(a) - far(b));
+      return one === undefined ? undefined : first[one]!;
+    };
+    if (way === "left" || way === "right") {
+      const { start, other } = way === "left" ? roads.before : roads.after;
+      return nearest(other.subarray(start[node], start[node + 1]));
+    }
+    const down = way === "down";
+    const level = scene.byColumn.subarray(columnStart[left[node]!], columnStart[right[node]! + 1]);
+    return nearest(level.filter((other) => (down ? y[other]! > y[node]! : y[other]! < y[node]!)));
+  }
+
+  /** The task at a pixel of the canvas; none for a group. */
+  at(x: number, y: number): number | undefined {
+    const node = this.nodeAt(x, y);
+    if (node === undefined || this.scene!.folded[node]! >= 0) return undefined;
+    return this.scene!.first[node];
+  }
+
+  destroy(): void {
+    cancelAnimationFrame(this.frame);
+    clearTimeout(this.later);
+    this.turn++;
+    for (const stop of this.stops) stop();
+    this.camera.destroy();
+    this.desk.destroy();
+  }
+
+  private focusOf(key: string): string | undefined {
+    return key.split("\n")[0];
+  }
+
+  private async arrange(graph: Graph, mask: Uint8Array, options: DagOptions, fits: boolean): Promise<void> {
+    const turn = ++this.turn;
+    const drawn = sketch(graph, this.groups, mask, options.fold, this.before);
+    const places = await this.desk.places(drawn.shape);
+    if (turn !== this.turn) return;
+    const slots = new Map(Array.from(drawn.first, (task, i) => [graph.ids[task]!, places.slot[i]!]));
+    this.before = { slots, rows: places.rows };
+    const now = scene(drawn, places);
+    this.scene = now;
+    this.clusters = clusters(graph, this.groups, now.node);
+    const { from, to } = now.edges;
+    this.roads = { before: links(now.count, to, from), after: links(now.count, from, to) };
+    const { x, y, left, right, row } = now;
+    this.desk.lines({ x, y, left, right, from, to, row });
+    this.edges = undefined;
+    this.camera.show({ width: now.columns, height: now.height, mostX: 290, mostY: 40 });
+    this.restate();
+    if (fits) this.fit();
+    this.reveal(this.options!.selected);
+  }
+
+  private restate(): void {
+    if (!this.scene) return;
+    this.shown = shownOf(this.scene, this.graph!, this.options!.colour, this.looks, Date.now());
+    this.map.draw(this.scene, this.shown);
+    this.repaint();
+  }
+
+  private relook(): void {
+    this.looks = looks(this.canvas);
+    this.restate();
+    this.repaint();
+  }
+
+  private resize(): void {
+    const { clientWidth, clientHeight } = this.canvas;
+    const ratio = this.ratio();
+    this.canvas.width = Math.max(1, Math.round(clientWidth * ratio));
+    this.canvas.height = Math.max(1, Math.round(clientHeight * ratio));
+    const { kx, ky } = this.camera.whole;
+    const fitted = this.camera.kx === kx && this.camera.ky === ky;
+    this.camera.resize(clientWidth, clientHeight);
+    if (fitted) this.camera.fit();
+    this.paint();
+  }
+
+  private ratio(): number {
+    return Math.min(devicePixelRatio || 1, 3);
+  }
+
+  private repaint(): void {
+    if (!this.frame) this.frame = requestAnimationFrame(() => this.paint());
+  }
+
+  private stage(): Stage {
+    return stageOf(this.camera, this.camera.whole, this.clusters?.names.length ?? 0);
+  }
+
+  private paint(): void {
+    cancelAnimationFrame(this.frame);
+    this.frame = 0;
+    const { context, camera, looks, scene, shown, graph, options } = this;
+    const ratio = this.ratio();
+    context.setTransform(ratio, 0, 0, ratio, 0, 0);
+    context.globalAlpha = 1;
+    context.fillStyle = looks.ground;
+    context.fillRect(0, 0, camera.width, camera.height);
+    if (!scene || !shown || !graph || !options) return;
+    const stage = this.stage();
+    if (stage === 0) {
+      paintClusters(context, this.clusters!, graph, looks, camera);
+      return;
+    }
+    const view = camera.view();
+    const mark = markOf(view, stage);
+    const sight = { scene, graph, groups: this.groups, view, shown, looks, mark, now: Date.now() };
+    this.paintEdges(view, mark);
+    const selected = options.selected === undefined ? -1 : (scene.node[options.selected] ?? -1);
+    const over = this.over ? (this.nodeAt(this.over.x, this.over.y) ?? -1) : -1;
+    for (const node of new Set([selected, over])) if (node >= 0) paintRoads(context, sight, this.roads!, node);
+    if (stage === 3) paintNodes(context, sight);
+    else this.paintSmall(sight, stage);
+    if (options.found.size) paintFound(context, sight, options.found);
+    if (selected >= 0) paintRing(context, sight, selected);
+    if (over >= 0) paintTip(context, sight, this.over!, this.tip(over));
+    const { kx, ky } = camera.whole;
+    if (view.kx > kx * 1.05 || view.ky > ky * 1.05) this.map.paint(context, view, this.world(), looks);
+  }
+
+  private world(): { width: number; height: number } {
+    return { width: this.scene!.columns, height: this.scene!.height };
+  }
+
+  /** Copies the picture of the edges, and asks for another where it does not fit any more. */
+  private paintEdges(view: View, mark: Mark): void {
+    const { edges, looks } = this;
+    if (edges) copy(this.context, edges.image, edges.view, view, this.ratio());
+    const fits = edges && edges.of === looks && covers(edges.view, view, this.world());
+    if (fits || this.desk.busy) return;
+    const [turn, wide] = [this.turn, around(view, this.world())];
+    const pen = { view: wide, mark, colour: looks.edge, ratio: Math.min(this.ratio(), 2) };
+    this.desk.picture(pen, (image) => {
+      if (turn === this.turn) {
+        if (this.edges?.image instanceof ImageBitmap) this.edges.image.close();
+        this.edges = { image, view: wide, of: looks };
+      }
+      this.repaint();
+    });
+  }
+
+  /** Marks or bars: at once where they are few, else by a picture. */
+  private paintSmall(sight: Sight, stage: Stage): void {
+    const { context } = this;
+    const { scene, shown, view } = sight;
+    const draw = stage === 2 ? paintMarks : paintBars;
+    if (scene.count <= FEW) {
+      draw(context, sight);
+      return;
+    }
+    const old = this.marks;
+    const stale = !old || old.of !== shown || !covers(old.view, view, this.world());
+    // While zooming the old picture is stretched, if a new one takes too long for a frame.
+    const wait = old?.of === shown && stale && old!.view.kx !== view.kx && this.marksTime > 12;
+    clearTimeout(this.later);
+    if (wait) this.later = window.setTimeout(() => ((this.marks = undefined), this.repaint()), 120);
+    else if (stale) {
+      const begun = performance.now();
+      const part = around(view, this.world());
+      const ratio = this.ratio();
+      const image = new OffscreenCanvas(Math.ceil(part.width * ratio), Math.ceil(part.height * ratio));
+      const on = image.getContext("2d")!;
+      on.scale(ratio, ratio);
+      draw(on, { ...sight, view: part });
+      this.marks = { image, view: part, of: shown };
+      this.marksTime = performance.now() - begun;
+    }
+    copy(context, this.marks!.image, this.marks!.view, view, this.ratio());
+  }
+
+  private nodeAt(x: number, y: number): number | undefined {
+    const { scene, camera } = this;
+    const stage = this.stage();
+    if (!scene || stage === 0) return undefined;
+    const mark = markOf(camera, stage);
+    const near = { x: Math.max(mark.width / 2 + 2, 5) / camera.kx, y: Math.max(mark.height / 2 + 1, 4) / camera.ky };
+    return nodeAt(scene, camera.x + x / camera.kx - 0.5, camera.y + y / camera.ky - 0.5, near);
+  }
+
+  private tip(node: number): string[] {
+    const { scene, graph } = this;
+    const [task, many] = [scene!.first[node]!, scene!.start[node + 1]! - scene!.start[node]!];
+    const folded = scene!.folded[node]!;
+    if (folded >= 0) return [plain(this.groups.names[folded]!), `${many} tasks`];
+    if (many > 1) return [plain(graph!.labels[task]!), `and ${many - 1} behind it, one after the other`];
+    const took = duration((graph!.ended[task] || Date.now()) - graph!.started[task]!);
+    const state = TASK_STATES[graph!.state[task]!]!;
+    const run = graph!.run[task]! > 1 && `run ${graph!.run[task]}`;
+    const facts = [`${state.mark} ${state.name}`, took, run, graph!.held[task] && "held"];
+    return [plain(graph!.labels[task]!), facts.filter(Boolean).join(" · ")];
+  }
+
+  private click(x: number, y: number): void {
+    if (this.stage() === 0) {
+      const name = clusterAt(this.clusters!, x, y, this.camera.width, this.camera.height);
+      if (name !== undefined) this.group(name);
+      return;
+    }
+    const node = this.nodeAt(x, y);
+    const folded = node === undefined ? -1 : this.scene!.folded[node]!;
+    if (folded >= 0) this.group(this.groups.names[folded]!);
+    else this.chosen(this.at(x, y));
+  }
+
+  private hover(x: number, y: number): void {
+    const before = this.over && this.nodeAt(this.over.x, this.over.y);
+    this.over = Number.isNaN(x) ? undefined : { x, y };
+    const now = this.over && this.nodeAt(x, y);
+    this.canvas.style.cursor = now === undefined ? "grab" : "pointer";
+    if (now !== before) this.repaint();
+  }
+
+  private toMap(x: number, y: number): boolean {
+    const { camera } = this;
+    const { kx, ky } = camera.whole;
+    if (!this.scene || (camera.kx <= kx * 1.05 && camera.ky <= ky * 1.05)) return false;
+    const to = this.map.at(x, y, camera, this.world());
+    if (to) camera.centre(to.x, to.y);
+    return to !== undefined;
+  }
 }

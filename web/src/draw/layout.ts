@@ -9,8 +9,9 @@ export interface Shape {
   readonly edges: Edges;
   /** For each task a number of a group, -1 for none. Members stand side by side. */
   readonly group: Int32Array;
-  /** The slots of an earlier layout, NaN for what is new: what was there keeps its order. */
+  /** The slots of an earlier layout, NaN for what is new: what was there keeps its order. And its `rows`. */
   readonly before?: Float32Array;
+  readonly rows?: number;
 }
 
 /** In units of one slot: level is x, slot is y; both from 0. */
@@ -20,6 +21,11 @@ export interface Places {
   readonly levels: number;
   /** The most slots of any level. */
   readonly height: number;
+  /** Tasks that a level holds above each other; one that has more stands in columns side by side. */
+  readonly rows: number;
+  /** For each level its columns, and for each task the one that it stands in. */
+  readonly columns: Uint16Array;
+  readonly column: Uint16Array;
   /** Of a graph too deep to show: for each task the first of the chain that it is folded into, or itself. */
   readonly chain?: Uint32Array;
 }
@@ -31,6 +37,9 @@ export interface Links {
 }
 
 const DEEP = 400;
+/** Shape of a cell (wide : high), and of a picture that is easy to look at. */
+const CELL = 2.5;
+const PICTURE = 1.6;
 
 export function links(count: number, own: Uint32Array, others: Uint32Array): Links {
   const start = new Uint32Array(count + 1);
@@ -59,8 +68,27 @@ function placed(shape: Shape, requires: Links, wanted: Links, level: Uint32Array
   const order = new Order(shape, requires, wanted, level, levels);
   if (shape.before) order.insert(shape.before);
   else order.sweep();
-  const { slot, height } = align(shape, requires, wanted, order);
-  return { level, slot, levels, height };
+  const sizes = Array.from({ length: levels }, (_, i) => order.start[i + 1]! - order.start[i]!);
+  const rows = shape.rows ?? rowsFor(sizes);
+  const columns = Uint16Array.from(sizes, (size) => Math.ceil(size / rows));
+  const { slot, height } = align(shape, requires, wanted, order, columns);
+  // Neighbours stand in columns side by side, each still at its own slot.
+  const column = new Uint16Array(shape.count);
+  order.tasks.forEach((task, i) => (column[task] = (i - order.start[level[task]!]!) % columns[level[task]!]!));
+  return { level, slot, levels, height, rows, columns, column };
+}
+
+/** So many that the whole is wider than high: wide levels would else be long thin pillars. */
+function rowsFor(sizes: readonly number[]): number {
+  const wide = (size: number, rows: number): number => (size > rows ? Math.ceil(size / rows) + 1 : 1);
+  const across = (rows: number): number => sizes.reduce((sum, size) => sum + wide(size, rows), 0);
+  let [low, high] = [1, Math.max(1, ...sizes)];
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (across(middle) * CELL <= middle * PICTURE) high = middle;
+    else low = middle + 1;
+  }
+  return low;
 }
 
 /** The longest path to each task; roots stand just before the first task that needs them. */
@@ -137,6 +165,7 @@ function foldChains(shape: Shape, requires: Links, wanted: Links, level: Uint32A
     edges: { from: Uint32Array.from(from), to: Uint32Array.from(to) },
     group: group.filter(ofHeads),
     ...(shape.before ? { before: shape.before.filter(ofHeads) } : {}),
+    ...(shape.rows ? { rows: shape.rows } : {}),
   };
   const before = links(heads, small.edges.to, small.edges.from);
   const after = links(heads, small.edges.from, small.edges.to);
@@ -144,10 +173,10 @@ function foldChains(shape: Shape, requires: Links, wanted: Links, level: Uint32A
   const levels = 1 + smallLevel.reduce((most, each) => Math.max(most, each), -1);
   const places = placed(small, before, after, smallLevel, levels);
   return {
+    ...places,
     level: Uint32Array.from(chain, (head) => places.level[place[head]!]!),
     slot: Float32Array.from(chain, (head) => places.slot[place[head]!]!),
-    levels,
-    height: places.height,
+    column: Uint16Array.from(chain, (head) => places.column[place[head]!]!),
     chain,
   };
 }
