@@ -1,0 +1,227 @@
+"""The page says of rows what `taskgraph.queries` says, from each of its sources: edges, states, runs, critical path.
+
+Node runs the page's own code over graphs of every kind, and prints what it makes of them (web/test/decoded.ts).
+"""
+
+import asyncio
+import json
+import shutil
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from taskgraph.interfaces.operations import grant
+from taskgraph.model.roles import Role
+from taskgraph.queries.timeline import Timeline
+from taskgraph.queries.values import TaskDetail
+from tests.http.serving import Server, serving
+
+WEB: Final = Path(__file__).resolve().parents[2] / "web"
+NOOP: Final = {"task": {"executor": "noop"}}
+FAR: Final = {"task": {"executor": "noop", "target": "far"}}
+
+
+def _command(*words: str) -> dict[str, Any]:
+    return {"task": {"payload": {"command": list(words)}}}
+
+
+def _parts(count: int, **more: Any) -> dict[str, Any]:
+    return {f"part {number:03}": {**NOOP, **more} for number in range(count)}
+
+
+GRAPHS: Final[dict[str, dict[str, Any]]] = {
+    "wide": {
+        "tasks": {
+            "start": NOOP,
+            **_parts(200, requires=["start"]),
+            "end": {**NOOP, "requires": [f"part {number:03}" for number in range(200)]},
+        }
+    },
+    "groups": {
+        "groups": {
+            "inner": {"tasks": [f"part {number:03}" for number in range(60)], "requires": ["first", "second"]},
+            "outer": {"tasks": ["inner", "beside"], "requires": ["first"]},
+            "users": {"tasks": [f"user {number:03}" for number in range(120)], "requires": ["outer"]},
+        },
+        "tasks": {
+            "first": NOOP,
+            "second": NOOP,
+            "beside": NOOP,
+            **_parts(60),
+            **{f"user {number:03}": NOOP for number in range(120)},
+            "last": {**NOOP, "requires": ["users", "inner"]},
+        },
+    },
+    "rerun": {
+        "tasks": {
+            "flaky": {**_command("sh", "-c", "test $TASKGRAPH_RUN_ID = 1"), "reruns": 1},
+            "after": {**NOOP, "requires": ["flaky"]},
+        }
+    },
+    "blocked": {"tasks": {"bad": _command("false"), "good": NOOP, "waits": {**NOOP, "requires": ["bad", "good"]}}},
+    "continued": {
+        "failurePolicy": "continue",
+        "tasks": {
+            "bad": _command("false"),
+            "skipped": {**NOOP, "requires": ["bad"]},
+            "deeper": {**NOOP, "requires": ["skipped"]},
+            "after": {**NOOP, "requires": ["bad"], "when": "any-failed"},
+            "any": {**NOOP, "requires": [{"label": "bad", "optional": True}]},
+        },
+    },
+    "extended": {"tasks": {"one": NOOP, "far": FAR}},
+    "paused": {"groups": {"some": {"tasks": ["b"]}}, "tasks": {"a": FAR, "b": FAR, "c": {**NOOP, "active": False}}},
+    "cancelled": {"tasks": {"a": NOOP, "far": FAR, "behind": {**NOOP, "requires": ["far"]}}},
+    "long": {
+        "tasks": {
+            "“ö” \U0001f9ea <b>": {"task": {"executor": "noop", "payload": {"text": "é" * 40_000}}},
+            "plain": {**NOOP, "requires": ["“ö” \U0001f9ea <b>"]},
+        }
+    },
+    "many": {
+        "tasks": {
+            **_parts(2_500, **FAR),
+            "all": {**FAR, "requires": [f"part {number:03}" for number in range(0, 2_500, 5)]},
+        }
+    },
+}
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """web/test/decoded.ts as Node runs it."""
+    bundler = WEB / "node_modules" / ".bin" / "esbuild"
+    if not bundler.exists() or shutil.which("node") is None:
+        pytest.fail("the tools of the page are not installed: scripts/web")
+    made = tmp_path_factory.mktemp("page") / "decoded.mjs"
+    command = [str(bundler), "test/decoded.ts", "--bundle", "--format=esm", "--platform=node", f"--outfile={made}"]
+    asyncio.run(_run(*command, cwd=WEB))
+    return made
+
+
+async def _run(*command: str, cwd: Path | None = None) -> bytes:
+    process = await asyncio.create_subprocess_exec(
+        *command, cwd=cwd, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
+    )
+    output, words = await process.communicate()
+    assert process.returncode == 0, words.decode()
+    return output
+
+
+async def shown(program: Path, **asked: Any) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(await _run("node", str(program), json.dumps(asked)))
+    return found
+
+
+async def make(server: Server) -> None:
+    """The graphs, each as far as it comes."""
+    for graph_id, document in GRAPHS.items():
+        assert (await server.ask("PUT", f"/graphs/{graph_id}", data=document)).status == 201, graph_id
+    for path, body in (
+        ("/graphs/extended/extensions", {"tasks": {"two": {**NOOP, "requires": ["one"]}, "three": FAR}}),
+        ("/graphs/paused/changes?unguarded=1", {"change": "pause", "group": "some"}),
+        ("/graphs/cancelled/changes?unguarded=1", {"change": "cancel", "reason": "not any more"}),
+    ):
+        answer = await server.ask("POST", path, data=body, Prefer="wait=20")
+        assert answer.status in (200, 202), answer
+    for graph_id in ("wide", "groups", "rerun", "blocked", "continued", "long", "cancelled"):
+        assert await server.ended(graph_id) in ("finished", "blocked", "cancelled"), graph_id
+    async with asyncio.timeout(20):
+        while (await server.get("/graphs/extended/tasks/two")).json["state"] != "completed":
+            await asyncio.sleep(0.05)
+
+
+async def compare(server: Server, graph_id: str, page: dict[str, Any]) -> None:
+    """The page against the queries of Python, which look at the same rows."""
+    queries = server.app.queries
+    details = {each.status.label: each for each in await queries.details(graph_id)}
+    assert page["tasks"] == {label: _task(each) for label, each in details.items()}
+    assert page["read"] == len(details)
+    for each in page["details"]:
+        _compare_detail(each, details[each["label"]])
+    status = await queries.status(graph_id)
+    assert page["state"] == status.state
+    events = await queries.events(graph_id, limit=100_000)
+    expected = [{"cursor": each.cursor, "event": each.kind, **each.fields} for each in events]
+    assert page["events"] == json.loads(json.dumps(expected))
+    assert page["event"] == events[-1].sequence
+    _compare_times(page, await queries.timeline(graph_id))
+    moved = {"pending", "unscheduled", "running"}  # journals do not say when a run begins
+    past = {label: state for label, state in page["past"].items() if state not in moved}
+    assert past == {label: each.status.state for label, each in details.items() if each.status.state not in moved}
+    assert all(details[label].status.state in moved for label in page["past"].keys() - past.keys())
+
+
+def _task(detail: TaskDetail) -> dict[str, Any]:
+    status = detail.status
+    return {
+        "id": status.task_id,
+        "state": status.state,
+        "run": status.run,
+        "target": status.target,
+        "worker": status.worker,
+        "held": status.held_back,
+        "group": status.groups[0] if status.groups else "",
+        "resolved": _near(status.resolved.timestamp() * 1000 if status.resolved else None),
+        "requires": sorted(detail.requires),
+    }
+
+
+def _near(value: float | None) -> object:
+    return None if value is None else pytest.approx(value, abs=0.01)
+
+
+def _compare_detail(page: dict[str, Any], detail: TaskDetail) -> None:
+    assert page["state"] == detail.status.state
+    assert page["requires"] == sorted(detail.requires)
+    assert page["dependents"] == sorted(detail.dependents)
+    assert page["definition"] == detail.definition
+    runs = [(each["run"], each["outcome"], each.get("reason", "")) for each in detail.status.runs]
+    assert [(each["run"], each["outcome"], each["reason"]) for each in page["runs"]][:0:-1] == runs
+    assert page["runs"][0]["run"] == detail.status.run
+
+
+def _compare_times(page: dict[str, Any], timeline: Timeline) -> None:
+    begun = [each for each in page["spans"] if each["start"] is not None]
+    spans = sorted((each["label"], each["run"], each["outcome"], each["worker"]) for each in begun)
+    assert spans == sorted((each.label, each.run, str(each.outcome), each.worker) for each in timeline.runs)
+    ends = {(each.label, each.run): each for each in timeline.runs}
+    for each in begun:
+        span = ends[each["label"], each["run"]]
+        assert each["start"] == _near(span.started.timestamp() * 1000)
+        assert each["end"] == _near(span.ended.timestamp() * 1000 if span.ended else None)
+    assert len(page["path"]) == len(timeline.path)
+    if page["path"]:  # of several that ended at the same moment either may be on it
+        for name in ("seconds", "ran"):
+            wanted = sum(each.seconds if name == "seconds" else each.ran_seconds for each in timeline.path)
+            assert sum(each[name] for each in page["path"]) == pytest.approx(wanted, abs=0.001), name
+
+
+async def test_the_page_agrees_with_queries_over_http_and_from_an_archive(program: Path, tmp_path: Path) -> None:
+    async with serving(f"sqlite:///{tmp_path}/store.db", tmp_path, anonymous=False) as server:
+        server.session.headers["Authorization"] = f"Bearer {server.tokens[Role.ADMIN]}"
+        await make(server)
+        token = server.tokens[Role.READER]
+        found = await shown(program, api=server.address, token=token, graphs=list(GRAPHS))
+        for graph_id, page in found.items():
+            await compare(server, graph_id, page)
+        assert {each["state"] for page in found.values() for each in page["tasks"].values()} == {
+            *("unscheduled", "pending", "completed", "failed", "cancelled", "skipped")
+        }
+        for graph_id in ("groups", "rerun", "continued"):
+            file = tmp_path / f"{graph_id}.json.gz"
+            file.write_bytes((await server.get(f"/graphs/{graph_id}/archive?logs=1", Accept_Encoding="gzip")).data)
+            archived = await shown(program, archive=str(file), graphs=[graph_id])
+            await compare(server, graph_id, archived[graph_id])
+
+
+@pytest.mark.azurite
+async def test_the_page_agrees_with_queries_from_tables_by_a_link(program: Path, tmp_path: Path, azurite: str) -> None:
+    async with serving(azurite, tmp_path) as server:
+        await make(server)
+        for graph_id in GRAPHS:
+            link = await grant.read(server.app, graph_id)
+            table = f"{link.endpoint}/{link.table}"
+            found = await shown(program, table=table, sas=link.token, graphs=[graph_id])
+            await compare(server, graph_id, found[graph_id])

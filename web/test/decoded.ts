@@ -1,0 +1,99 @@
+/**
+ * Prints what the page makes of graphs, as JSON by the ids of the graphs: tests/web holds it against `taskgraph.queries`.
+ *
+ * Called with a JSON object: `api` and `token`, or `table` and `sas`, or `archive`; and `graphs`, a list of ids.
+ */
+
+import { readFileSync } from "node:fs";
+import { basename } from "node:path";
+import type { Graph } from "../src/model/graph.ts";
+import { events } from "../src/model/journal.ts";
+import { asListed } from "../src/model/list.ts";
+import { load } from "../src/model/load.ts";
+import { Past } from "../src/model/past.ts";
+import { TASK_STATES } from "../src/model/states.ts";
+import { task } from "../src/model/task.ts";
+import { criticalPath, spans } from "../src/model/times.ts";
+import { ApiRows } from "../src/rows/api.ts";
+import { ArchiveRows } from "../src/rows/archive.ts";
+import type { Rows } from "../src/rows/port.ts";
+import { TableRows } from "../src/rows/tables.ts";
+
+interface Asked {
+  readonly api?: string;
+  readonly token?: string;
+  readonly table?: string;
+  readonly sas?: string;
+  readonly archive?: string;
+  readonly graphs: readonly string[];
+}
+
+async function opened({ api, token = "", table, sas = "", archive }: Asked): Promise<Rows> {
+  if (api) return new ApiRows(api, token);
+  if (table) return new TableRows(table, sas);
+  return ArchiveRows.open(new File([readFileSync(archive as string)], basename(archive as string)));
+}
+
+const named = (state: number): string => (TASK_STATES[state] as { name: string }).name;
+
+function tasksOf(graph: Graph): Record<string, unknown> {
+  const requires = new Map<number, string[]>();
+  graph.edges.to.forEach((to, edge) => {
+    requires.set(to, [...(requires.get(to) ?? []), graph.labels[graph.edges.from[edge] as number] as string]);
+  });
+  const found: Record<string, unknown> = {};
+  graph.labels.forEach((label, place) => {
+    found[label] = {
+      id: graph.ids[place],
+      state: named(graph.state[place] as number),
+      run: graph.run[place],
+      target: graph.target[place],
+      worker: graph.worker[place],
+      held: graph.held[place] === 1,
+      group: graph.groups[graph.group[place] as number] ?? "",
+      resolved: graph.resolved[place],
+      requires: (requires.get(place) ?? []).sort(),
+    };
+  });
+  return found;
+}
+
+async function print(rows: Rows, id: string): Promise<unknown> {
+  const read: number[] = [];
+  const graph = await load(rows, id, (count) => read.push(count));
+  const all = spans(graph);
+  const journal = await events(rows, id, 1, Infinity);
+  const some = await Promise.all([...graph.ids.keys()].slice(0, 12).map((place) => task(rows, graph, place)));
+  const past = new Past(graph, journal).at(Infinity);
+  return {
+    state: asListed(id, graph.header).state,
+    tasks: tasksOf(graph),
+    read: read.at(-1) ?? 0,
+    event: graph.event,
+    events: journal.map(({ sequence, part, kind, fields }) => ({ cursor: `${sequence}.${part}`, event: kind, ...fields })),
+    past: Object.fromEntries(graph.labels.map((label, place) => [label, named(past.state[place] as number)])),
+    spans: Array.from({ length: all.count }, (_, span) => ({
+      label: graph.labels[all.task[span] as number],
+      run: all.run[span],
+      outcome: all.outcome[span],
+      worker: all.worker[span],
+      start: all.start[span],
+      end: all.end[span],
+    })),
+    path: criticalPath(graph).map((step) => ({ ...step, label: graph.labels[step.task] })),
+    details: some.map((each) => ({
+      label: each.label,
+      state: named(each.state),
+      requires: each.requires.map(({ label }) => label),
+      dependents: each.dependents.map(({ label }) => label),
+      definition: each.definition,
+      runs: each.runs.map(({ run, outcome, reason }) => ({ run, outcome, reason })),
+    })),
+  };
+}
+
+const asked = JSON.parse(process.argv[2] as string) as Asked;
+const rows = await opened(asked);
+const shown: Record<string, unknown> = {};
+for (const id of asked.graphs) shown[id] = await print(rows, id);
+process.stdout.write(JSON.stringify(shown));
