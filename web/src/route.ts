@@ -1,4 +1,4 @@
-/** The address: `#/g/nightly/tasks?state=failed`. It is all the state that the page has; what is secret never stays in it. */
+/** The address, `#/g/nightly/tasks?state=failed`: all the state that the page has. What is secret never stays in it. */
 
 import { signal } from "@preact/signals";
 

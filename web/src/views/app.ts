@@ -50,7 +50,8 @@ function Top({ help, palette }: { help: () => void; palette: () => void }): VNod
     <nav aria-label="Screens">
       ${SCREENS.map((each) => {
         const present = each.name === name || (name === "g" && each.name === "");
-        return html`<a key=${each.name} href=${href([each.name].filter(Boolean))} aria-current=${present ? "page" : undefined}>${each.title}</a>`;
+        return html`<a key=${each.name} href=${href([each.name].filter(Boolean))}
+          aria-current=${present ? "page" : undefined}>${each.title}</a>`;
       })}
     </nav>
     <span class="switches">

@@ -68,7 +68,8 @@ const PLACES: Readonly<Record<string, (about: string) => string>> = {
 
 function Item({ need }: { need: Need }): VNode {
   const place = PLACES[need.kind];
-  return html`<li><span class="mark" aria-hidden="true">!</span> ${place ? html`<a href=${place(need.about)}>${need.words}</a>` : need.words}</li>`;
+  return html`<li><span class="mark" aria-hidden="true">!</span> ${place ? html`<a href=${place(need.about)}>
+    ${need.words}</a>` : need.words}</li>`;
 }
 
 /** What needs attention; nothing where nothing does. */

@@ -8,7 +8,7 @@ import type { Graph } from "../model/graph.ts";
 import { load } from "../model/load.ts";
 import { TASK_STATES } from "../model/states.ts";
 import { go, href, route } from "../route.ts";
-import { count, duration } from "./format.ts";
+import { count, duration, shown } from "./format.ts";
 import { taskHref } from "./graph.ts";
 import { html } from "./html.ts";
 import { answered, Empty, State, useAsked } from "./parts.ts";
@@ -26,23 +26,28 @@ interface Both {
 function Pairs({ title, of, both }: { title: string; of: readonly Pair[]; both: Both }): VNode {
   const { a, b } = both;
   const line = (each: Pair): VNode => html`<tr key=${each.label}>
-    <th scope="row"><span class="label">${each.label}</span></th>
+    <th scope="row"><span class="label">${shown(each.label)}</span></th>
     <td><a href=${taskHref(a.id, each.label)}><${State} state=${TASK_STATES[a.state[each.a]!]!.name} /></a></td>
     <td><a href=${taskHref(b.id, each.label)}><${State} state=${TASK_STATES[b.state[each.b]!]!.name} /></a></td>
     <td>${duration(each.secondsA * 1000)}</td><td>${duration(each.secondsB * 1000)}</td>
     <td>${each.secondsB > each.secondsA ? `+${duration((each.secondsB - each.secondsA) * 1000)}` : ""}</td>
   </tr>`;
   return html`<section class="card wide-card"><h2>${title}: ${count(of.length)}</h2>
-    ${of.length > 0 && html`<div class="scroll"><table class="plain-table">
-      <thead><tr><th scope="col">Task</th><th scope="col">${a.id}</th><th scope="col">${b.id}</th><th scope="col">Took</th><th scope="col">Takes</th><th scope="col">Longer</th></tr></thead>
-      <tbody>${of.slice(0, SHOWN).map(line)}</tbody></table></div>`}
+    ${
+      of.length > 0 &&
+      html`<div class="scroll"><table class="plain-table">
+      <thead><tr><th scope="col">Task</th><th scope="col">${a.id}</th><th scope="col">${b.id}</th><th
+        scope="col">Took</th><th scope="col">Takes</th><th scope="col">Longer</th></tr></thead>
+      <tbody>${of.slice(0, SHOWN).map(line)}</tbody></table></div>`
+    }
     ${of.length > SHOWN && html`<p>and ${count(of.length - SHOWN)} more</p>`}
   </section>`;
 }
 
 function Only({ graph, places }: { graph: Graph; places: readonly number[] }): VNode {
   return html`<section class="card"><h2>Only in ${graph.id}: ${count(places.length)}</h2>
-    <ul class="plain">${places.slice(0, SHOWN).map((place) => html`<li key=${place}><a class="label" href=${taskHref(graph.id, graph.labels[place]!)}>${graph.labels[place]}</a></li>`)}</ul>
+    <ul class="plain">${places.slice(0, SHOWN).map((place) => html`<li key=${place}><a class="label"
+      href=${taskHref(graph.id, graph.labels[place]!)}>${shown(graph.labels[place]!)}</a></li>`)}</ul>
     ${places.length > SHOWN && html`<p>and ${count(places.length - SHOWN)} more</p>`}
   </section>`;
 }
@@ -75,9 +80,11 @@ export function Compared(): VNode {
       <button type="submit">Compare</button>
     </form>
     ${answered(asked, "both graphs", (both) => {
-      if (!both) return html`<${Empty}>Tasks of one label are compared: which failed newly, took longer, or are others.</${Empty}>`;
+      if (!both)
+        return html`<${Empty}>Tasks of one label are compared: which failed newly, took longer, or changed.</${Empty}>`;
       const { found } = both;
-      return html`<p>${count(found.both.length)} tasks in both; <a href=${href(["g", both.a.id])}>${both.a.id}</a> <${State} state=${stateOf(both.a.header)} />,
+      return html`<p>${count(found.both.length)} tasks in both; <a href=${href(["g", both.a.id])}>${both.a.id}
+        </a> <${State} state=${stateOf(both.a.header)} />,
           <a href=${href(["g", both.b.id])}>${both.b.id}</a> <${State} state=${stateOf(both.b.header)} /></p>
         <div class="cards">
           <${Pairs} title="Newly failed" of=${found.newlyFailed} both=${both} />

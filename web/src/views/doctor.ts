@@ -5,7 +5,7 @@ import type { VNode } from "preact";
 import { href } from "../route.ts";
 import { useAct } from "./act.ts";
 import { useLook } from "./attention.ts";
-import { count, many } from "./format.ts";
+import { count, many, shown } from "./format.ts";
 import type { Of } from "./graph.ts";
 import { type Content, html } from "./html.ts";
 import { answered, Empty, State, useAsked } from "./parts.ts";
@@ -35,32 +35,45 @@ interface Examined {
 }
 
 function Findings({ found }: { found: readonly Finding[] }): VNode {
-  return html`<ul class="causes">${found.map((each) => html`<li key=${`${each.key} ${each.code}`}>
-    <b>${each.severity}</b> <code>${each.code}</code> ${each.label && html`<span class="label">${each.label}</span>: `}${each.text}
+  return html`<ul class="causes">${found.map(
+    (each) => html`<li key=${`${each.key} ${each.code}`}>
+    <b>${each.severity}</b> <code>${each.code}</code> ${each.label && html`<span class="label">${shown(each.label)}
+      </span>: `}${each.text}
     ${each.effect && html`<p>${each.effect}</p>`}
     <${Remedy} text=${each.remedy} />
-  </li>`)}</ul>`;
+  </li>`,
+  )}</ul>`;
 }
 
 function Verdict({ found }: { found: Examined }): Content {
-  if (found.sound) return html`<p class="done"><span class="mark" aria-hidden="true">✓</span> Sound: ${many(found.rows, "row")} agree.</p>`;
+  if (found.sound)
+    return html`<p class="done"><span class="mark"
+      aria-hidden="true">✓</span> Sound: ${many(found.rows, "row")} agree.</p>`;
   return html`<p><b>${many(found.findings.length, "finding")}</b> in ${many(found.rows, "row")}.</p>`;
 }
 
 export function Doctor({ open }: Of): VNode {
   const asked = useAsked(() => ask<Examined>("GET", path("graphs", open.id, "doctor")), [open.id]);
   const { run, shown } = useAct(asked.again);
-  const repair = (): void => run(() => ask("POST", `${path("graphs", open.id)}/doctor:repair`), "It was mended as far as that is certain.");
-  return html`<section><h2>What is wrong with its rows <button type="button" class="small" onClick=${asked.again}>Look again</button></h2>
+  const repair = (): void =>
+    run(() => ask("POST", `${path("graphs", open.id)}/doctor:repair`), "It was mended as far as that is certain.");
+  return html`<section><h2>What is wrong with its rows <button type="button" class="small"
+    onClick=${asked.again}>Look again</button></h2>
     ${shown}
-    ${answered(asked, "all rows", (found) => html`<div>
+    ${answered(
+      asked,
+      "all rows",
+      (found) => html`<div>
       <${Verdict} found=${found} />
       <${Findings} found=${found.findings} />
       ${found.unsettled > 0 && html`<p>${count(found.unsettled)} may be on the way: look again.</p>`}
-      ${found.findings.some((each) => each.repairable) && html`<button type="button" onClick=${repair}>Mend what can be mended for certain</button>`}
+      ${found.findings.some((each) => each.repairable) && html`<button type="button"
+        onClick=${repair}>Mend what can be mended for certain</button>`}
       <h3>Why it does not move</h3>
-      <ul class="causes">${found.why.map((each) => html`<li key=${each.text}>${each.text}<${Remedy} text=${each.remedy} /></li>`)}</ul>
-    </div>`)}
+      <ul class="causes">${found.why.map((each) => html`<li key=${each.text}>${each.text}<${Remedy}
+        text=${each.remedy} /></li>`)}</ul>
+    </div>`,
+    )}
   </section>`;
 }
 
@@ -73,11 +86,16 @@ export function StoreDoctor(): VNode {
   );
   return html`<div class="page"><h1>Doctor</h1>
     <p>The rows of ${many(ids.length, "live graph")}. <code>taskgraph doctor</code> looks at the store as well.</p>
-    ${answered(asked, "all rows", (all) => all.length === 0 && look.value
-      ? html`<${Empty}>No graph is live.</${Empty}>`
-      : html`<div class="cards">${all.map((found) => html`<section class="card" key=${found.graphId}>
-          <h2><a href=${href(["g", found.graphId, "doctor"])}>${found.graphId}</a> <${State} state=${found.state} /></h2>
+    ${answered(asked, "all rows", (all) =>
+      all.length === 0 && look.value
+        ? html`<${Empty}>No graph is live.</${Empty}>`
+        : html`<div class="cards">${all.map(
+            (found) => html`<section class="card" key=${found.graphId}>
+          <h2><a href=${href(["g", found.graphId, "doctor"])}>${found.graphId}</a> <${State} state=${found.state} />
+            </h2>
           <${Verdict} found=${found} /><${Findings} found=${found.findings} />
-        </section>`)}</div>`)}
+        </section>`,
+          )}</div>`,
+    )}
   </div>`;
 }

@@ -6,7 +6,7 @@ import type { VNode } from "preact";
 import { moment } from "../model/columns.ts";
 import { type Event, events as readEvents } from "../model/journal.ts";
 import { route, go, href } from "../route.ts";
-import { many } from "./format.ts";
+import { many, shown } from "./format.ts";
 import { type Of, taskHref } from "./graph.ts";
 import { html } from "./html.ts";
 import { type Column, Table } from "./list.ts";
@@ -31,14 +31,22 @@ export interface Journal {
 
 /** All events of a graph up to that number, read on where it grows. */
 export function useJournal(id: string, last: number): Journal {
-  const [journal, setJournal] = useState<Journal & { id: string; last: number }>({ id: "", last: 0, events: [], trouble: null, whole: false });
+  const [journal, setJournal] = useState<Journal & { id: string; last: number }>({
+    id: "",
+    last: 0,
+    events: [],
+    trouble: null,
+    whole: false,
+  });
   const { number } = source.value!;
   useEffect(() => {
     let over = false;
     const known = journal.id === `${id} ${number}` ? journal : { last: 0, events: [] };
     if (known.last >= last && known.last > 0) return undefined;
     readEvents(source.peek()!.rows, id, known.last + 1, last).then(
-      (found) => over || setJournal({ id: `${id} ${number}`, last, events: [...known.events, ...found], trouble: null, whole: true }),
+      (found) =>
+        over ||
+        setJournal({ id: `${id} ${number}`, last, events: [...known.events, ...found], trouble: null, whole: true }),
       (trouble: unknown) => over || setJournal((old) => ({ ...old, trouble: noted(trouble) })),
     );
     return () => {
@@ -52,8 +60,16 @@ const NAMED = new Set(["task", "label", "event", "changed"]);
 
 /** The fields of an event in words, without those that have columns of their own. */
 export function more(event: Event): string {
-  const parts = Object.entries(event.fields).filter(([name, value]) => !NAMED.has(name) && value !== null && value !== "");
-  return parts.map(([name, value]) => `${name}: ${typeof value === "string" ? value : JSON.stringify(value)}`).join(", ");
+  const parts = Object.entries(event.fields).filter(
+    ([name, value]) => !NAMED.has(name) && value !== null && value !== "",
+  );
+  return parts
+    .map(([name, value]) => `${name}: ${typeof value === "string" ? value : JSON.stringify(value)}`)
+    .join(", ");
+}
+
+function asJson({ sequence, time, kind, fields }: Event): string {
+  return JSON.stringify({ sequence, time, event: kind, ...fields });
 }
 
 export function Journal({ open, graph }: Of): VNode {
@@ -70,10 +86,11 @@ export function Journal({ open, graph }: Of): VNode {
     const event = rows[place]!;
     const label = typeof event.fields.label === "string" ? event.fields.label : "";
     return [
-      html`<a href=${href(["g", open.id, "at", event.sequence])} title="The graph as it was after it">${event.sequence}.${event.part}</a>`,
+      html`<a href=${href(["g", open.id, "at", event.sequence])} title="The graph as it was after it">
+        ${event.sequence}.${event.part}</a>`,
       html`<${Time} at=${moment(event.time)} />`,
       html`<span>${event.kind}</span>`,
-      html`<span>${label && html`<a class="label" href=${taskHref(open.id, label)}>${label}</a>`}</span>`,
+      html`<span>${label && html`<a class="label" href=${taskHref(open.id, label)}>${shown(label)}</a>`}</span>`,
       html`<span title=${more(event)}>${more(event)}</span>`,
     ];
   };
@@ -81,12 +98,17 @@ export function Journal({ open, graph }: Of): VNode {
     <div class="filters">
       <${SearchField} title="Search" />
       <span role="status">${many(rows.length, "event")}</span>
-      <${CopyButton} text=${() => rows.map((each) => JSON.stringify({ sequence: each.sequence, time: each.time, event: each.kind, ...each.fields })).join("\n")} label="Copy as JSON lines" />
+      <${CopyButton}
+        text=${() => rows.map(asJson).join("\n")}
+        label="Copy as JSON lines" />
     </div>
     ${trouble && html`<${TroubleBox} trouble=${trouble} />`}
     ${!whole && !trouble && html`<${Loading} what="the journal" />`}
     ${whole && rows.length === 0 && html`<${Empty}>No event is like that.</${Empty}>`}
-    ${rows.length > 0 && html`<${Table} label="Journal" columns=${COLUMNS} count=${rows.length} cells=${cells}
-      onOpen=${(place: number) => go(href(["g", open.id, "at", rows[place]!.sequence]))} />`}
+    ${
+      rows.length > 0 &&
+      html`<${Table} label="Journal" columns=${COLUMNS} count=${rows.length} cells=${cells}
+      onOpen=${(place: number) => go(href(["g", open.id, "at", rows[place]!.sequence]))} />`
+    }
   </section>`;
 }

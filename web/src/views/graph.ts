@@ -87,7 +87,7 @@ function Header({ open, graph }: Of): VNode {
     <h1><a href=${href(["g", open.id])}>${open.id}</a> <${State} state=${state} /></h1>
     ${typeof name === "string" && html`<p class="graph-name">${name}</p>`}
     <p class="graph-when">
-      ${count(counts[3]! + counts[7]!)} of ${count(graph.ids.length)} done${failed > 0 ? `, ${count(failed)} failed` : ""};
+      ${count(counts[3]! + counts[7]!)} of ${count(graph.ids.length)} done${failed > 0 && `, ${count(failed)} failed`};
       ${" "}created <${Time} at=${time(graph.header, "created")} />
       ${Number.isFinite(ended) && html`, ended <${Time} at=${ended} />`}
     </p>
@@ -99,7 +99,8 @@ function Tabs({ id, name }: { id: string; name: string }): VNode {
   return html`<nav class="tabs" aria-label="Views of the graph">
     ${[...TABS, ...MORE].map((each) => {
       const present = name === each.name || (name === "t" && each.name === "tasks");
-      return html`<a key=${each.name} href=${href(["g", id, each.name].filter(Boolean))} aria-current=${present ? "page" : undefined}>
+      return html`<a key=${each.name} href=${href(["g", id, each.name].filter(Boolean))}
+        aria-current=${present ? "page" : undefined}>
         ${each.title}
       </a>`;
     })}
@@ -108,7 +109,10 @@ function Tabs({ id, name }: { id: string; name: string }): VNode {
 
 function useGraphKeys(id: string): void {
   const to = (place: number) => () => go(href(["g", id, TABS[place]!.name].filter(Boolean)));
-  const plan = (change: string, more = {}) => () => go(href(["g", id, "plan"], { change, ...more }));
+  const plan =
+    (change: string, more = {}) =>
+    () =>
+      go(href(["g", id, "plan"], { change, ...more }));
   useKeys({
     tab1: to(0),
     tab2: to(1),
@@ -140,7 +144,8 @@ export function GraphFrame(): VNode {
   else if (open.trouble) content = html`<${TroubleBox} trouble=${open.trouble} />`;
   else content = html`<${Loading} what=${`graph ${id}`} read=${open.read} />`;
   return html`<div class=${wide ? "graph wide" : "graph"}>
-    ${graph ? html`<${Header} open=${open} graph=${graph} />` : html`<header class="graph-head"><h1>${id}</h1></header>`}
+    ${graph ? html`<${Header} open=${open} graph=${graph} />` : html`<header class="graph-head"><h1>${id}</h1>
+      </header>`}
     <${Tabs} id=${id} name=${path[2] ?? ""} />
     ${graph && open.trouble ? html`<${TroubleBox} trouble=${open.trouble} />` : ""}
     <div class="graph-view">${content}</div>

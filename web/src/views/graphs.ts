@@ -33,7 +33,10 @@ function wantedOf(query: URLSearchParams): Wanted {
     state: query.get("state") ?? "",
     match: query.get("q") ?? "",
     schedule: query.get("schedule") ?? "",
-    tags: query.getAll("tag").flatMap((each) => each.split(",")).filter(Boolean),
+    tags: query
+      .getAll("tag")
+      .flatMap((each) => each.split(","))
+      .filter(Boolean),
     ...(age ? { since: Date.now() - age * 1000 } : {}),
   };
 }
@@ -61,9 +64,12 @@ function useGraphs(query: string, wished: number, changed: unknown): Read {
       }
       setRead({ found: found.slice(0, wished), more: found.length > wished, busy: false, trouble: null });
     };
-    const timer = setTimeout(() => {
-      run().catch((trouble: unknown) => over || setRead((old) => ({ ...old, busy: false, trouble: noted(trouble) })));
-    }, query ? 150 : 0); // a filter is being typed
+    const timer = setTimeout(
+      () => {
+        run().catch((trouble: unknown) => over || setRead((old) => ({ ...old, busy: false, trouble: noted(trouble) })));
+      },
+      query ? 150 : 0,
+    ); // a filter is being typed
     return () => {
       over = true;
       clearTimeout(timer);
@@ -81,10 +87,13 @@ function countsOf(graph: Listed, live: Counts | undefined): Counts {
 }
 
 function Tags({ tags }: { tags: Listed["tags"] }): VNode {
-  return html`<span class="tags">${Object.entries(tags).slice(0, 4).map(([name, value]) => {
-    const text = `${name}=${String(value)}`;
-    return html`<a class="tag" key=${name} title=${text} href=${href([], { tag: text })}>${name}: ${String(value)}</a>`;
-  })}</span>`;
+  return html`<span class="tags">${Object.entries(tags)
+    .slice(0, 4)
+    .map(([name, value]) => {
+      const text = `${name}=${String(value)}`;
+      return html`<a class="tag" key=${name} title=${text} href=${href([], { tag: text })}>${name}: ${String(value)}
+        </a>`;
+    })}</span>`;
 }
 
 function Filters({ shown }: { shown: string }): VNode {
@@ -101,9 +110,12 @@ function Filters({ shown }: { shown: string }): VNode {
   const option = (name: string, value: string, title = value): VNode =>
     html`<option key=${value} value=${value} selected=${query.get(name) === value}>${title}</option>`;
   return html`<div class="filters">
-    <label class="field search"><span>Search</span><input id="search-graphs" type="search" placeholder="id or name" ...${text("q")} /></label>
-    <label class="field">State <select ...${field("state")}><option value="">all</option>${GRAPH_STATES.map((each) => option("state", each.name))}</select></label>
-    <label class="field">Created <select ...${field("age")}><option value="">at any time</option>${Object.keys(AGES).map((each) => option("age", each, `in the last ${each}`))}</select></label>
+    <label class="field search"><span>Search</span><input id="search-graphs" type="search"
+      placeholder="id or name" ...${text("q")} /></label>
+    <label class="field">State <select ...${field("state")}><option value="">all</option>
+      ${GRAPH_STATES.map((each) => option("state", each.name))}</select></label>
+    <label class="field">Created <select ...${field("age")}><option value="">at any time</option>
+      ${Object.keys(AGES).map((each) => option("age", each, `in the last ${each}`))}</select></label>
     <label class="field">Tag <input size="12" placeholder="key=value" ...${text("tag")} /></label>
     <label class="field">Schedule <input size="10" ...${text("schedule")} /></label>
     ${[...query.keys()].length > 0 && html`<a class="button small" href=${href([])}>Clear</a>`}
@@ -129,11 +141,14 @@ export function Graphs(): VNode {
     const link = href(["g", graph.id]);
     return [
       html`<${State} state=${graph.state} />`,
-      html`<span class="two"><a class="label" href=${link}>${graph.id}</a>${graph.name && html` <small>${graph.name}</small>`}</span>`,
-      html`<span class="counted"><${Bar} counts=${counts} /> <small>${count(graph.tasks)}${graph.failed > 0 ? html`, <b>${count(graph.failed)} failed</b>` : ""}</small></span>`,
+      html`<span class="two"><a class="label" href=${link}>${graph.id}</a>${graph.name && html` <small>${graph.name}
+        </small>`}</span>`,
+      html`<span class="counted"><${Bar} counts=${counts} /> <small>${count(graph.tasks)}${graph.failed > 0
+        ? html`, <b>${count(graph.failed)} failed</b>` : ""}</small></span>`,
       html`<${Time} at=${graph.created} />`,
       html`<span>${graph.state === "missing" ? "" : duration(took)}</span>`,
-      html`<span>${graph.schedule && html`<a href=${href(["schedules", graph.schedule])}>${graph.schedule}</a>`}</span>`,
+      html`<span>${graph.schedule && html`<a href=${href(["schedules", graph.schedule])}>${graph.schedule}</a>`}
+        </span>`,
       html`<${Tags} tags=${graph.tags} />`,
     ];
   };
@@ -144,11 +159,15 @@ export function Graphs(): VNode {
     <${Filters} shown=${first ? "" : `${many(found.length, "graph")}${more ? " shown" : ""}`} />
     ${trouble && html`<${TroubleBox} trouble=${trouble} />`}
     ${first && html`<${Loading} what="graphs" />`}
-    ${!busy && found.length === 0 && !trouble && html`<${Empty}>${query ? "No graph is like that." : "There are no graphs yet: taskgraph submit FILE."}</${Empty}>`}
-    ${found.length > 0 && html`<${Table}
+    ${!busy && found.length === 0 && !trouble && html`<${Empty}>
+      ${query ? "No graph is like that." : "There are no graphs yet: taskgraph submit FILE."}</${Empty}>`}
+    ${
+      found.length > 0 &&
+      html`<${Table}
       label="Graphs" columns=${COLUMNS} count=${found.length} cells=${cells} rowHeight=${44}
       onOpen=${(place: number) => go(href(["g", found[place]!.id]))}
-    />`}
+    />`
+    }
     ${more && html`<p><button type="button" onClick=${() => setWished(wished + PAGE)}>Show more</button></p>`}
   </div>`;
 }

@@ -6,7 +6,13 @@ import { type Key, KEYS } from "../keys.ts";
 import { Dialog } from "./dialog.ts";
 import { html } from "./html.ts";
 
-const NAMES: Readonly<Record<string, string>> = { " ": "Space", ArrowDown: "↓", ArrowUp: "↑", ArrowLeft: "←", ArrowRight: "→" };
+const NAMES: Readonly<Record<string, string>> = {
+  " ": "Space",
+  ArrowDown: "↓",
+  ArrowUp: "↑",
+  ArrowLeft: "←",
+  ArrowRight: "→",
+};
 
 export function Help({ close }: { close: () => void }): VNode {
   const all: readonly Key[] = Object.values(KEYS);
@@ -14,12 +20,18 @@ export function Help({ close }: { close: () => void }): VNode {
   return html`<${Dialog} label="Keys" close=${close}>
     <h2>Keys <button type="button" class="small" onClick=${close}>Close</button></h2>
     <div class="keys">
-      ${places.map((where) => html`<section key=${where}>
+      ${places.map(
+        (where) => html`<section key=${where}>
         <h3>${where}</h3>
-        <dl>${all.filter((each) => each.where === where).map((each) => html`<div key=${each.what}>
+        <dl>${all
+          .filter((each) => each.where === where)
+          .map(
+            (each) => html`<div key=${each.what}>
           <dt>${each.keys.map((name) => html`<kbd key=${name}>${NAMES[name] ?? name}</kbd> `)}</dt><dd>${each.what}</dd>
-        </div>`)}</dl>
-      </section>`)}
+        </div>`,
+          )}</dl>
+      </section>`,
+      )}
     </div>
   </${Dialog}>`;
 }

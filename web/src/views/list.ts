@@ -38,7 +38,11 @@ interface TableProps {
 }
 
 /** A virtualizer for a scrolling element; `redraw` is done for it. */
-export function useVirtual(count: number, size: number, measured = false): {
+export function useVirtual(
+  count: number,
+  size: number,
+  measured = false,
+): {
   scroller: { current: HTMLDivElement | null };
   virtual: Virtualizer<HTMLDivElement, HTMLElement>;
 } {
@@ -62,7 +66,12 @@ export function useVirtual(count: number, size: number, measured = false): {
   return { scroller, virtual };
 }
 
-function Head({ columns, sort, onSort, grid }: Pick<TableProps, "columns" | "sort" | "onSort"> & { grid: string }): VNode {
+function Head({
+  columns,
+  sort,
+  onSort,
+  grid,
+}: Pick<TableProps, "columns" | "sort" | "onSort"> & { grid: string }): VNode {
   const [by, direction] = [sort?.replace(/^-/, ""), sort?.startsWith("-") ? "descending" : "ascending"];
   return html`<div role="row" class="head" aria-rowindex="1" style=${{ gridTemplateColumns: grid }}>
     ${columns.map((each) => {
@@ -113,7 +122,8 @@ export function Table(props: TableProps): VNode {
       aria-selected=${selected ? String(chosen) : undefined}
       onClick=${() => setPresent(place)}
     >
-      ${columns.map((each, cell) => (narrow && each.minor ? null : html`<div role="cell" class="cell" key=${each.name}>${all[cell]}</div>`))}
+      ${columns.map((each, cell) => (narrow && each.minor ? null : html`<div role="cell" class="cell"
+        key=${each.name}>${all[cell]}</div>`))}
     </div>`;
   };
   return html`<div
@@ -131,6 +141,7 @@ export function Table(props: TableProps): VNode {
         ${virtual.getVirtualItems().map(row)}
       </div>
     </div>
-    ${props.count > 0 ? html`<p class="unseen" role="status">${present >= 0 ? `Row ${present + 1} of ${count}` : ""}</p>` : ""}
+    ${props.count > 0 ? html`<p class="unseen" role="status">${present >= 0 ? `Row ${present + 1} of ${count}` : ""}
+      </p>` : ""}
   </div>`;
 }

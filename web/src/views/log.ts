@@ -114,18 +114,36 @@ function marked(text: string, wanted: string): (string | VNode)[] {
   return [...parts, shown(text.slice(from))];
 }
 
-function LineOf({ line, number, wanted, present }: { line: Line; number: string; wanted: string; present: boolean }): VNode {
+function LineOf({
+  line,
+  number,
+  wanted,
+  present,
+}: {
+  line: Line;
+  number: string;
+  wanted: string;
+  present: boolean;
+}): VNode {
   const long = line.text.length > LINE_SHOWN;
   const parts = useMemo(() => pieces(long ? line.text.slice(0, LINE_SHOWN) : line.text), [line.text]);
   return html`<div class=${present ? "line present" : "line"}>
     <a class="number" href=${here({ at: line.at })} aria-label=${`Link to line ${number}`}>${number}</a>
     <span class="text">${parts.map(
-      (each) => html`<span class=${each.classes} style=${{ color: each.colour, backgroundColor: each.ground }}>${marked(each.text, wanted)}</span>`,
+      (each) =>
+        html`<span class=${each.classes} style=${{ color: each.colour, backgroundColor: each.ground }}>
+          ${marked(each.text, wanted)}</span>`,
     )}${long && html`<em> … ${count(line.text.length - LINE_SHOWN)} more characters</em>`}</span>
   </div>`;
 }
 
-function Lines({ window, wanted, wrap, follow, changed }: {
+function Lines({
+  window,
+  wanted,
+  wrap,
+  follow,
+  changed,
+}: {
   window: LogWindow;
   wanted: string;
   wrap: boolean;
@@ -153,22 +171,29 @@ function Lines({ window, wanted, wrap, follow, changed }: {
     if (!up && !down) return;
     busy.current = true;
     const act = up ? window.earlier() : window.later();
-    void act.then((came) => {
-      changed();
-      if (up) box.scrollTop += came * LINE_HEIGHT;
-    }).finally(() => {
-      busy.current = false;
-    });
+    void act
+      .then((came) => {
+        changed();
+        if (up) box.scrollTop += came * LINE_HEIGHT;
+      })
+      .finally(() => {
+        busy.current = false;
+      });
   };
   const jump = (index: number, align: "start" | "end"): void => virtual.scrollToIndex(index, { align });
   useKeys({
     down: () => scroller.current?.scrollBy({ top: LINE_HEIGHT * 3 }),
     up: () => scroller.current?.scrollBy({ top: -LINE_HEIGHT * 3 }),
-    first: () => (window.start > 0 ? void window.around(0).then(() => (changed(), jump(0, "start"))) : jump(0, "start")),
-    last: () => (window.end < window.total ? void window.atEnd().then(() => (changed(), jump(window.lines.length - 1, "end"))) : jump(lines.length - 1, "end")),
+    first: () =>
+      window.start > 0 ? void window.around(0).then(() => (changed(), jump(0, "start"))) : jump(0, "start"),
+    last: () =>
+      window.end < window.total
+        ? void window.atEnd().then(() => (changed(), jump(window.lines.length - 1, "end")))
+        : jump(lines.length - 1, "end"),
   });
   const number = (index: number): string => (window.first ? String(window.first + index) : `+${lines[index]!.at}`);
-  return html`<div class=${classes("log", wrap && "wrap")} role="region" aria-label="Log" tabindex="0" ref=${scroller} onScroll=${more}>
+  return html`<div class=${classes("log", wrap && "wrap")} role="region" aria-label="Log" tabindex="0" ref=${scroller}
+    onScroll=${more}>
     <div class="lines" style=${{ height: `${virtual.getTotalSize()}px` }}>
       ${virtual.getVirtualItems().map(
         (item) => html`<div
@@ -178,7 +203,8 @@ function Lines({ window, wanted, wrap, follow, changed }: {
           style=${{ transform: `translateY(${item.start}px)` }}
           ref=${wrap ? (element: HTMLElement | null) => element && virtual.measureElement(element) : undefined}
         >
-          <${LineOf} line=${lines[item.index]!} number=${number(item.index)} wanted=${wanted} present=${item.index === place} />
+          <${LineOf} line=${lines[item.index]!} number=${number(item.index)} wanted=${wanted}
+            present=${item.index === place} />
         </div>`,
       )}
     </div>
@@ -189,8 +215,16 @@ function Runs({ id, name, run, present }: { id: string; name: string; run: numbe
   if (present === 0) return null;
   const all = Array.from({ length: present + 1 }, (_, each) => each);
   return html`<nav class="runs" aria-label="Runs">
-    ${all.slice(-20).map((each) => html`<a key=${each} href=${href(["g", id, "t", name, "log"], { run: each })} aria-current=${each === run ? "page" : undefined}>run ${each}</a>`)}
+    ${all.slice(-20).map((each) => html`<a key=${each} href=${href(["g", id, "t", name, "log"], { run: each })}
+      aria-current=${each === run ? "page" : undefined}>run ${each}</a>`)}
   </nav>`;
+}
+
+function said({ places, part, over }: Found, at: number): string {
+  const number = places.length > FOUND_MAX ? `over ${count(FOUND_MAX)}` : count(places.length);
+  const ordinal = places.findIndex((each) => each >= at) + 1;
+  const searched = over ? "" : `, ${Math.floor(part * 100)} % searched`;
+  return `${number} lines${searched}${ordinal > 0 && at >= 0 ? `; at ${count(ordinal)}` : ""}`;
 }
 
 export function LogView({ open, graph }: Of): VNode {
@@ -223,10 +257,11 @@ export function LogView({ open, graph }: Of): VNode {
     toTask: () => go(taskHref(open.id, label)),
     why: () => go(taskHref(open.id, label, "why")),
   });
-  const ordinal = found.places.findIndex((each) => each >= at) + 1;
   let content: VNode;
-  if (window && window.total > 0) content = html`<${Lines} window=${window} wanted=${wanted} wrap=${wrap} follow=${follow} changed=${changed} />`;
-  else if (window || (trouble instanceof Trouble && trouble.reason === "missing")) content = html`<${Empty}>This run has printed nothing${running ? " yet" : ""}.</${Empty}>`;
+  if (window && window.total > 0)
+    content = html`<${Lines} window=${window} wanted=${wanted} wrap=${wrap} follow=${follow} changed=${changed} />`;
+  else if (window || (trouble instanceof Trouble && trouble.reason === "missing"))
+    content = html`<${Empty}>This run has printed nothing${running ? " yet" : ""}.</${Empty}>`;
   else if (trouble) content = html`<${TroubleBox} trouble=${trouble} />`;
   else content = html`<${Loading} what="the log" />`;
   return html`<section class="fill">
@@ -238,11 +273,19 @@ export function LogView({ open, graph }: Of): VNode {
           onInput=${(event: Event) => set({ q: (event.currentTarget as HTMLInputElement).value })}
           onKeyDown=${(event: KeyboardEvent) => event.key === "Enter" && step(event.shiftKey ? -1 : 1)} />
       </label>
-      ${wanted && html`<span role="status">${found.places.length > FOUND_MAX ? `over ${count(FOUND_MAX)}` : count(found.places.length)} lines${found.over ? "" : `, ${Math.floor(found.part * 100)} % searched`}${ordinal > 0 && at >= 0 ? `; at ${count(ordinal)}` : ""}</span>
-        <button type="button" class="small" onClick=${() => step(-1)} title=${keyTitle("lastFailed")}>▲ <span class="unseen">Match before</span></button>
-        <button type="button" class="small" onClick=${() => step(1)} title=${keyTitle("nextFailed")}>▼ <span class="unseen">Next match</span></button>`}
-      <label class="check"><input type="checkbox" checked=${wrap} onChange=${() => set({ wrap: !wrap })} /> Wrap lines</label>
-      ${running && html`<label class="check"><input type="checkbox" checked=${follow} onChange=${() => set({ follow: follow ? "0" : null, at: null })} /> Follow</label>`}
+      ${
+        wanted &&
+        html`<span role="status">
+          ${said(found, at)}</span>
+        <button type="button" class="small" onClick=${() => step(-1)} title=${keyTitle("lastFailed")}>▲ <span
+          class="unseen">Match before</span></button>
+        <button type="button" class="small" onClick=${() => step(1)} title=${keyTitle("nextFailed")}>▼ <span
+          class="unseen">Next match</span></button>`
+      }
+      <label class="check"><input type="checkbox" checked=${wrap}
+        onChange=${() => set({ wrap: !wrap })} /> Wrap lines</label>
+      ${running && html`<label class="check"><input type="checkbox" checked=${follow}
+        onChange=${() => set({ follow: follow ? "0" : null, at: null })} /> Follow</label>`}
       ${window && html`<span>${size(window.total)}</span>`}
     </div>
     ${content}

@@ -1,4 +1,4 @@
-/** The text of a log: a window of lines over a file of any length, and colours as spans. Nothing of it is ever markup. */
+/** The text of a log: a window of lines over a file of any length; colours as spans. Nothing of it is ever markup. */
 
 import { AnsiUp } from "ansi_up";
 
@@ -137,18 +137,25 @@ export function bare(text: string): string {
 }
 
 /** Where lines with a text begin, over the whole file: given as they are found, with how far the search has come. */
-export async function* search(read: Read, wanted: string): AsyncGenerator<{ found: readonly number[]; searched: number; total: number }> {
+export async function* search(
+  read: Read,
+  wanted: string,
+): AsyncGenerator<{ found: readonly number[]; searched: number; total: number }> {
   const text = wanted.toLowerCase();
   const size = 4 * PIECE;
   let rest: Uint8Array = new Uint8Array();
-  for (let at = 0; ; ) {
+  for (let at = 0; ;) {
     const { bytes, total } = await read(at, size);
     const { lines, rest: left } = split(join(rest, bytes), at - rest.length);
     at += bytes.length;
     const over = bytes.length === 0 || at >= total;
     if (over && left.length > 0) lines.push({ at: at - left.length, text: decoder.decode(left) });
     rest = left;
-    yield { found: lines.filter((each) => bare(each.text).toLowerCase().includes(text)).map((each) => each.at), searched: at, total };
+    yield {
+      found: lines.filter((each) => bare(each.text).toLowerCase().includes(text)).map((each) => each.at),
+      searched: at,
+      total,
+    };
     if (over) return;
   }
 }

@@ -7,7 +7,7 @@ import { graphs as listing } from "../model/list.ts";
 import { go, href, route } from "../route.ts";
 import { SCREENS } from "./app.ts";
 import { Dialog } from "./dialog.ts";
-import { nextTheme, nextTimeMode } from "./format.ts";
+import { nextTheme, nextTimeMode, shown } from "./format.ts";
 import { taskHref } from "./graph.ts";
 import { html } from "./html.ts";
 import { matcher } from "./picked.ts";
@@ -40,7 +40,9 @@ function entriesOf(typed: string, names: readonly string[]): Entry[] {
   const id = route.value.path[0] === "g" ? route.value.path[1] : undefined;
   const fits = matcher(typed);
   const { graph } = open.value;
-  const views = id ? VIEWS.map((each) => to("view", `${id}: ${each || "summary"}`, href(["g", id, each].filter(Boolean)))) : [];
+  const views = id
+    ? VIEWS.map((each) => to("view", `${id}: ${each || "summary"}`, href(["g", id, each].filter(Boolean))))
+    : [];
   const fixed: Entry[] = [
     ...views,
     ...SCREENS.map((each) => to("screen", each.title, href([each.name].filter(Boolean)))),
@@ -84,12 +86,15 @@ export function Palette({ close }: { close: () => void }): VNode {
   };
   return html`<${Dialog} label="Go to" close=${close}>
     <input class="palette" autofocus role="combobox" aria-expanded="true" aria-controls="palette" aria-label="Go to"
-      aria-activedescendant=${`palette-${present}`} placeholder="a graph, a task, a screen" value=${typed} onInput=${type} onKeyDown=${press} />
+      aria-activedescendant=${`palette-${present}`} placeholder="a graph, a task, a screen" value=${typed}
+        onInput=${type} onKeyDown=${press} />
     <ul id="palette" role="listbox" aria-label="Places">
-      ${entries.map((each, place) => html`<li key=${`${each.kind} ${each.title}`} id=${`palette-${place}`} role="option"
+      ${entries.map(
+        (each, place) => html`<li key=${`${each.kind} ${each.title}`} id=${`palette-${place}`} role="option"
         aria-selected=${place === present} onClick=${() => act(each)}>
-        <small>${each.kind}</small> <span class="label">${each.title}</span>
-      </li>`)}
+        <small>${each.kind}</small> <span class="label">${shown(each.title)}</span>
+      </li>`,
+      )}
     </ul>
   </${Dialog}>`;
 }

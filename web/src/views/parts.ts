@@ -5,15 +5,15 @@ import type { VNode } from "preact";
 
 import { lookOf, TASK_STATES } from "../model/states.ts";
 import { Trouble } from "../rows/port.ts";
-import { count, many, now, timeMode, timeText, timeTitle } from "./format.ts";
+import { count, many, now, shown, timeMode, timeText, timeTitle } from "./format.ts";
 import { type Content, html } from "./html.ts";
 
 export function State({ state, brief }: { state: string; brief?: boolean }): VNode {
   const { name, mark, colour } = lookOf(state);
   return html`<span class="state" data-colour=${colour.slice(2)} title=${name}>
-    <span class="mark" aria-hidden="true">${mark}</span>${brief
-      ? html`<span class="unseen">${name}</span>`
-      : html`<span>${name}</span>`}
+    <span class="mark" aria-hidden="true">${mark}</span>${
+      brief ? html`<span class="unseen">${name}</span>` : html`<span>${name}</span>`
+    }
   </span>`;
 }
 
@@ -37,9 +37,11 @@ const BAR_ORDER = [3, 7, 4, 5, 6, 2, 1, 0] as const;
 /** Tasks by state as a bar; each state has a pattern of its own. */
 export function Bar({ counts, large }: { counts: Counts; large?: boolean }): VNode {
   const parts = BAR_ORDER.filter((code) => (counts[code] ?? 0) > 0);
-  return html`<div class=${large ? "bar large" : "bar"} role="img" aria-label=${inWords(counts)} title=${inWords(counts)}>
+  return html`<div class=${large ? "bar large" : "bar"} role="img" aria-label=${inWords(counts)}
+    title=${inWords(counts)}>
     ${parts.map(
-      (code) => html`<span key=${code} data-state=${TASK_STATES[code]!.name} style=${{ flexGrow: counts[code] }}></span>`,
+      (code) =>
+        html`<span key=${code} data-state=${TASK_STATES[code]!.name} style=${{ flexGrow: counts[code] }}></span>`,
     )}
   </div>`;
 }
@@ -57,7 +59,9 @@ export function Empty({ children }: { children?: Content }): VNode {
 export function TroubleBox({ trouble, again }: { trouble: unknown; again?: (() => void) | undefined }): VNode {
   const remedy = trouble instanceof Trouble ? trouble.remedy : "";
   return html`<div class="trouble" role="alert">
-    <p><span class="mark" aria-hidden="true">!</span> ${trouble instanceof Error ? trouble.message : String(trouble)}</p>
+    <p><span class="mark" aria-hidden="true">!</span>
+      ${" "}${shown(trouble instanceof Error ? trouble.message : String(trouble))}
+      </p>
     ${remedy && html`<p>${remedy}</p>`}
     ${again && html`<button type="button" onClick=${again}>Try again</button>`}
   </div>`;
@@ -71,8 +75,8 @@ export interface Asked<T> {
 }
 
 /**
- * What a question is answered with, asked again when one of `on` is another one, and every so many seconds while the page
- * is seen. The old answer stays until the new one is there.
+ * What a question is answered with: asked again when one of `on` is another one, and every so many seconds while the
+ * page is seen. The old answer stays until the new one is there.
  */
 export function useAsked<T>(question: () => Promise<T>, on: readonly unknown[], seconds = 0): Asked<T> {
   const [round, setRound] = useState(0);
@@ -107,7 +111,9 @@ export function useAsked<T>(question: () => Promise<T>, on: readonly unknown[], 
 /** What was asked for, or that it is being read, or why it cannot be. */
 export function answered<T>(asked: Asked<T>, what: string, show: (value: T) => Content): Content {
   if (asked.value !== undefined) {
-    return asked.trouble ? [html`<${TroubleBox} trouble=${asked.trouble} again=${asked.again} />`, show(asked.value)] : show(asked.value);
+    return asked.trouble
+      ? [html`<${TroubleBox} trouble=${asked.trouble} again=${asked.again} />`, show(asked.value)]
+      : show(asked.value);
   }
   if (asked.trouble && !asked.busy) return html`<${TroubleBox} trouble=${asked.trouble} again=${asked.again} />`;
   return html`<${Loading} what=${what} />`;
@@ -126,10 +132,11 @@ export function CopyButton({ text, label }: { text: string | (() => string); lab
 
 /** JSON of others, as text. */
 export function Json({ value }: { value: unknown }): VNode {
-  return html`<pre class="json">${JSON.stringify(value, null, 2)}</pre>`;
+  return html`<pre class="json">${shown(JSON.stringify(value, null, 2))}</pre>`;
 }
 
 export function Facts({ of }: { of: readonly (readonly [string, Content])[] }): VNode {
   const rows = of.filter(([, value]) => value !== null && value !== undefined && value !== "" && value !== false);
-  return html`<dl class="facts">${rows.map(([name, value]) => html`<div><dt>${name}</dt><dd>${value}</dd></div>`)}</dl>`;
+  return html`<dl class="facts">${rows.map(([name, value]) => html`<div><dt>${name}</dt><dd>${value}</dd></div>`)}
+    </dl>`;
 }

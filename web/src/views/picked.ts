@@ -18,7 +18,10 @@ export function matcher(text: string): (label: string) => boolean {
   const wanted = text.trim().toLowerCase();
   if (!wanted) return () => true;
   if (!/[*?]/.test(wanted)) return (label) => label.toLowerCase().includes(wanted);
-  const escaped = wanted.replace(/[\\^$.|+()[\]{}]/g, "\\$&").replaceAll("*", ".*").replaceAll("?", ".");
+  const escaped = wanted
+    .replace(/[\\^$.|+()[\]{}]/g, "\\$&")
+    .replaceAll("*", ".*")
+    .replaceAll("?", ".");
   const pattern = new RegExp(`^${escaped}$`, "i");
   return (label) => pattern.test(label);
 }
@@ -97,4 +100,3 @@ export function picked(graph: Graph, wanted: Wanted, now: number): number[] {
   }
   return sorted(graph, places, wanted.sort || "state", now);
 }
-

@@ -1,4 +1,4 @@
-/** A change of a graph: first its plan, task by task, then just that under its digest. A plan that is stale is shown anew. */
+/** A change of a graph: first its plan, task by task, then just that under its digest. A stale plan is shown anew. */
 
 import { useEffect, useState } from "preact/hooks";
 import type { VNode } from "preact";
@@ -6,7 +6,7 @@ import type { VNode } from "preact";
 import { keyTitle, useKeys } from "../keys.ts";
 import { Trouble } from "../rows/port.ts";
 import { here, route, set } from "../route.ts";
-import { count, many } from "./format.ts";
+import { count, many, shown } from "./format.ts";
 import { type Of, taskHref } from "./graph.ts";
 import { html } from "./html.ts";
 import { Empty, Loading, State, TroubleBox, useAsked } from "./parts.ts";
@@ -15,13 +15,22 @@ import { ask, path } from "./source.ts";
 
 const SHOWN = 200;
 const WAIT_TRIES = 20;
+const NAMED = 5;
+
+/** The first ones of a list, and how many more there are. */
+function some(labels: readonly string[], all: number): string {
+  return `${labels.slice(0, NAMED).join(", ")}${all > NAMED ? ` and ${count(all - NAMED)} more` : ""}`;
+}
 
 const graphPath = (id: string): string => path("graphs", id);
 
 /** Ask for what a request has become until it is over; “”, while it is not. */
 async function awaited(id: string, request: string): Promise<string> {
   for (let tried = 0; tried < WAIT_TRIES; tried++) {
-    const { state, reason } = await ask<{ state: string; reason: string | null }>("GET", path("graphs", id, "requests", request));
+    const { state, reason } = await ask<{ state: string; reason: string | null }>(
+      "GET",
+      path("graphs", id, "requests", request),
+    );
     if (state === "refused") throw new Trouble("wrong", `The change was refused: ${reason ?? ""}`);
     if (state === "done") return state;
     await new Promise((resolve) => setTimeout(resolve, 300 + 100 * tried));
@@ -29,16 +38,26 @@ async function awaited(id: string, request: string): Promise<string> {
   return "";
 }
 
-function Field({ name, title, children }: { name: string; title: string; children?: (value: string, put: (event: Event) => void) => VNode }): VNode {
+function Field({
+  name,
+  title,
+  children,
+}: {
+  name: string;
+  title: string;
+  children?: (value: string, put: (event: Event) => void) => VNode;
+}): VNode {
   const value = route.value.query.get(name) ?? "";
   const put = (event: Event): void => {
     const input = event.currentTarget as HTMLInputElement;
     set({ [name]: input.type === "checkbox" ? input.checked : input.value });
   };
-  return html`<label class="field">${title} ${children ? children(value, put) : html`<input value=${value} onChange=${put} />`}</label>`;
+  return html`<label class="field">${title} ${children ? children(value, put) : html`<input value=${value}
+    onChange=${put} />`}</label>`;
 }
 
-const check = (value: string, put: (event: Event) => void): VNode => html`<input type="checkbox" checked=${value === "1"} onChange=${put} />`;
+const check = (value: string, put: (event: Event) => void): VNode =>
+  html`<input type="checkbox" checked=${value === "1"} onChange=${put} />`;
 const text = (value: string, put: (event: Event) => void): VNode => html`<input value=${value} onChange=${put} />`;
 
 function choose(options: readonly string[], none: string) {
@@ -55,17 +74,27 @@ function Form({ graph }: { graph: Of["graph"] }): VNode {
   const takes = KINDS[kind]?.takes ?? [];
   return html`<form class="filters" onSubmit=${(event: Event) => event.preventDefault()}>
     <${Field} name="change" title="Change">${choose(Object.keys(KINDS), "choose …")}</${Field}>
-    ${labels.length > 0 && takes.includes("labels") && html`<span class="chosen">
+    ${
+      labels.length > 0 &&
+      takes.includes("labels") &&
+      html`<span class="chosen">
       ${many(labels.length, "task")}: <b>${labels.slice(0, 3).join(", ")}${labels.length > 3 ? ", …" : ""}</b>
       <a class="button small" href=${here({ labels: null })}>None of them</a>
-    </span>`}
-    ${takes.includes("group") && labels.length === 0 && graph.groups.length > 0 && html`<${Field} name="group" title="Group">${choose(graph.groups, kind === "rerun" ? "none" : "all of the graph")}</${Field}>`}
-    ${takes.includes("failed") && labels.length === 0 && !query.get("group") && html`<${Field} name="failed" title="All that failed">${check}</${Field}>`}
-    ${takes.includes("all") && labels.length === 0 && !query.get("group") && html`<${Field} name="all" title="All that ended">${check}</${Field}>`}
-    ${takes.includes("downstream") && html`<${Field} name="downstream" title="And what ran after them">${check}</${Field}>`}
-    ${takes.includes("terminate") && html`<${Field} name="terminate" title="Stop at once what runs">${check}</${Field}>`}
+    </span>`
+    }
+    ${takes.includes("group") && labels.length === 0 && graph.groups.length > 0 && html`<${Field} name="group"
+      title="Group">${choose(graph.groups, kind === "rerun" ? "none" : "all of the graph")}</${Field}>`}
+    ${takes.includes("failed") && labels.length === 0 && !query.get("group") && html`<${Field} name="failed"
+      title="All that failed">${check}</${Field}>`}
+    ${takes.includes("all") && labels.length === 0 && !query.get("group") && html`<${Field} name="all"
+      title="All that ended">${check}</${Field}>`}
+    ${takes.includes("downstream") && html`<${Field} name="downstream" title="And what ran after them">${check}
+      </${Field}>`}
+    ${takes.includes("terminate") && html`<${Field} name="terminate" title="Stop at once what runs">${check}
+      </${Field}>`}
     ${takes.includes("max") && html`<${Field} name="max" title="In flight at most (0: any number)">${text}</${Field}>`}
-    ${takes.includes("priority") && html`<${Field} name="priority" title="Priority">${choose(["highest", "high", "normal", "low", "lowest"], "choose …")}</${Field}>`}
+    ${takes.includes("priority") && html`<${Field} name="priority" title="Priority">
+      ${choose(["highest", "high", "normal", "low", "lowest"], "choose …")}</${Field}>`}
     ${takes.includes("reason") && html`<${Field} name="reason" title="Reason, for the journal">${text}</${Field}>`}
   </form>`;
 }
@@ -75,22 +104,35 @@ const value = (one: unknown): string => (typeof one === "string" ? one || "“�
 function PlanOf({ id, plan, marks }: { id: string; plan: Plan; marks: ReadonlyMap<string, string> }): VNode {
   const none = plan.taskCount === 0 && Object.keys(plan.graph).length === 0 && plan.limits.length === 0;
   return html`<div>
-    ${Object.entries(plan.graph).map(([name, { before, after }]) => html`<p key=${name}>The graph: ${name} <b>${value(before)}</b> → <b>${value(after)}</b></p>`)}
-    ${plan.limits.map((each) => html`<p key=${each.group ?? ""}>Limit of ${each.group ?? "the graph"}: <b>${value(each.before)}</b> → <b>${value(each.after)}</b></p>`)}
+    ${Object.entries(plan.graph).map(([name, { before, after }]) => html`<p key=${name}>The graph: ${name} <b>
+      ${value(before)}</b> → <b>${value(after)}</b></p>`)}
+    ${plan.limits.map((each) => html`<p key=${each.group ?? ""}>Limit of ${each.group ?? "the graph"}: <b>
+      ${value(each.before)}</b> → <b>${value(each.after)}</b></p>`)}
     ${plan.refused.map((each) => html`<p key=${each} class="trouble">${each}</p>`)}
     ${none && html`<${Empty}>Nothing would change.</${Empty}>`}
-    ${plan.tasks.length > 0 && html`<div class="scroll"><table class="plain-table">
-      <caption>${many(plan.taskCount, "task")} would change${plan.taskCount > SHOWN ? `; the first ${SHOWN}` : ""}</caption>
-      <thead><tr><th scope="col">Task</th><th scope="col">Is</th><th scope="col">Becomes</th><th scope="col">Run</th><th scope="col">Columns</th></tr></thead>
-      <tbody>${plan.tasks.slice(0, SHOWN).map((each) => html`<tr key=${each.taskId} class=${marks.get(each.taskId) ?? ""}>
-        <th scope="row"><a class="label" href=${taskHref(id, each.label)}>${each.label}</a>${marks.has(each.taskId) && html` <small>${marks.get(each.taskId)}</small>`}</th>
+    ${
+      plan.tasks.length > 0 &&
+      html`<div class="scroll"><table class="plain-table">
+      <caption>${many(plan.taskCount, "task")} would change${plan.taskCount > SHOWN ? `; the first ${SHOWN}` : ""}
+        </caption>
+      <thead><tr><th scope="col">Task</th><th scope="col">Is</th><th scope="col">Becomes</th><th scope="col">Run</th>
+        <th scope="col">Columns</th></tr></thead>
+      <tbody>${plan.tasks.slice(0, SHOWN).map(
+        (each) => html`<tr key=${each.taskId} class=${marks.get(each.taskId) ?? ""}>
+        <th scope="row"><a class="label" href=${taskHref(id, each.label)}>${shown(each.label)}</a>
+          ${marks.has(each.taskId) &&
+          html` <small>${marks.get(each.taskId)}</small>`}</th>
         <td>${each.from ? html`<${State} state=${each.from} />` : "–"}</td>
         <td>${each.to ? html`<${State} state=${each.to} />` : "taken away"}</td>
         <td>${each.run === each.toRun ? each.run : `${each.run} → ${each.toRun}`}</td>
-        <td>${Object.entries(each.columns).map(([name, { before, after }]) => html`<div key=${name}>${name}: ${value(before)} → ${value(after)}</div>`)}</td>
-      </tr>`)}</tbody>
-    </table></div>`}
-    ${plan.readyCount > 0 && html`<p>Sent at once: ${plan.ready.slice(0, 5).join(", ")}${plan.readyCount > 5 ? ` and ${count(plan.readyCount - 5)} more` : ""}</p>`}
+        <td>${Object.entries(each.columns).map(([name, { before, after }]) => html`<div key=${name}>
+          ${name}: ${value(before)} → ${value(after)}</div>`)}</td>
+      </tr>`,
+      )}</tbody>
+    </table></div>`
+    }
+    ${plan.readyCount > 0 &&
+      html`<p>Sent at once: ${some(plan.ready, plan.readyCount)}</p>`}
     ${plan.held > 0 && html`<p>${many(plan.held, "task")} held back.</p>`}
     <p><small>Revision ${plan.revision}, after event ${plan.event}. <code>${plan.plan}</code></small></p>
   </div>`;
@@ -117,7 +159,11 @@ function Planned({ id, change }: { id: string; change: Change }): VNode {
     if (!plan || applying.state) return;
     setApplying({ state: "busy", trouble: null });
     try {
-      const found = await ask<{ request: string }>("POST", `${graphPath(id)}/changes?plan=${encodeURIComponent(plan.plan)}`, change);
+      const found = await ask<{ request: string }>(
+        "POST",
+        `${graphPath(id)}/changes?plan=${encodeURIComponent(plan.plan)}`,
+        change,
+      );
       setApplying({ state: (await awaited(id, found.request)) === "done" ? "done" : "asked", trouble: null });
     } catch (trouble) {
       const fresh = trouble instanceof Trouble ? (trouble.problem.plan as Plan | undefined) : undefined;
@@ -133,13 +179,23 @@ function Planned({ id, change }: { id: string; change: Change }): VNode {
       ${applying.state === "done" ? "It is done." : "It was asked for; handlers will do it."}</p>`;
   }
   return html`<div>
-    ${stale && html`<div class="trouble" role="alert"><p><b>The graph has moved since this was planned, so nothing was done.</b>
-      This is the plan as it is now${marks.size > 0 ? `; ${many(marks.size, "task")} ${marks.size === 1 ? "is" : "are"} new or other` : ""}.</p>
-      ${left.length > 0 && html`<p>No more in it: ${left.slice(0, 5).map((each) => each.label).join(", ")}${left.length > 5 ? ` and ${count(left.length - 5)} more` : ""}.</p>`}</div>`}
+    ${
+      stale &&
+      html`<div class="trouble" role="alert"><p><b>The graph has moved since this was planned, so nothing was done.</b>
+      This is the plan as it is now${marks.size > 0 && `; new or other in it: ${many(marks.size, "task")}`}.</p>
+      ${
+        left.length > 0 &&
+        html`<p>No more in it: ${left
+          .slice(0, 5)
+          .map((each) => each.label)
+          .join(", ")}${left.length > 5 ? ` and ${count(left.length - 5)} more` : ""}.</p>`
+      }</div>`
+    }
     ${applying.trouble && html`<${TroubleBox} trouble=${applying.trouble} />`}
     <${PlanOf} id=${id} plan=${plan} marks=${marks} />
     <p class="actions">
-      <button type="button" class="primary" disabled=${applying.state === "busy"} title=${keyTitle("apply")} onClick=${() => void apply()}>
+      <button type="button" class="primary" disabled=${applying.state === "busy"} title=${keyTitle("apply")}
+        onClick=${() => void apply()}>
         ${applying.state === "busy" ? "Applying …" : "Apply just this"}
       </button>
       <button type="button" onClick=${() => (setStale(null), asked.again())}>Plan again</button>
@@ -152,8 +208,10 @@ export function PlanView({ open, graph }: Of): VNode {
   return html`<section>
     <h2>Change the graph</h2>
     <${Form} graph=${graph} />
-    ${change
-      ? html`<${Planned} id=${open.id} change=${change} />`
-      : html`<${Empty}>Choose what is to be changed. What it would do is shown first; nothing is written before that is applied.</${Empty}>`}
+    ${
+      change
+        ? html`<${Planned} id=${open.id} change=${change} />`
+        : html`<${Empty}>Choose a change. What it would do is shown first, and written when you apply it.</${Empty}>`
+    }
   </section>`;
 }

@@ -21,7 +21,11 @@ export interface Plan {
   readonly revision: number;
   readonly event: number;
   readonly graph: Columns;
-  readonly limits: readonly { readonly group: string | null; readonly before: number | null; readonly after: number | null }[];
+  readonly limits: readonly {
+    readonly group: string | null;
+    readonly before: number | null;
+    readonly after: number | null;
+  }[];
   readonly tasks: readonly PlannedTask[];
   readonly taskCount: number;
   readonly held: number;
@@ -34,7 +38,10 @@ type Kind = { readonly takes: readonly string[]; readonly needs: readonly (reado
 
 /** needs: of each of these lists one must be there. */
 export const KINDS: Readonly<Record<string, Kind>> = {
-  rerun: { takes: ["labels", "group", "failed", "all", "downstream", "reason"], needs: [["labels", "group", "failed", "all"]] },
+  rerun: {
+    takes: ["labels", "group", "failed", "all", "downstream", "reason"],
+    needs: [["labels", "group", "failed", "all"]],
+  },
   cancel: { takes: ["labels", "group", "terminate", "reason"], needs: [] },
   pause: { takes: ["group", "reason"], needs: [] },
   resume: { takes: ["group", "reason"], needs: [] },

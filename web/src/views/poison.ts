@@ -25,17 +25,23 @@ export function PoisonView(): VNode {
   useEffect(() => {
     document.title = "Poison – taskgraph";
   }, []);
-  const replay = (key: string): void => run(() => ask("POST", `${path("poison", key)}:replay`), "It is back on its queue.");
+  const replay = (key: string): void =>
+    run(() => ask("POST", `${path("poison", key)}:replay`), "It is back on its queue.");
   return html`<div class="page"><h1>Messages that were set aside</h1>
     ${shown}
     ${answered(asked, "the messages", ({ messages }) =>
       messages.length === 0
         ? html`<${Empty}>None: all messages could be handled.</${Empty}>`
-        : html`<p>${many(messages.length, "message")}</p><ul class="causes">${messages.map((each) => html`<li key=${each.key}>
-            <p><b>${each.state}</b> after ${many(each.failures, "failure")}, of ${each.queue}${each.setAside && html`, <${Time} at=${milliseconds(each.setAside)} />`}: ${each.reason}</p>
-            <details><summary>The message, ${count(each.body.length)} characters</summary><pre class="json">${each.body}</pre></details>
-            <button type="button" class="small" disabled=${busy} onClick=${() => replay(each.key)}>Put it back on its queue</button>
-          </li>`)}</ul>`,
+        : html`<p>${many(messages.length, "message")}</p><ul class="causes">${messages.map(
+            (each) => html`<li key=${each.key}>
+            <p><b>${each.state}</b> after ${many(each.failures, "failure")}, of ${each.queue}${each.setAside &&
+              html`, <${Time} at=${milliseconds(each.setAside)} />`}: ${each.reason}</p>
+            <details><summary>The message, ${count(each.body.length)} characters</summary><pre class="json">
+              ${each.body}</pre></details>
+            <button type="button" class="small" disabled=${busy}
+              onClick=${() => replay(each.key)}>Put it back on its queue</button>
+          </li>`,
+          )}</ul>`,
     )}
   </div>`;
 }

@@ -17,7 +17,12 @@ interface Step {
 export function words(command: string): string[] {
   const found: string[] = [];
   for (const match of command.matchAll(/(?:'[^']*'|"[^"]*"|\\.|[^\s'"\\])+/g)) {
-    found.push(match[0].replace(/'([^']*)'|"([^"]*)"|\\(.)/g, (_, single = "", double = "", escaped = "") => `${single}${double}${escaped}`));
+    found.push(
+      match[0].replace(
+        /'([^']*)'|"([^"]*)"|\\(.)/g,
+        (_, single = "", double = "", escaped = "") => `${single}${double}${escaped}`,
+      ),
+    );
   }
   return found;
 }
@@ -31,7 +36,8 @@ function planned(command: string): { address: string; title: string } | undefine
   const flags = rest.filter((each) => each.startsWith("--") && each !== "--");
   const [id, ...labels] = rest.filter((each) => !each.startsWith("--"));
   if (!id) return undefined;
-  const at = (query: Record<string, string | number | boolean>): string => href(["g", id, "plan"], { change: name, ...query });
+  const at = (query: Record<string, string | number | boolean>): string =>
+    href(["g", id, "plan"], { change: name, ...query });
   if (name === "rerun" && flags.every((each) => ["--failed", "--downstream"].includes(each))) {
     const failed = flags.includes("--failed");
     if (!failed && labels.length === 0) return undefined;
@@ -43,7 +49,8 @@ function planned(command: string): { address: string; title: string } | undefine
     return { address: at(query), title: `${name[0]!.toUpperCase()}${name.slice(1)} ${labels.join(", ")} …` };
   }
   if ((name === "resume" || name === "pause") && labels.length === 0) {
-    if (flags.length === 0) return { address: at({}), title: `${name === "resume" ? "Resume" : "Pause"} the graph …` };
+    const title = name === "resume" ? "Resume the graph …" : "Pause the graph …";
+    if (flags.length === 0) return { address: at({}), title };
   }
   if (name === "resume" && flags.length === 1 && flags[0] === "--group" && labels.length === 1) {
     return { address: at({ group: labels[0]! }), title: `Resume group ${labels[0]} …` };

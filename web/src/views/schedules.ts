@@ -31,23 +31,34 @@ interface Detail {
   readonly taskCount: number;
   readonly by: string | null;
   readonly upcoming: readonly string[];
-  readonly runs: readonly { graphId: string; for: string | null; fired: string | null; manual: boolean; state: string | null }[];
+  readonly runs: readonly {
+    graphId: string;
+    for: string | null;
+    fired: string | null;
+    manual: boolean;
+    state: string | null;
+  }[];
   readonly troubles: readonly { text: string; remedy: string }[];
 }
 
-const when = (each: Detail): string => (each.cron ? `${each.cron} (${each.timezone ?? "UTC"})` : each.every ? `every ${each.every} s` : (each.at ?? ""));
+const when = (each: Detail): string =>
+  each.cron ? `${each.cron} (${each.timezone ?? "UTC"})` : each.every ? `every ${each.every} s` : (each.at ?? "");
 
 function Runs({ name, runs }: { name: string; runs: Detail["runs"] }): VNode {
   if (runs.length === 0) return html`<${Empty}>It has not fired yet.</${Empty}>`;
   return html`<div class="scroll"><table class="plain-table">
-    <thead><tr><th scope="col">Graph</th><th scope="col">State</th><th scope="col">For</th><th scope="col">Fired</th><th scope="col"><span class="unseen">Compare</span></th></tr></thead>
-    <tbody>${runs.map((each, place) => html`<tr key=${each.graphId}>
+    <thead><tr><th scope="col">Graph</th><th scope="col">State</th><th scope="col">For</th><th scope="col">Fired</th>
+      <th scope="col"><span class="unseen">Compare</span></th></tr></thead>
+    <tbody>${runs.map(
+      (each, place) => html`<tr key=${each.graphId}>
       <th scope="row"><a href=${href(["g", each.graphId])}>${each.graphId}</a></th>
       <td>${each.state ? html`<${State} state=${each.state} />` : "gone"}</td>
       <td><${Time} at=${milliseconds(each.for)} /></td>
       <td><${Time} at=${milliseconds(each.fired)} />${each.manual && " by hand"}</td>
-      <td>${runs[place + 1] && html`<a href=${href(["compare"], { a: runs[place + 1]!.graphId, b: each.graphId })}>with the one before</a>`}</td>
-    </tr>`)}</tbody></table></div>
+      <td>${runs[place + 1] && html`<a
+        href=${href(["compare"], { a: runs[place + 1]!.graphId, b: each.graphId })}>with the one before</a>`}</td>
+    </tr>`,
+    )}</tbody></table></div>
     <p><a href=${href([], { schedule: name })}>All graphs of this schedule</a></p>`;
 }
 
@@ -57,15 +68,24 @@ function Shown({ name }: { name: string }): VNode {
   const post = (verb: string, done: string) => () => run(() => ask("POST", `${path("schedules", name)}:${verb}`), done);
   return html`<div class="page"><h1><a href=${href(["schedules"])}>Schedules</a> / ${name}</h1>
     ${shown}
-    ${answered(asked, "the schedule", (found) => html`<div>
+    ${answered(
+      asked,
+      "the schedule",
+      (found) => html`<div>
       <p class="actions">
         <button type="button" disabled=${busy} onClick=${post("run-now", "Its graph is submitted.")}>Fire now</button>
-        ${found.active
-          ? html`<button type="button" disabled=${busy} onClick=${post("deactivate", "It fires no more.")}>Let it rest</button>`
-          : html`<button type="button" disabled=${busy} onClick=${post("activate", "It fires again.")}>Let it fire again</button>`}
+        ${
+          found.active
+            ? html`<button type="button" disabled=${busy}
+              onClick=${post("deactivate", "It fires no more.")}>Let it rest</button>`
+            : html`<button type="button" disabled=${busy}
+              onClick=${post("activate", "It fires again.")}>Let it fire again</button>`
+        }
       </p>
       <div class="cards">
-        ${found.troubles.length > 0 && html`<section class="card"><h2>Why it does not fire</h2><ul class="causes">${found.troubles.map((each) => html`<li key=${each.text}>${each.text}<${Remedy} text=${each.remedy} /></li>`)}</ul></section>`}
+        ${found.troubles.length > 0 && html`<section class="card"><h2>Why it does not fire</h2><ul class="causes">
+          ${found.troubles.map((each) => html`<li key=${each.text}>${each.text}<${Remedy} text=${each.remedy} />
+          </li>`)}</ul></section>`}
         <section class="card"><h2>About it</h2><${Facts} of=${[
           ["Fires", found.active ? "yes" : "no"],
           ["When", when(found)],
@@ -79,10 +99,13 @@ function Shown({ name }: { name: string }): VNode {
           ["Error", found.error],
           ["By", found.by],
         ]} /></section>
-        <section class="card"><h2>Next times</h2><ul class="plain">${found.upcoming.map((each) => html`<li key=${each}><${Time} at=${milliseconds(each)} /> (<${Time} at=${milliseconds(each)} mode="relative" />)</li>`)}</ul></section>
+        <section class="card"><h2>Next times</h2><ul class="plain">${found.upcoming.map((each) => html`<li
+          key=${each}><${Time} at=${milliseconds(each)} /> (<${Time} at=${milliseconds(each)}
+          mode="relative" />)</li>`)}</ul></section>
         <section class="card wide-card"><h2>Its graphs</h2><${Runs} name=${name} runs=${found.runs} /></section>
       </div>
-    </div>`)}
+    </div>`,
+    )}
   </div>`;
 }
 
@@ -99,9 +122,10 @@ function All(): VNode {
   return html`<div class="page"><h1>Schedules</h1>
     ${answered(asked, "schedules", ({ schedules }) =>
       schedules.length === 0
-        ? html`<${Empty}>There are none: <code>taskgraph schedule create NAME FILE --cron "0 3 * * *"</code>.</${Empty}>`
+        ? html`<${Empty}>There are none: see <code>taskgraph schedule create --help</code>.</${Empty}>`
         : html`<div class="scroll"><table class="plain-table">
-            <thead><tr><th scope="col">Name</th><th scope="col">State</th><th scope="col">When</th><th scope="col">Next</th><th scope="col">Last</th><th scope="col">Error</th></tr></thead>
+            <thead><tr><th scope="col">Name</th><th scope="col">State</th><th scope="col">When</th><th
+              scope="col">Next</th><th scope="col">Last</th><th scope="col">Error</th></tr></thead>
             <tbody>${schedules.map(line)}</tbody></table></div>`,
     )}
   </div>`;

@@ -16,8 +16,12 @@ export function SignIn(): VNode {
   return html`<form class="sign-in card" onSubmit=${submit}>
     <h1>A token for ${source.value?.rows.name}</h1>
     <p role="alert">${wanted.value}</p>
-    <label class="field">Token <input ref=${field} type="password" autocomplete="off" spellcheck=${false} required size="40" /></label>
+    <label class="field">Token <input ref=${field} type="password" autocomplete="off" spellcheck=${false} required
+      size="40" /></label>
     <p><button type="submit">Open</button></p>
-    <p><small>An admin makes one by <code>taskgraph token create NAME --role reader</code>. It is kept in this tab until that is closed.</small></p>
+    <p><small>
+      An admin makes one by <code>taskgraph token create NAME --role reader</code>.
+      This tab keeps it until it is closed.
+    </small></p>
   </form>`;
 }

@@ -74,7 +74,8 @@ export function read<T>(how: (rows: Rows) => Promise<T>): Promise<T> {
 /** Ask the API for what it judges, or have it change something. Throws `Trouble` where the page has no API. */
 export async function ask<T>(method: string, path: string, body?: unknown): Promise<T> {
   const { api } = source.value!;
-  if (!api) throw new Trouble("missing", "This is said by the HTTP API alone.", "Open the graph on the page of a server.");
+  if (!api)
+    throw new Trouble("missing", "This is said by the HTTP API alone.", "Open the graph on the page of a server.");
   return (await watched(api.ask(method, path, body))) as T;
 }
 

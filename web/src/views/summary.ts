@@ -5,7 +5,7 @@ import type { VNode } from "preact";
 import { object, text, texts, time, whole } from "../model/columns.ts";
 import { FAILED_CODES, TASK_STATES } from "../model/states.ts";
 import { href } from "../route.ts";
-import { count, duration, now } from "./format.ts";
+import { count, duration, now, shown } from "./format.ts";
 import { type Of, taskHref } from "./graph.ts";
 import { html } from "./html.ts";
 import { answered, Empty, Facts, Json, State, Time, useAsked } from "./parts.ts";
@@ -47,7 +47,9 @@ function Blockers({ open, graph }: Of): VNode | null {
     ${answered(asked, "the causes", (found) =>
       found?.causes.length
         ? html`<ul class="causes">
-            ${found.causes.map((each) => html`<li key=${each.text}>${each.text}<${Remedy} text=${each.remedy} /></li>`)}
+            ${found.causes.map(
+              ({ text: said, remedy }) => html`<li key=${said}>${shown(said)}<${Remedy} text=${remedy} /></li>`,
+            )}
           </ul>`
         : html`<${Empty}>Nothing.</${Empty}>`,
     )}
@@ -64,14 +66,15 @@ function Failures({ open, graph }: Of): VNode | null {
       ${failed.slice(0, FAILURES_SHOWN).map(
         (place) => html`<li key=${place}>
           <${State} state=${TASK_STATES[graph.state[place]!]!.name} brief />
-          <a class="label" href=${taskHref(open.id, graph.labels[place]!)}>${graph.labels[place]}</a>
+          <a class="label" href=${taskHref(open.id, graph.labels[place]!)}>${shown(graph.labels[place]!)}</a>
           <a class="small" href=${taskHref(open.id, graph.labels[place]!, "log")}>log</a>
           <a class="small" href=${taskHref(open.id, graph.labels[place]!, "why")}>why</a>
         </li>`,
       )}
     </ul>
     <p>
-      ${failed.length > FAILURES_SHOWN && html`<a href=${href(["g", open.id, "tasks"], { state: "failed" })}>All of them</a> · `}
+      ${failed.length > FAILURES_SHOWN && html`<a
+        href=${href(["g", open.id, "tasks"], { state: "failed" })}>All of them</a> · `}
       <a class="button" href=${href(["g", open.id, "plan"], { change: "rerun", failed: 1 })}>Rerun what failed …</a>
     </p>
   </section>`;
@@ -92,15 +95,21 @@ function Limits({ open, graph }: Of): VNode | null {
   if (!any) return null;
   return html`<section class="card">
     <h2>Limits</h2>
-    ${answered(asked, "limits", ({ limits }) => html`<ul class="plain">
+    ${answered(
+      asked,
+      "limits",
+      ({ limits }) => html`<ul class="plain">
       ${limits.map(
         (each) => html`<li key=${each.group ?? ""}>
           ${each.group === null ? "The graph" : html`Group <b>${each.group}</b>`}: ${count(each.inFlight.length)} of
-          ${" "}${count(each.max)} in flight${each.inFlight.length > 0 ? `: ${each.inFlight.slice(0, 5).join(", ")}` : ""}
-          ${" "}<a class="small" href=${href(["g", open.id, "plan"], { change: "set-limit", group: each.group, max: each.max })}>change …</a>
+          ${" "}${count(each.max)} in flight${each.inFlight.length > 0 && `: ${each.inFlight.slice(0, 5).join(", ")}`}
+          ${" "}<a class="small"
+            href=${href(["g", open.id, "plan"], { change: "set-limit", group: each.group, max: each.max })}
+            >change …</a>
         </li>`,
       )}
-    </ul>`)}
+    </ul>`,
+    )}
   </section>`;
 }
 
@@ -130,11 +139,17 @@ function About({ open, graph }: Of): VNode {
       of=${[
         ["Created", html`<${Time} at=${created} />`],
         ["By", text(header, "by")],
-        [Number.isFinite(ended) ? "Took" : "Runs since", duration((Number.isFinite(ended) ? ended : now.value) - created)],
+        [
+          Number.isFinite(ended) ? "Took" : "Runs since",
+          duration((Number.isFinite(ended) ? ended : now.value) - created),
+        ],
         ["Ended", Number.isFinite(ended) && html`<${Time} at=${ended} />`],
         ["Tasks, requirements", `${count(whole(header, "tasks"))}, ${count(whole(header, "edges"))}`],
         ["Schedule", schedule && html`<a href=${href(["schedules", schedule])}>${schedule}</a>`],
-        ["Held back", held.join(", ") && `${held.join(", ")}${text(header, "pausedReason") && `: ${text(header, "pausedReason")}`}`],
+        [
+          "Held back",
+          held.join(", ") && `${held.join(", ")}${text(header, "pausedReason") && `: ${text(header, "pausedReason")}`}`,
+        ],
         ["Reason", text(header, "reason")],
         ["Stands still", text(header, "stalledBecause")],
         ["Deadline", text(header, "deadline") && html`<${Time} at=${time(header, "deadline")} />`],
@@ -142,7 +157,12 @@ function About({ open, graph }: Of): VNode {
         ["On failure", text(header, "failurePolicy")],
         ["Revision", whole(header, "revision") || ""],
         ...metadata.map(([name, value]) => [name, plain(value)] as const),
-        ["Tags", tags.length > 0 && html`<span class="tags">${tags.map(([name, value]) => html`<a key=${name} class="tag" href=${href([], { tag: `${name}=${plain(value)}` })}>${name}: ${plain(value)}</a>`)}</span>`],
+        [
+          "Tags",
+          tags.length > 0 &&
+            html`<span class="tags">${tags.map(([name, value]) => html`<a key=${name} class="tag"
+              href=${href([], { tag: `${name}=${plain(value)}` })}>${name}: ${plain(value)}</a>`)}</span>`,
+        ],
       ]}
     />
     <p><a href=${href(["g", open.id, "compare"])}>Compare with another graph</a></p>
@@ -158,7 +178,8 @@ export function Summary({ open, graph }: Of): VNode {
       <${Failures} open=${open} graph=${graph} />
       <${Limits} open=${open} graph=${graph} />
       <${About} open=${open} graph=${graph} />
-      ${Object.keys(params).length > 0 && html`<section class="card"><h2>Parameters</h2><${Json} value=${params} /></section>`}
+      ${Object.keys(params).length > 0 && html`<section class="card"><h2>Parameters</h2><${Json} value=${params} />
+        </section>`}
       <${Results} open=${open} graph=${graph} />
     </div>
   </div>`;

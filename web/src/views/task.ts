@@ -7,7 +7,7 @@ import { text, time, whole } from "../model/columns.ts";
 import { CODE, FAILED_CODES, TASK_STATES } from "../model/states.ts";
 import { type Neighbour, type RunLine, type Task, task as readTask } from "../model/task.ts";
 import { go, href, route } from "../route.ts";
-import { count, duration, many, now } from "./format.ts";
+import { count, duration, many, now, shown } from "./format.ts";
 import { type Of, taskAt, taskHref } from "./graph.ts";
 import { html } from "./html.ts";
 import { answered, CopyButton, Empty, Facts, Json, State, Time, useAsked } from "./parts.ts";
@@ -15,41 +15,72 @@ import { read } from "./source.ts";
 
 const EDGES_SHOWN = 30;
 
+function endOf({ cause, reason, exitCode }: RunLine): string {
+  const code = exitCode === undefined || reason.includes(`exit code ${exitCode}`) ? "" : ` (exit code ${exitCode})`;
+  return `${cause}${reason && `: ${shown(reason)}`}${code}`;
+}
+
 function Runs({ id, task }: { id: string; task: Task }): VNode {
   const line = (each: RunLine): VNode => {
-    const ended = Number.isFinite(each.ended) ? each.ended : each.present && task.state === CODE.running ? now.value : Number.NaN;
+    const ended = Number.isFinite(each.ended)
+      ? each.ended
+      : each.present && task.state === CODE.running
+        ? now.value
+        : Number.NaN;
     return html`<tr key=${each.run}>
       <th scope="row">${each.run}</th>
-      <td><${State} state=${each.outcome} brief /> ${each.cause}${each.reason ? `: ${each.reason}` : ""}${each.exitCode === undefined ? "" : ` (exit code ${each.exitCode})`}</td>
+      <td><${State}
+        state=${each.outcome} brief /> ${endOf(each)}</td>
       <td>${each.worker}</td>
       <td><${Time} at=${each.started} /></td>
       <td>${duration(ended - each.started)}</td>
-      <td>${Number.isFinite(each.started) && html`<a href=${href(["g", id, "t", task.label, "log"], { run: each.run })}>log</a>`}</td>
+      <td>${Number.isFinite(each.started) && html`<a
+        href=${href(["g", id, "t", task.label, "log"], { run: each.run })}>log</a>`}</td>
     </tr>`;
   };
   return html`<section class="card wide-card">
     <h2>${many(task.runs.length, "run")}</h2>
     <div class="scroll"><table class="plain-table">
-      <thead><tr><th scope="col">Run</th><th scope="col">What became of it</th><th scope="col">Worker</th><th scope="col">Started</th><th scope="col">Took</th><th scope="col"><span class="unseen">Log</span></th></tr></thead>
+      <thead><tr><th scope="col">Run</th><th scope="col">What became of it</th><th scope="col">Worker</th><th
+        scope="col">Started</th><th scope="col">Took</th><th scope="col"><span class="unseen">Log</span></th></tr>
+        </thead>
       <tbody>${task.runs.map(line)}</tbody>
     </table></div>
   </section>`;
 }
 
-function Edges({ id, title, of, optional }: { id: string; title: string; of: readonly Neighbour[]; optional?: ReadonlySet<string> }): VNode {
+function Edges({
+  id,
+  title,
+  of,
+  optional,
+}: {
+  id: string;
+  title: string;
+  of: readonly Neighbour[];
+  optional?: ReadonlySet<string>;
+}): VNode {
   const order = [...of].sort((a, b) => Number(a.state === CODE.completed) - Number(b.state === CODE.completed));
   return html`<section class="card">
     <h2>${title} ${count(of.length)}</h2>
     ${of.length === 0 && html`<${Empty}>No task.</${Empty}>`}
     <ul class="plain">
-      ${order.slice(0, EDGES_SHOWN).map((each) => html`<li key=${each.place}>
-        <${State} state=${TASK_STATES[each.state]!.name} brief /> <a class="label" href=${taskHref(id, each.label)}>${each.label}</a>
+      ${order.slice(0, EDGES_SHOWN).map(
+        (each) => html`<li key=${each.place}>
+        <${State} state=${TASK_STATES[each.state]!.name} brief /> <a class="label" href=${taskHref(id, each.label)}>
+          ${shown(each.label)}</a>
         ${optional?.has(each.label) && html` <small>its end does not matter</small>`}
-      </li>`)}
+      </li>`,
+      )}
     </ul>
-    ${of.length > EDGES_SHOWN && html`<details><summary>${count(of.length - EDGES_SHOWN)} more</summary><ul class="plain">
-      ${order.slice(EDGES_SHOWN, 1000).map((each) => html`<li key=${each.place}><${State} state=${TASK_STATES[each.state]!.name} brief /> <a class="label" href=${taskHref(id, each.label)}>${each.label}</a></li>`)}
-    </ul></details>`}
+    ${
+      of.length > EDGES_SHOWN &&
+      html`<details><summary>${count(of.length - EDGES_SHOWN)} more</summary><ul class="plain">
+      ${order.slice(EDGES_SHOWN, 1000).map((each) => html`<li key=${each.place}><${State}
+        state=${TASK_STATES[each.state]!.name} brief /> <a class="label" href=${taskHref(id, each.label)}>
+        ${shown(each.label)}</a></li>`)}
+    </ul></details>`
+    }
   </section>`;
 }
 
@@ -57,7 +88,11 @@ function Edges({ id, title, of, optional }: { id: string; title: string; of: rea
 function commandOf(definition: unknown): string {
   const payload = (definition as { payload?: { command?: unknown } } | null)?.payload;
   if (!Array.isArray(payload?.command)) return "";
-  return payload.command.map((each) => (/^[\w@%+=:,./-]+$/.test(String(each)) ? String(each) : `'${String(each).replaceAll("'", "'\\''")}'`)).join(" ");
+  return payload.command
+    .map((each) =>
+      /^[\w@%+=:,./-]+$/.test(String(each)) ? String(each) : `'${String(each).replaceAll("'", "'\\''")}'`,
+    )
+    .join(" ");
 }
 
 function About({ task, id, label }: { task: Task; id: string; label: string }): VNode {
@@ -67,7 +102,13 @@ function About({ task, id, label }: { task: Task; id: string; label: string }): 
     <${Facts}
       of=${[
         ["Target", text(row, "target")],
-        ["Groups", task.groups.length > 0 && task.groups.map((each) => html`<a key=${each} class="tag" href=${href(["g", id, "tasks"], { group: each })}>${each}</a> `)],
+        [
+          "Groups",
+          task.groups.length > 0 &&
+            task.groups.map(
+              (each) => html`<a key=${each} class="tag" href=${href(["g", id, "tasks"], { group: each })}>${each}</a> `,
+            ),
+        ],
         ["Held back by", task.held.join(", ")],
         ["Runs on", lease && html`${lease.worker}, lease until <${Time} at=${lease.until} />`],
         ["Ready since", task.state === CODE.pending && html`<${Time} at=${time(row, "pendingSince")} />`],
@@ -91,11 +132,13 @@ function Actions({ id, label, task }: { id: string; label: string; task: Task })
   const over = FAILED_CODES.has(task.state) || task.state === CODE.completed || task.state === CODE.skipped;
   const inactive = task.held.includes("inactive");
   return html`<p class="actions">
-    ${task.state !== CODE.completed && html`<a class="button" href=${taskHref(id, label, "why")}>${over ? "Why" : "Why it does not run"}</a>`}
+    ${task.state !== CODE.completed && html`<a class="button" href=${taskHref(id, label, "why")}>
+      ${over ? "Why" : "Why it does not run"}</a>`}
     <a class="button" href=${taskHref(id, label, "log")}>Log</a>
     ${over && html`<a class="button" href=${plan("rerun")}>Rerun …</a>`}
     ${!over && html`<a class="button" href=${plan("cancel")}>Cancel …</a>`}
-    ${!over && html`<a class="button" href=${plan(inactive ? "activate" : "deactivate")}>${inactive ? "Let go …" : "Hold back …"}</a>`}
+    ${!over && html`<a class="button" href=${plan(inactive ? "activate" : "deactivate")}>
+      ${inactive ? "Let go …" : "Hold back …"}</a>`}
     ${!over && html`<a class="button" href=${plan("prioritize")}>Priority …</a>`}
   </p>`;
 }
@@ -117,11 +160,15 @@ export function TaskView({ open, graph }: Of): VNode {
   });
   if (place < 0) return html`<${Empty}>Graph ${open.id} has no task “${name}”.</${Empty}>`;
   return html`<section>
-    <h2 class="task-title"><${State} state=${TASK_STATES[graph.state[place]!]!.name} /> <span class="label">${label}</span></h2>
+    <h2 class="task-title"><${State} state=${TASK_STATES[graph.state[place]!]!.name} />
+      <span class="label">${shown(label)}
+      </span></h2>
     ${answered(asked, "the task", (task) => {
       if (!task) return "";
       const optional = new Set(JSON.parse(text(task.row, "optional") || "[]") as string[]);
-      const spared = new Set(task.requires.filter((each) => optional.has(graph.ids[each.place]!)).map((each) => each.label));
+      const spared = new Set(
+        task.requires.filter((each) => optional.has(graph.ids[each.place]!)).map((each) => each.label),
+      );
       const command = commandOf(task.definition);
       return html`<${Actions} id=${open.id} label=${label} task=${task} />
         <div class="cards">
@@ -129,9 +176,10 @@ export function TaskView({ open, graph }: Of): VNode {
           <${About} id=${open.id} label=${label} task=${task} />
           <${Edges} id=${open.id} title="Requires" of=${task.requires} optional=${spared} />
           <${Edges} id=${open.id} title="Required by" of=${task.dependents} />
-          ${Object.keys(task.resolution).length > 0 && html`<section class="card"><h2>Result</h2><${Json} value=${task.resolution} /></section>`}
+          ${Object.keys(task.resolution).length > 0 && html`<section class="card"><h2>Result</h2><${Json}
+            value=${task.resolution} /></section>`}
           <section class="card wide-card"><h2>Definition</h2>
-            ${command && html`<pre class="command">${command}</pre>`}<${Json} value=${task.definition} />
+            ${command && html`<pre class="command">${shown(command)}</pre>`}<${Json} value=${task.definition} />
           </section>
         </div>`;
     })}

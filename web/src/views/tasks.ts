@@ -7,7 +7,7 @@ import { keyTitle, useKeys } from "../keys.ts";
 import type { Graph } from "../model/graph.ts";
 import { TASK_STATES } from "../model/states.ts";
 import { go, href, route, set } from "../route.ts";
-import { count, duration, many, now } from "./format.ts";
+import { count, duration, many, now, shown } from "./format.ts";
 import { type Of, taskHref } from "./graph.ts";
 import { html } from "./html.ts";
 import { type Column, Table } from "./list.ts";
@@ -42,7 +42,8 @@ function Choice({ name, title, options }: { name: string; title: string; options
   const value = route.value.query.get(name) ?? "";
   const all = value && !options.includes(value) ? [value, ...options] : options;
   return html`<label class="field">${title}
-    <select value=${value} onChange=${(event: Event) => set({ [name]: (event.currentTarget as HTMLSelectElement).value })}>
+    <select value=${value}
+      onChange=${(event: Event) => set({ [name]: (event.currentTarget as HTMLSelectElement).value })}>
       <option value="">all</option>
       ${all.map((each) => html`<option key=${each} value=${each} selected=${each === value}>${each}</option>`)}
     </select>
@@ -75,13 +76,17 @@ function asTable(graph: Graph, places: readonly number[], at: number): string {
       graph.worker[place]!,
       Number.isFinite(graph.started[place]!) ? new Date(graph.started[place]!).toISOString() : "",
       String(ran(graph, place, at) / 1000 || ""),
-    ].map(cell).join(",");
+    ]
+      .map(cell)
+      .join(",");
   return ["label,state,run,target,worker,started,seconds", ...places.map(line)].join("\n");
 }
 
 function Selected({ id, labels, clear }: { id: string; labels: readonly string[]; clear: () => void }): VNode {
   const plan = (change: string): string => href(["g", id, "plan"], { change, labels: JSON.stringify(labels) });
-  if (labels.length > SELECTED_MAX) return html`<p class="selection">${count(labels.length)} selected: a plan takes ${count(SELECTED_MAX)} at most.</p>`;
+  if (labels.length > SELECTED_MAX)
+    return html`<p class="selection">
+      ${count(labels.length)} selected: a plan takes ${count(SELECTED_MAX)} at most.</p>`;
   return html`<p class="selection" role="status">
     <strong>${many(labels.length, "task")} selected</strong>
     <a class="button" href=${plan("rerun")}>Rerun …</a>
@@ -106,15 +111,17 @@ export function Tasks({ open, graph }: Of): VNode {
     setSelection(changed);
   };
   const all = (): void => setSelection(places.every((each) => selection.has(each)) ? new Set() : new Set(places));
-  const plan = (change: string) => () => labels.length > 0 && go(href(["g", open.id, "plan"], { change, labels: JSON.stringify(labels) }));
+  const plan = (change: string) => () =>
+    labels.length > 0 && go(href(["g", open.id, "plan"], { change, labels: JSON.stringify(labels) }));
   useKeys(labels.length > 0 ? { rerun: plan("rerun"), cancel: plan("cancel") } : {});
   const cells = (row: number): VNode[] => {
     const place = places[row]!;
     const label = graph.labels[place]!;
     return [
-      html`<input type="checkbox" aria-label=${`Select ${label}`} checked=${selection.has(place)} onClick=${() => toggle(place)} />`,
+      html`<input type="checkbox" aria-label=${`Select ${label}`} checked=${selection.has(place)}
+        onClick=${() => toggle(place)} />`,
       html`<${State} state=${TASK_STATES[graph.state[place]!]!.name} />`,
-      html`<a class="label" title=${label} href=${taskHref(open.id, label)}>${label}</a>`,
+      html`<a class="label" title=${label} href=${taskHref(open.id, label)}>${shown(label)}</a>`,
       html`<span>${graph.run[place]}</span>`,
       html`<span>${graph.groups[graph.group[place]!] ?? ""}</span>`,
       html`<span>${graph.target[place]}</span>`,
@@ -135,9 +142,10 @@ export function Tasks({ open, graph }: Of): VNode {
       <${CopyButton} text=${() => asTable(graph, places, at)} label="Copy as CSV" />
     </div>
     ${labels.length > 0 && html`<${Selected} id=${open.id} labels=${labels} clear=${() => setSelection(new Set())} />`}
-    ${places.length === 0
-      ? html`<${Empty}>No task is like that.</${Empty}>`
-      : html`<${Table}
+    ${
+      places.length === 0
+        ? html`<${Empty}>No task is like that.</${Empty}>`
+        : html`<${Table}
           label="Tasks"
           columns=${COLUMNS}
           count=${places.length}
@@ -148,6 +156,7 @@ export function Tasks({ open, graph }: Of): VNode {
           selected=${(row: number) => selection.has(places[row]!)}
           onSelect=${(row: number) => toggle(places[row]!)}
           onSelectAll=${all}
-        />`}
+        />`
+    }
   </section>`;
 }

@@ -4,7 +4,7 @@ import type { VNode } from "preact";
 
 import { useKeys } from "../keys.ts";
 import { go, href, route } from "../route.ts";
-import { count } from "./format.ts";
+import { count, shown } from "./format.ts";
 import { type Of, taskAt, taskHref } from "./graph.ts";
 import { html } from "./html.ts";
 import { answered, Empty, State, useAsked } from "./parts.ts";
@@ -38,7 +38,7 @@ function Line({ reason, id }: { reason: Reason; id: string }): VNode {
   >
     <${State} state=${reason.state} brief />
     <div>
-      <a href=${taskHref(id, reason.label)} class="label">${reason.label}</a> ${reason.text}
+      <a href=${taskHref(id, reason.label)} class="label">${shown(reason.label)}</a> ${shown(reason.text)}
       ${reason.cause && html` <a class="small" href=${taskHref(id, reason.label, "log")}>log</a>`}
       <${Remedy} text=${reason.remedy} />
     </div>
@@ -60,7 +60,8 @@ export function Why({ open, graph }: Of): VNode {
       if (found.reasons.length === 0) return html`<${Empty}>Nothing holds it back.</${Empty}>`;
       const omitted = found.omitted + Math.max(0, found.reasons.length - SHOWN);
       return html`<ul role="tree" aria-label="Causes" class="reasons">
-          ${found.reasons.slice(0, SHOWN).map((each) => html`<${Line} key=${each.taskId} reason=${each} id=${open.id} />`)}
+          ${found.reasons.slice(0, SHOWN).map((each) => html`<${Line} key=${each.taskId} reason=${each}
+            id=${open.id} />`)}
         </ul>
         ${omitted > 0 && html`<p>And ${count(omitted)} more.</p>`}
         <p><a href=${href(["g", open.id, "dag"], { focus: name, depth: 2 })}>Show it among its neighbours</a></p>`;
