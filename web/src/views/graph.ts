@@ -8,6 +8,7 @@ import { object, time } from "../model/columns.ts";
 import { FAILED_CODES, lookOf } from "../model/states.ts";
 import { go, href, route } from "../route.ts";
 import { Compared } from "./compare.ts";
+import { DagView } from "./dag.ts";
 import { Doctor } from "./doctor.ts";
 import { Journal } from "./events.ts";
 import { count, percent } from "./format.ts";
@@ -33,6 +34,7 @@ type View = (props: Of) => VNode;
 
 const TABS: readonly { name: string; title: string; view: View; wide?: boolean }[] = [
   { name: "", title: "Summary", view: Summary },
+  { name: "dag", title: "Graph", view: DagView, wide: true },
   { name: "tasks", title: "Tasks", view: Tasks, wide: true },
   { name: "events", title: "Journal", view: Journal, wide: true },
   { name: "at", title: "As it was", view: Past, wide: true },

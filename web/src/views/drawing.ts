@@ -1,0 +1,98 @@
+/** What both drawings of a graph share: the task that is selected, the search, the way to the next failure. */
+
+import { useMemo } from "preact/hooks";
+import type { VNode } from "preact";
+
+import type { Graph } from "../model/graph.ts";
+import { FAILED_CODES, TASK_STATES } from "../model/states.ts";
+import { go, here, href, route, set } from "../route.ts";
+import { duration, now, shown } from "./format.ts";
+import { taskHref } from "./graph.ts";
+import { html } from "./html.ts";
+import { Facts, State, Time } from "./parts.ts";
+import { matcher, ran, waited } from "./picked.ts";
+import { ownWorker } from "../own_worker.ts";
+
+let worker: Worker | undefined;
+
+/** The one worker of the page. */
+export function theWorker(): Worker {
+  worker ??= ownWorker();
+  return worker;
+}
+
+export interface Drawn {
+  /** The place of the task that is selected, -1 for none. */
+  readonly selected: number;
+  readonly select: (place: number | undefined) => void;
+  readonly open: (place: number) => void;
+  readonly found: ReadonlySet<number>;
+  /** Select the next task that failed, or with -1 the one before. */
+  readonly failed: (by: 1 | -1) => void;
+}
+
+export function placeOf(graph: Graph, label: string | null): number {
+  return label ? graph.labels.indexOf(label) : -1;
+}
+
+export function useDrawn(graph: Graph): Drawn {
+  const { query } = route.value;
+  const name = query.get("sel") ?? query.get("focus");
+  const selected = useMemo(() => placeOf(graph, name), [graph.labels, name]);
+  const typed = query.get("q") ?? "";
+  const found = useMemo(() => {
+    if (!typed) return new Set<number>();
+    const fits = matcher(typed);
+    return new Set(graph.labels.flatMap((label, place) => (fits(label) ? [place] : [])));
+  }, [graph.labels, typed]);
+  const failed = (by: 1 | -1): void => {
+    const count = graph.ids.length;
+    const wanted = (place: number): boolean => (typed ? found.has(place) : FAILED_CODES.has(graph.state[place]!));
+    for (let step = 1; step <= count; step++) {
+      const place = (selected + by * step + 2 * count) % count;
+      if (wanted(place)) return set({ sel: graph.labels[place]! });
+    }
+  };
+  return {
+    selected,
+    select: (place) => set({ sel: place === undefined ? null : graph.labels[place]! }),
+    open: (place) => go(taskHref(graph.id, graph.labels[place]!)),
+    found,
+    failed,
+  };
+}
+
+/** The task that is selected, and where to go from it. */
+export function Selected({ graph, place }: { graph: Graph; place: number }): VNode | null {
+  if (place < 0) return null;
+  const label = graph.labels[place]!;
+  const plan = href(["g", graph.id, "plan"], { change: "rerun", labels: JSON.stringify([label]) });
+  return html`<section class="selected" aria-label="Selected task">
+    <p><${State} state=${TASK_STATES[graph.state[place]!]!.name} /> <a class="label" href=${taskHref(graph.id, label)}>
+      ${shown(label)}</a></p>
+    <${Facts} of=${[
+      ["Started", Number.isFinite(graph.started[place]) && html`<${Time} at=${graph.started[place]} />`],
+      ["Waited", duration(waited(graph, place, now.value))],
+      ["Ran", duration(ran(graph, place, now.value))],
+      ["Run", graph.run[place] || ""],
+      ["Worker", graph.worker[place]],
+    ]} />
+    <p class="actions">
+      <a class="button small" href=${taskHref(graph.id, label, "log")}>Log</a>
+      <a class="button small" href=${taskHref(graph.id, label, "why")}>Why</a>
+      <a class="button small" href=${href(["g", graph.id, "dag"], { focus: label, depth: 2 })}>Neighbours</a>
+      ${FAILED_CODES.has(graph.state[place]!) && html`<a class="button small" href=${plan}>Rerun …</a>`}
+    </p>
+  </section>`;
+}
+
+export function Legend(): VNode {
+  return html`<ul class="legend" aria-label="States">
+    ${TASK_STATES.map(({ name }) => html`<li key=${name}><${State} state=${name} /></li>`)}
+  </ul>`;
+}
+
+export function ChoiceLink({ name, value, title }: { name: string; value: string; title: string }): VNode {
+  const present = (route.value.query.get(name) ?? "") === value;
+  return html`<a class="button small" href=${here({ [name]: value })} aria-current=${present ? "true" : undefined}>${title}</a>`;
+}
