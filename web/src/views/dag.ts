@@ -18,6 +18,7 @@ import { html } from "./html.ts";
 import { SearchField } from "./tasks.ts";
 
 const COLOURS = ["state", "duration", "worker", "target"] as const;
+const ZOOM = 1.4;
 type Colour = (typeof COLOURS)[number];
 
 /** Tasks that are at most so many edges away from one. */
@@ -87,7 +88,7 @@ function useCanvas(graph: Graph, version: number, options: Options, drawn: Drawn
       colour: options.colour,
       found: drawn.found,
     });
-  }, [graph, version, options.focus, options.depth, options.fold, options.hide, options.colour, drawn.selected, drawn.found]);
+  }, [graph, version, ...Object.values(options), drawn.selected, drawn.found]);
   return { canvas, dag };
 }
 
@@ -98,13 +99,16 @@ function Controls({ graph, options, dag }: { graph: Graph; options: Options; dag
     const { value } = event.currentTarget as HTMLSelectElement;
     set({ color: value === "state" ? null : value });
   };
+  const zoom = (by: number) => () => dag.current?.zoom(by);
   const depth = (event: Event): void => set({ depth: (event.currentTarget as HTMLInputElement).value });
   return html`<div class="filters">
     <${SearchField} />
     <label class="check"><input type="checkbox" checked=${options.hide} title=${keyTitle("hide")}
       onChange=${() => set({ hide: options.hide ? null : "completed" })} /> Hide completed</label>
     <label class="field">Colour by <select value=${options.colour} onChange=${colour}>
-      ${COLOURS.map((each) => html`<option key=${each} value=${each} selected=${each === options.colour}>${each}</option>`)}
+      ${COLOURS.map((each) => {
+        return html`<option key=${each} value=${each} selected=${each === options.colour}>${each}</option>`;
+      })}
     </select></label>
     ${names.length > 0 && html`<button type="button" onClick=${() => setFold(new Set(all ? [] : names))}>
       ${all ? "Unfold groups" : `Fold ${many(names.length, "group")}`}</button>`}
@@ -113,8 +117,8 @@ function Controls({ graph, options, dag }: { graph: Graph; options: Options; dag
       <button type="button" onClick=${() => set({ focus: null, depth: null })}>Show all</button>`}
     <span class="actions">
       <button type="button" title=${keyTitle("fit")} onClick=${() => dag.current?.fit()}>Fit</button>
-      <button type="button" title=${keyTitle("zoomIn")} aria-label="Zoom in" onClick=${() => dag.current?.zoom(1.4)}>+</button>
-      <button type="button" title=${keyTitle("zoomOut")} aria-label="Zoom out" onClick=${() => dag.current?.zoom(1 / 1.4)}>−</button>
+      <button type="button" title=${keyTitle("zoomIn")} aria-label="Zoom in" onClick=${zoom(ZOOM)}>+</button>
+      <button type="button" title=${keyTitle("zoomOut")} aria-label="Zoom out" onClick=${zoom(1 / ZOOM)}>−</button>
     </span>
   </div>`;
 }
@@ -132,8 +136,8 @@ function useDagKeys(graph: Graph, options: Options, drawn: Drawn, dag: { current
   };
   useKeys({
     fit: () => dag.current?.fit(),
-    zoomIn: () => dag.current?.zoom(1.4),
-    zoomOut: () => dag.current?.zoom(1 / 1.4),
+    zoomIn: () => dag.current?.zoom(ZOOM),
+    zoomOut: () => dag.current?.zoom(1 / ZOOM),
     hide: () => set({ hide: options.hide ? null : "completed" }),
     focus,
     expand: () => {

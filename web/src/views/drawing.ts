@@ -5,7 +5,7 @@ import type { VNode } from "preact";
 
 import type { Graph } from "../model/graph.ts";
 import { FAILED_CODES, TASK_STATES } from "../model/states.ts";
-import { go, here, href, route, set } from "../route.ts";
+import { go, href, route, set } from "../route.ts";
 import { duration, now, shown } from "./format.ts";
 import { taskHref } from "./graph.ts";
 import { html } from "./html.ts";
@@ -90,9 +90,4 @@ export function Legend(): VNode {
   return html`<ul class="legend" aria-label="States">
     ${TASK_STATES.map(({ name }) => html`<li key=${name}><${State} state=${name} /></li>`)}
   </ul>`;
-}
-
-export function ChoiceLink({ name, value, title }: { name: string; value: string; title: string }): VNode {
-  const present = (route.value.query.get(name) ?? "") === value;
-  return html`<a class="button small" href=${here({ [name]: value })} aria-current=${present ? "true" : undefined}>${title}</a>`;
 }
