@@ -5,7 +5,6 @@ Node runs the page's own code over graphs of every kind, and prints what it make
 
 import asyncio
 import json
-import shutil
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,8 +15,8 @@ from taskgraph.model.roles import Role
 from taskgraph.queries.timeline import Timeline
 from taskgraph.queries.values import TaskDetail
 from tests.http.serving import Server, serving
+from tests.web.programs import Programs
 
-WEB: Final = Path(__file__).resolve().parents[2] / "web"
 NOOP: Final = {"task": {"executor": "noop"}}
 FAR: Final = {"task": {"executor": "noop", "target": "far"}}
 
@@ -88,29 +87,8 @@ GRAPHS: Final[dict[str, dict[str, Any]]] = {
 }
 
 
-@pytest.fixture(scope="module")
-def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """web/test/decoded.ts as Node runs it."""
-    bundler = WEB / "node_modules" / ".bin" / "esbuild"
-    if not bundler.exists() or shutil.which("node") is None:
-        pytest.fail("the tools of the page are not installed: scripts/web")
-    made = tmp_path_factory.mktemp("page") / "decoded.mjs"
-    command = [str(bundler), "test/decoded.ts", "--bundle", "--format=esm", "--platform=node", f"--outfile={made}"]
-    asyncio.run(_run(*command, cwd=WEB))
-    return made
-
-
-async def _run(*command: str, cwd: Path | None = None) -> bytes:
-    process = await asyncio.create_subprocess_exec(
-        *command, cwd=cwd, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
-    )
-    output, words = await process.communicate()
-    assert process.returncode == 0, words.decode()
-    return output
-
-
-async def shown(program: Path, **asked: Any) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(await _run("node", str(program), json.dumps(asked)))
+async def shown(programs: Programs, **asked: Any) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(await programs.run("decoded", **asked))
     return found
 
 
@@ -198,12 +176,12 @@ def _compare_times(page: dict[str, Any], timeline: Timeline) -> None:
             assert sum(each[name] for each in page["path"]) == pytest.approx(wanted, abs=0.001), name
 
 
-async def test_the_page_agrees_with_queries_over_http_and_from_an_archive(program: Path, tmp_path: Path) -> None:
+async def test_the_page_agrees_with_queries_over_http_and_from_an_archive(programs: Programs, tmp_path: Path) -> None:
     async with serving(f"sqlite:///{tmp_path}/store.db", tmp_path, anonymous=False) as server:
         server.session.headers["Authorization"] = f"Bearer {server.tokens[Role.ADMIN]}"
         await make(server)
         token = server.tokens[Role.READER]
-        found = await shown(program, api=server.address, token=token, graphs=list(GRAPHS))
+        found = await shown(programs, api=server.address, token=token, graphs=list(GRAPHS))
         for graph_id, page in found.items():
             await compare(server, graph_id, page)
         assert {each["state"] for page in found.values() for each in page["tasks"].values()} == {
@@ -212,16 +190,16 @@ async def test_the_page_agrees_with_queries_over_http_and_from_an_archive(progra
         for graph_id in ("groups", "rerun", "continued"):
             file = tmp_path / f"{graph_id}.json.gz"
             file.write_bytes((await server.get(f"/graphs/{graph_id}/archive?logs=1", Accept_Encoding="gzip")).data)
-            archived = await shown(program, archive=str(file), graphs=[graph_id])
+            archived = await shown(programs, archive=str(file), graphs=[graph_id])
             await compare(server, graph_id, archived[graph_id])
 
 
 @pytest.mark.azurite
-async def test_the_page_agrees_with_queries_from_tables_by_a_link(program: Path, tmp_path: Path, azurite: str) -> None:
+async def test_the_page_agrees_with_queries_from_tables(programs: Programs, tmp_path: Path, azurite: str) -> None:
     async with serving(azurite, tmp_path) as server:
         await make(server)
         for graph_id in GRAPHS:
             link = await grant.read(server.app, graph_id)
             table = f"{link.endpoint}/{link.table}"
-            found = await shown(program, table=table, sas=link.token, graphs=[graph_id])
+            found = await shown(programs, table=table, sas=link.token, graphs=[graph_id])
             await compare(server, graph_id, found[graph_id])

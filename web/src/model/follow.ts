@@ -2,7 +2,7 @@
 
 import type { Row, Rows } from "../rows/port.ts";
 import { Trouble } from "../rows/port.ts";
-import { pause } from "../rows/waiting.ts";
+import { pause, visible } from "../rows/waiting.ts";
 import { adjacent, besides } from "./adjacent.ts";
 import type { Graph } from "./graph.ts";
 import { eventKey, GRAPH } from "./ids.ts";
@@ -96,7 +96,7 @@ class Following {
     const settled = waits.map((each) => each.catch(() => undefined));
     await Promise.race(settled);
     over.abort();
-    signal.throwIfAborted();
+    await visible(signal);
   }
 
   /** Reads what has changed; gives the graph where it was read anew. */

@@ -87,7 +87,7 @@ export class ArchiveRows implements Rows {
     let place = 0;
     for (const piece of pieces) {
       const some = piece.subarray(Math.max(0, from - place), Math.max(0, to - place));
-      bytes.set(some, Math.max(0, place - from));
+      if (some.length) bytes.set(some, Math.max(0, place - from));
       place += piece.length;
     }
     return { bytes, start: from, total };
