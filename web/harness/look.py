@@ -29,8 +29,11 @@ class Handler(http.server.SimpleHTTPRequestHandler):
 def main() -> None:
     out = pathlib.Path(sys.argv[1])
     subprocess.run(
-        ["npx", "esbuild", "harness/harness.ts", "harness/gantt.ts", "src/worker.ts", "--bundle", "--format=esm", f"--outdir={out}",
-         "--entry-names=[name]", "--log-level=warning"], cwd=WEB, check=True)
+        ["npx", "esbuild", "harness/harness.ts", "harness/gantt.ts", "src/worker.ts", "--bundle", "--format=esm",
+         f"--outdir={out}", "--entry-names=[name]", "--log-level=warning"],
+        cwd=WEB,
+        check=True,
+    )
     for page in ("index.html", "gantt.html"):
         (out / page).write_text((WEB / "harness" / page).read_text())
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Handler, directory=str(out)))

@@ -140,14 +140,14 @@ export class Camera implements View {
     this.stop.abort();
   }
 
-  /** Some of the drawing is always in view; what fits is in view whole. */
+  /** What fits is in view whole; of the rest the edge comes as far as a third into the view, if one does not scroll. */
   private bound(): void {
     const { world, margin } = this;
     const axis = (from: number, scale: number, size: number, long: number, low: number, high: number): number => {
       const room = (size - low - high) / scale;
       const middle = (long - room) / 2 - low / scale;
       if (long <= room * 1.001) return middle;
-      const slack = room * 0.3;
+      const slack = this.hand.scrolls ? 0 : room * 0.3;
       return clamp(from, -low / scale - slack, long - room - low / scale + slack);
     };
     this.x = axis(this.x, this.kx, this.width, world.width, margin.left, margin.right);

@@ -7,11 +7,11 @@ import { clusterAt, clusters, paintClusters, type Clusters } from "./clusters.ts
 import { Desk } from "./desk.ts";
 import type { Mark } from "./edges.ts";
 import { groupsOf, type Groups } from "./groups.ts";
-import { around, copy, covers } from "./layer.ts";
+import { around, copy, covers, Still, type Size } from "./layer.ts";
 import { links } from "./layout.ts";
 import { duration, looks, watchLooks, type Looks } from "./looks.ts";
 import { SmallMap } from "./map.ts";
-import { markOf, paintBars, paintMarks, shownOf, stageOf } from "./marks.ts";
+import { eachInView, markOf, paintBars, paintMarks, shownOf, stageOf } from "./marks.ts";
 import type { By, Shown, Sight, Stage } from "./marks.ts";
 import { paintNodes, plain } from "./nodes.ts";
 import { paintFound, paintRing, paintRoads, paintTip, type Roads } from "./overlay.ts";
@@ -25,13 +25,22 @@ export interface DagOptions extends Wanted {
 
 /** The world in a picture, and for which looks and states it was drawn. */
 interface Picture {
-  readonly image: ImageBitmap | OffscreenCanvas;
+  readonly image: ImageBitmap;
   readonly view: View;
   readonly of: object;
 }
 
 /** What is drawn at once, frame by frame; more goes into a picture first. */
 const FEW = 2500;
+
+/** Whether the marks in view can be drawn in each frame. */
+function few(scene: Scene, view: View): boolean {
+  if (scene.count <= FEW) return true;
+  if (view.height / view.ky > FEW || view.width / view.kx > FEW) return false;
+  let count = 0;
+  eachInView(scene, view, () => count++);
+  return count <= FEW;
+}
 
 export class Dag {
   /** A click on a task, or on none. */
@@ -56,10 +65,8 @@ export class Dag {
   private key = "";
   private turn = 0;
   private edges: Picture | undefined;
-  private marks: Picture | undefined;
-  private marksTime = 0;
+  private readonly marks = new Still(() => this.repaint());
   private frame = 0;
-  private later = 0;
   private over: { x: number; y: number } | undefined;
   private before: Before | undefined;
 
@@ -156,7 +163,7 @@ export class Dag {
 
   destroy(): void {
     cancelAnimationFrame(this.frame);
-    clearTimeout(this.later);
+    this.marks.destroy();
     this.turn++;
     for (const stop of this.stops) stop();
     this.camera.destroy();
@@ -203,7 +210,7 @@ export class Dag {
 
   private resize(): void {
     const { clientWidth, clientHeight } = this.canvas;
-    const ratio = this.ratio();
+    const { ratio } = this;
     this.canvas.width = Math.max(1, Math.round(clientWidth * ratio));
     this.canvas.height = Math.max(1, Math.round(clientHeight * ratio));
     const { kx, ky } = this.camera.whole;
@@ -213,7 +220,7 @@ export class Dag {
     this.paint();
   }
 
-  private ratio(): number {
+  private get ratio(): number {
     return Math.min(devicePixelRatio || 1, 3);
   }
 
@@ -229,7 +236,7 @@ export class Dag {
     cancelAnimationFrame(this.frame);
     this.frame = 0;
     const { context, camera, looks, scene, shown, graph, options } = this;
-    const ratio = this.ratio();
+    const { ratio } = this;
     context.setTransform(ratio, 0, 0, ratio, 0, 0);
     context.globalAlpha = 1;
     context.fillStyle = looks.ground;
@@ -256,21 +263,21 @@ export class Dag {
     if (view.kx > kx * 1.05 || view.ky > ky * 1.05) this.map.paint(context, view, this.world(), looks);
   }
 
-  private world(): { width: number; height: number } {
+  private world(): Size {
     return { width: this.scene!.columns, height: this.scene!.height };
   }
 
   /** Copies the picture of the edges, and asks for another where it does not fit any more. */
   private paintEdges(view: View, mark: Mark): void {
     const { edges, looks } = this;
-    if (edges) copy(this.context, edges.image, edges.view, view, this.ratio());
+    if (edges) copy(this.context, edges.image, edges.view, view, this.ratio);
     const fits = edges && edges.of === looks && covers(edges.view, view, this.world());
     if (fits || this.desk.busy) return;
     const [turn, wide] = [this.turn, around(view, this.world())];
-    const pen = { view: wide, mark, colour: looks.edge, ratio: Math.min(this.ratio(), 2) };
+    const pen = { view: wide, mark, colour: looks.edge, ratio: Math.min(this.ratio, 2) };
     this.desk.picture(pen, (image) => {
       if (turn === this.turn) {
-        if (this.edges?.image instanceof ImageBitmap) this.edges.image.close();
+        this.edges?.image.close();
         this.edges = { image, view: wide, of: looks };
       }
       this.repaint();
@@ -282,28 +289,12 @@ export class Dag {
     const { context } = this;
     const { scene, shown, view } = sight;
     const draw = stage === 2 ? paintMarks : paintBars;
-    if (scene.count <= FEW) {
+    if (few(scene, view)) {
       draw(context, sight);
       return;
     }
-    const old = this.marks;
-    const stale = !old || old.of !== shown || !covers(old.view, view, this.world());
-    // While zooming the old picture is stretched, if a new one takes too long for a frame.
-    const wait = old?.of === shown && stale && old!.view.kx !== view.kx && this.marksTime > 12;
-    clearTimeout(this.later);
-    if (wait) this.later = window.setTimeout(() => ((this.marks = undefined), this.repaint()), 120);
-    else if (stale) {
-      const begun = performance.now();
-      const part = around(view, this.world());
-      const ratio = this.ratio();
-      const image = new OffscreenCanvas(Math.ceil(part.width * ratio), Math.ceil(part.height * ratio));
-      const on = image.getContext("2d")!;
-      on.scale(ratio, ratio);
-      draw(on, { ...sight, view: part });
-      this.marks = { image, view: part, of: shown };
-      this.marksTime = performance.now() - begun;
-    }
-    copy(context, this.marks!.image, this.marks!.view, view, this.ratio());
+    const { ratio, marks } = this;
+    marks.paint(context, view, this.world(), ratio, shown, (on, part) => draw(on, { ...sight, view: part }));
   }
 
   private nodeAt(x: number, y: number): number | undefined {

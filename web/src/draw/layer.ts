@@ -3,11 +3,19 @@
 import type { View } from "./camera.ts";
 import type { Context } from "./marks.ts";
 
+/** Milliseconds: what takes longer waits until the zoom rests. */
+const SLOW = 12;
+const REST = 120;
 /** How much of the view's size a picture reaches beyond each of its sides. */
 const BEYOND = 0.3;
 
+export interface Size {
+  readonly width: number;
+  readonly height: number;
+}
+
 /** The view of a picture for this view: larger, but no larger than the world. */
-export function around(view: View, world: { width: number; height: number }): View {
+export function around(view: View, world: Size): View {
   const axis = (from: number, size: number, scale: number, long: number): [number, number] => {
     const low = Math.max(from - (BEYOND * size) / scale, Math.min(from, -1));
     const high = Math.min(from + ((1 + BEYOND) * size) / scale, Math.max(from + size / scale, long + 1));
@@ -20,7 +28,7 @@ export function around(view: View, world: { width: number; height: number }): Vi
 }
 
 /** Whether a picture has all of the world that the view shows, at its scale. */
-export function covers(picture: View, view: View, world: { width: number; height: number }): boolean {
+export function covers(picture: View, view: View, world: Size): boolean {
   if (picture.kx !== view.kx || picture.ky !== view.ky) return false;
   const axis = (has: number, hasSize: number, from: number, size: number, scale: number, long: number): boolean =>
     has <= Math.max(from, -0.99) && has + hasSize / scale >= Math.min(from + size / scale, long + 0.99);
@@ -35,4 +43,44 @@ export function copy(context: Context, image: CanvasImageSource, picture: View, 
   // Whole pixels: a copy that is not stretched stays sharp and is fast.
   const snap = (at: number): number => Math.round(at * ratio) / ratio;
   context.drawImage(image, snap((picture.x - view.x) * view.kx), snap((picture.y - view.y) * view.ky), wide, high);
+}
+
+type Draw = (on: Context, part: View) => void;
+
+/** A picture of what is too much to draw in each frame; drawn anew when it does not fit any more. */
+export class Still {
+  private image: OffscreenCanvas | undefined;
+  private view: View | undefined;
+  private of: unknown;
+  private took = 0;
+  private later = 0;
+
+  constructor(private readonly repaint: () => void) {}
+
+  /** `of` stands for what `draw` draws: another one asks for another picture. */
+  paint(context: Context, view: View, world: Size, ratio: number, of: unknown, draw: Draw): void {
+    const fits = this.view && this.of === of && covers(this.view, view, world);
+    clearTimeout(this.later);
+    if (!fits && this.view && this.of === of && this.view.kx !== view.kx && this.took > SLOW) {
+      // The old picture is stretched meanwhile.
+      this.later = window.setTimeout(() => ((this.of = undefined), this.repaint()), REST);
+    } else if (!fits) {
+      const begun = performance.now();
+      const part = around(view, world);
+      const [width, height] = [Math.ceil(part.width * ratio), Math.ceil(part.height * ratio)];
+      this.image ??= new OffscreenCanvas(width, height);
+      if (this.image.width !== width) this.image.width = width;
+      if (this.image.height !== height) this.image.height = height;
+      const on = this.image.getContext("2d")!;
+      on.setTransform(ratio, 0, 0, ratio, 0, 0);
+      on.clearRect(0, 0, width, height);
+      draw(on, part);
+      [this.view, this.of, this.took] = [part, of, performance.now() - begun];
+    }
+    copy(context, this.image!, this.view!, view, ratio);
+  }
+
+  destroy(): void {
+    clearTimeout(this.later);
+  }
 }

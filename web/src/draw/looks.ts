@@ -33,12 +33,12 @@ const STATES: Readonly<Record<string, string>> = {
 
 const PARTS = {
   text: "var(--text, CanvasText)",
-  quiet: "var(--quiet, light-dark(#566070, #a3adba))",
+  quiet: "var(--soft, light-dark(#566070, #a3adba))",
   ground: "var(--ground, light-dark(#ffffff, #12161c))",
-  panel: "var(--panel, light-dark(#f6f7f9, #1c222b))",
+  panel: "var(--raised, light-dark(#f6f7f9, #1c222b))",
   line: "var(--line, light-dark(#d3d8df, #38414d))",
   edge: "var(--edge, light-dark(#66758a, #7688a0))",
-  accent: "var(--accent, light-dark(#0b57d0, #8ab4f8))",
+  accent: "var(--focus, light-dark(#0b57d0, #8ab4f8))",
   found: "var(--found, light-dark(#d9480f, #ffa94d))",
 };
 

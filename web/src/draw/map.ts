@@ -1,16 +1,12 @@
 /** The small map in a corner: the whole drawing in points, and what of it is in view. */
 
 import type { View } from "./camera.ts";
+import type { Size } from "./layer.ts";
 import type { Looks } from "./looks.ts";
 import { BAD, type Context, type Shown } from "./marks.ts";
 import type { Scene } from "./scene.ts";
 
 const [WIDTH, HEIGHT, EDGE] = [190, 120, 10];
-
-interface World {
-  readonly width: number;
-  readonly height: number;
-}
 
 export class SmallMap {
   private readonly points = new OffscreenCanvas(WIDTH, HEIGHT);
@@ -36,7 +32,7 @@ export class SmallMap {
     context.putImageData(image, 0, 0);
   }
 
-  paint(context: Context, view: View, world: World, looks: Looks): void {
+  paint(context: Context, view: View, world: Size, looks: Looks): void {
     const [left, top] = [view.width - WIDTH - EDGE, view.height - HEIGHT - EDGE];
     context.globalAlpha = 0.94;
     context.fillStyle = looks.panel;
@@ -56,7 +52,7 @@ export class SmallMap {
   }
 
   /** The point of the world under a pixel of the map, undefined beside it. */
-  at(x: number, y: number, view: View, world: World): { x: number; y: number } | undefined {
+  at(x: number, y: number, view: View, world: Size): { x: number; y: number } | undefined {
     const [left, top] = [x - (view.width - WIDTH - EDGE), y - (view.height - HEIGHT - EDGE)];
     if (left < -4 || top < -4 || left > WIDTH + 4 || top > HEIGHT + 4) return undefined;
     return { x: (left / WIDTH) * world.width, y: (top / HEIGHT) * world.height };
