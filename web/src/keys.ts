@@ -98,7 +98,9 @@ function isForElement(event: KeyboardEvent, pressed: string): boolean {
 
 function leaveField(event: KeyboardEvent): void {
   const target = event.target as HTMLElement | null;
-  if (event.key === "Escape" && target?.matches?.(TYPED_INTO)) target.blur();
+  if (event.key !== "Escape" || !target?.matches?.(TYPED_INTO)) return;
+  event.preventDefault(); // a browser empties the field, and says so to nothing
+  target.blur();
 }
 
 function act(event: KeyboardEvent): void {

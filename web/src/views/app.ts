@@ -101,6 +101,10 @@ export function App(): VNode {
   const [shown, setShown] = useState<"" | "help" | "palette">("");
   const dropped = useDrop();
   const main = useRef<HTMLElement>(null);
+  const place = route.value.path.join("/");
+  useEffect(() => {
+    if (document.activeElement === document.body) main.current?.focus({ preventScroll: true });
+  }, [place]);
   const close = (): void => setShown("");
   useKeys({
     help: () => setShown(shown === "help" ? "" : "help"),

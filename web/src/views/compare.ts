@@ -83,9 +83,11 @@ export function Compared(): VNode {
       if (!both)
         return html`<${Empty}>Tasks of one label are compared: which failed newly, took longer, or changed.</${Empty}>`;
       const { found } = both;
-      return html`<p>${count(found.both.length)} tasks in both; <a href=${href(["g", both.a.id])}>${both.a.id}
-        </a> <${State} state=${stateOf(both.a.header)} />,
-          <a href=${href(["g", both.b.id])}>${both.b.id}</a> <${State} state=${stateOf(both.b.header)} /></p>
+      return html`<p>
+            ${count(found.both.length)} tasks in both.${" "}
+            <a href=${href(["g", both.a.id])}>${both.a.id}</a>${" "}<${State} state=${stateOf(both.a.header)} />${" and "}
+            <a href=${href(["g", both.b.id])}>${both.b.id}</a>${" "}<${State} state=${stateOf(both.b.header)} />
+          </p>
         <div class="cards">
           <${Pairs} title="Newly failed" of=${found.newlyFailed} both=${both} />
           <${Pairs} title="Slower" of=${found.slower} both=${both} />

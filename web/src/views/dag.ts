@@ -1,9 +1,9 @@
 /** A graph as tasks and edges: drawn on a canvas, with the same tasks in a list beside it. */
 
-import { useEffect, useMemo, useRef } from "preact/hooks";
+import { useMemo } from "preact/hooks";
 import type { VNode } from "preact";
 
-import { Dag } from "../draw/dag.ts";
+import type { Dag } from "../draw/dag.ts";
 import { groupsOf } from "../draw/groups.ts";
 import { keyTitle, useKeys } from "../keys.ts";
 import { adjacent, besides } from "../model/adjacent.ts";
@@ -11,7 +11,7 @@ import type { Graph } from "../model/graph.ts";
 import { CODE } from "../model/states.ts";
 import { route, set } from "../route.ts";
 import { Tree } from "./beside.ts";
-import { type Drawn, Legend, placeOf, Selected, theWorker, useDrawn } from "./drawing.ts";
+import { type Drawn, Legend, placeOf, Selected, useDag, useDrawn } from "./drawing.ts";
 import { count, many } from "./format.ts";
 import type { Of } from "./graph.ts";
 import { html } from "./html.ts";
@@ -64,32 +64,6 @@ function turned(fold: ReadonlySet<string>, group: string): ReadonlySet<string> {
   const changed = new Set(fold);
   if (!changed.delete(group)) changed.add(group);
   return changed;
-}
-
-function useCanvas(graph: Graph, version: number, options: Options, drawn: Drawn): {
-  canvas: { current: HTMLCanvasElement | null };
-  dag: { current: Dag | null };
-} {
-  const canvas = useRef<HTMLCanvasElement>(null);
-  const dag = useRef<Dag | null>(null);
-  useEffect(() => {
-    dag.current = new Dag(canvas.current!, theWorker());
-    return () => dag.current?.destroy();
-  }, []);
-  useEffect(() => {
-    const made = dag.current!;
-    made.chosen = drawn.select;
-    made.group = (name) => setFold(turned(options.fold, name));
-    made.show(graph, {
-      ...(options.focus >= 0 ? { focus: options.focus, depth: options.depth } : {}),
-      ...(drawn.selected >= 0 ? { selected: drawn.selected } : {}),
-      fold: options.fold,
-      hideCompleted: options.hide,
-      colour: options.colour,
-      found: drawn.found,
-    });
-  }, [graph, version, ...Object.values(options), drawn.selected, drawn.found]);
-  return { canvas, dag };
 }
 
 function Controls({ graph, options, dag }: { graph: Graph; options: Options; dag: { current: Dag | null } }): VNode {
@@ -157,7 +131,14 @@ function useDagKeys(graph: Graph, options: Options, drawn: Drawn, dag: { current
 export function DagView({ open, graph }: Of): VNode {
   const options = useOptions(graph);
   const drawn = useDrawn(graph);
-  const { canvas, dag } = useCanvas(graph, open.version, options, drawn);
+  const { canvas, dag } = useDag(graph, open.version, {
+    ...(options.focus >= 0 ? { focus: options.focus, depth: options.depth } : {}),
+    fold: options.fold,
+    hideCompleted: options.hide,
+    colour: options.colour,
+    drawn,
+    turn: (group) => setFold(turned(options.fold, group)),
+  });
   useDagKeys(graph, options, drawn, dag);
   const groups = useMemo(() => groupsOf(graph), [graph.labels, graph.groups]);
   const typed = route.value.query.get("q");

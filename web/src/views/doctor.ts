@@ -1,5 +1,6 @@
 /** What is wrong with the rows of a graph, or of all live ones. */
 
+import { useEffect } from "preact/hooks";
 import type { VNode } from "preact";
 
 import { href } from "../route.ts";
@@ -79,6 +80,9 @@ export function Doctor({ open }: Of): VNode {
 
 export function StoreDoctor(): VNode {
   const look = useLook();
+  useEffect(() => {
+    document.title = "Doctor – taskgraph";
+  }, []);
   const ids = look.value?.graphs.map((each) => each.graphId) ?? [];
   const asked = useAsked(
     async () => Promise.all(ids.map((id) => ask<Examined>("GET", path("graphs", id, "doctor")))),

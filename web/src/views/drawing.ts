@@ -1,8 +1,9 @@
 /** What both drawings of a graph share: the task that is selected, the search, the way to the next failure. */
 
-import { useMemo } from "preact/hooks";
+import { useEffect, useMemo, useRef } from "preact/hooks";
 import type { VNode } from "preact";
 
+import { Dag, type DagOptions } from "../draw/dag.ts";
 import type { Graph } from "../model/graph.ts";
 import { FAILED_CODES, TASK_STATES } from "../model/states.ts";
 import { go, href, route, set } from "../route.ts";
@@ -60,6 +61,34 @@ export function useDrawn(graph: Graph): Drawn {
     found,
     failed,
   };
+}
+
+interface Wish extends Omit<DagOptions, "selected" | "found"> {
+  readonly drawn: Drawn;
+  /** Fold or unfold a group. */
+  readonly turn: (group: string) => void;
+}
+
+/** A graph on a canvas. version: another one where states have changed in place. */
+export function useDag(graph: Graph, version: number, wish: Wish): {
+  canvas: { current: HTMLCanvasElement | null };
+  dag: { current: Dag | null };
+} {
+  const canvas = useRef<HTMLCanvasElement>(null);
+  const dag = useRef<Dag | null>(null);
+  const { drawn, turn, ...options } = wish;
+  const { selected, found } = drawn;
+  useEffect(() => {
+    dag.current = new Dag(canvas.current!, theWorker());
+    return () => dag.current?.destroy();
+  }, []);
+  useEffect(() => {
+    const made = dag.current!;
+    made.chosen = drawn.select;
+    made.group = turn;
+    made.show(graph, { ...options, ...(selected >= 0 ? { selected } : {}), found });
+  }, [graph, version, options.focus, options.depth, options.fold, options.hideCompleted, options.colour, selected, found]);
+  return { canvas, dag };
 }
 
 /** The task that is selected, and where to go from it. */

@@ -8,15 +8,14 @@ import { object, time } from "../model/columns.ts";
 import { FAILED_CODES, lookOf } from "../model/states.ts";
 import { go, href, route } from "../route.ts";
 import { Compared } from "./compare.ts";
-import { DagView } from "./dag.ts";
 import { Doctor } from "./doctor.ts";
 import { Journal } from "./events.ts";
 import { count, percent } from "./format.ts";
 import { type Content, html } from "./html.ts";
+import { lazily } from "./lazy.ts";
 import { LogView } from "./log.ts";
 import { Notices } from "./notices.ts";
 import { Bar, Loading, State, Time, TroubleBox } from "./parts.ts";
-import { Past } from "./past.ts";
 import { PlanView } from "./plan.ts";
 import { countsOf, endOf, type Open, stateOf, useGraph } from "./store.ts";
 import { Summary } from "./summary.ts";
@@ -31,6 +30,9 @@ export interface Of {
 }
 
 type View = (props: Of) => VNode;
+
+const DagView = lazily(async () => (await import("./dag.ts")).DagView);
+const Past = lazily(async () => (await import("./past.ts")).Past);
 
 const TABS: readonly { name: string; title: string; view: View; wide?: boolean }[] = [
   { name: "", title: "Summary", view: Summary },

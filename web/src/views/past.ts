@@ -4,9 +4,12 @@ import { useEffect, useMemo, useState } from "preact/hooks";
 import type { VNode } from "preact";
 
 import { keyTitle, useKeys } from "../keys.ts";
+import type { Graph } from "../model/graph.ts";
+import type { Event } from "../model/journal.ts";
 import { Past as Model } from "../model/past.ts";
 import { TASK_STATES } from "../model/states.ts";
 import { go, href, route } from "../route.ts";
+import { type Drawn, useDag, useDrawn } from "./drawing.ts";
 import { more, useJournal } from "./events.ts";
 import { count, many, shown } from "./format.ts";
 import { type Of, taskHref } from "./graph.ts";
@@ -16,6 +19,7 @@ import { Bar, Empty, Loading, State, Time, TroubleBox } from "./parts.ts";
 const FRAMES_MS = 120;
 const FRAMES = 150;
 const LISTED = 60;
+const HAPPENED = 20;
 
 function Slider({
   id,
@@ -58,6 +62,46 @@ function listed(state: Uint8Array): number[] {
   return found;
 }
 
+const NO_FOLD: ReadonlySet<string> = new Set();
+
+function Picture({ graph, version, drawn }: { graph: Graph; version: number; drawn: Drawn }): VNode {
+  const wish = { fold: NO_FOLD, hideCompleted: false, colour: "state", drawn, turn: () => undefined } as const;
+  const { canvas, dag } = useDag(graph, version, wish);
+  useKeys({
+    fit: () => dag.current?.fit(),
+    zoomIn: () => dag.current?.zoom(1.4),
+    zoomOut: () => dag.current?.zoom(1 / 1.4),
+  });
+  return html`<div class="canvas"><canvas ref=${canvas} aria-hidden="true"></canvas></div>`;
+}
+
+function Happened({ id, events, at }: { id: string; events: readonly Event[]; at: number }): VNode {
+  const here = events.filter((each) => each.sequence === at);
+  return html`<section><h3>What happened</h3>
+    <ul class="plain">
+      ${here.slice(0, HAPPENED).map(({ part, kind, fields, ...event }) => html`<li key=${part}>${kind}${" "}
+        ${typeof fields.label === "string" &&
+        html`<a class="label" href=${taskHref(id, fields.label)}>${shown(fields.label)}</a>`}
+        ${" "}<small>${more({ part, kind, fields, ...event })}</small>
+      </li>`)}
+      ${here.length > HAPPENED && html`<li>and ${count(here.length - HAPPENED)} more</li>`}
+    </ul>
+    ${here.length === 0 && html`<${Empty}>The graph was written.</${Empty}>`}
+  </section>`;
+}
+
+function Under({ graph, state }: { graph: Graph; state: Uint8Array }): VNode {
+  const places = listed(state);
+  return html`<section><h3>What had failed, ran or was ready</h3>
+    <ul class="plain">${places.map((place) => html`<li key=${place}>
+      <${State} state=${TASK_STATES[state[place]!]!.name} brief />
+      ${" "}<a class="label" href=${taskHref(graph.id, graph.labels[place]!)}>${shown(graph.labels[place]!)}</a>
+    </li>`)}</ul>
+    ${places.length === 0 && html`<${Empty}>No task.</${Empty}>`}
+    ${places.length === LISTED && html`<p>The first ${many(LISTED, "task")}.</p>`}
+  </section>`;
+}
+
 export function Past({ open, graph }: Of): VNode {
   const journal = useJournal(open.id, graph.event);
   const last = graph.event;
@@ -76,35 +120,23 @@ export function Past({ open, graph }: Of): VNode {
     }, FRAMES_MS);
     return () => clearTimeout(timer);
   }, [play, at, last]);
+  const drawn = useDrawn(graph);
+  const then = useMemo(() => ({ ...graph, state: moment?.state ?? graph.state }), [graph.edges, moment]);
   if (journal.trouble) return html`<${TroubleBox} trouble=${journal.trouble} />`;
   if (!moment) return html`<${Loading} what="the journal" />`;
   const counts = TASK_STATES.map(() => 0);
   for (const code of moment.state) counts[code]!++;
-  const here = journal.events.filter((each) => each.sequence === at);
-  const places = listed(moment.state);
-  return html`<section>
-    <h2>As it was</h2>
+  return html`<section class="fill">
     <${Slider} id=${open.id} at=${at} last=${last} play=${play} setPlay=${setPlay} />
-    <p><${Time} at=${moment.time} /></p>
-    <${Bar} counts=${counts} large />
-    <ul class="counts">${TASK_STATES.map(({ name }, code) => html`<li key=${name} class=${counts[code] ? "" : "zero"}>
-      <strong>${count(counts[code]!)}</strong> <${State} state=${name} /></li>`)}</ul>
-    <div class="cards">
-      <section class="card"><h3>What happened</h3>
-        <ul class="plain">${here.slice(0, 20).map((each) => html`<li key=${each.part}>
-          ${each.kind} ${typeof each.fields.label === "string" && html`<a class="label"
-          href=${taskHref(open.id, each.fields.label)}>${shown(each.fields.label)}</a>`}
-          ${" "}<small>${more(each)}</small></li>`)}
-          ${here.length > 20 && html`<li>and ${count(here.length - 20)} more</li>`}</ul>
-        ${here.length === 0 && html`<${Empty}>The graph was written.</${Empty}>`}
-      </section>
-      <section class="card"><h3>What failed, ran or was ready</h3>
-        <ul class="plain">${places.map((place) => html`<li key=${place}><${State}
-          state=${TASK_STATES[moment.state[place]!]!.name} brief /> <a class="label"
-          href=${taskHref(open.id, graph.labels[place]!)}>${shown(graph.labels[place]!)}</a></li>`)}</ul>
-        ${places.length === 0 ? html`<${Empty}>No task.</${Empty}>` : places.length === LISTED &&
-          html`<p>The first ${many(LISTED, "task")}.</p>`}
-      </section>
+    <p class="then">
+      <${Time} at=${moment.time} /> <${Bar} counts=${counts} large />
+      ${counts.map((each, code) => each > 0 && html`<span key=${code}><b>${count(each)}</b>${" "}
+        <${State} state=${TASK_STATES[code]!.name} /></span>`)}
+    </p>
+    <div class="drawing">
+      <${Picture} graph=${then} version=${at} drawn=${drawn} />
+      <div class="beside past"><${Happened} id=${open.id} events=${journal.events} at=${at} />
+        <${Under} graph=${graph} state=${moment.state} /></div>
     </div>
   </section>`;
 }

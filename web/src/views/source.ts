@@ -4,6 +4,7 @@ import { signal } from "@preact/signals";
 
 import { ApiRows } from "../rows/api.ts";
 import { type Rows, Trouble } from "../rows/port.ts";
+import { TableRows } from "../rows/tables.ts";
 import { takeSecrets } from "../route.ts";
 
 export interface Source {
@@ -15,6 +16,7 @@ export interface Source {
 }
 
 const TOKEN = "taskgraph-token";
+const TABLE = "taskgraph-table";
 
 function overApi(number: number): Source {
   const api = new ApiRows("", sessionStorage.getItem(TOKEN) ?? "");
@@ -29,7 +31,15 @@ export const wanted = signal("");
 export function startSource(): void {
   const secrets = takeSecrets();
   if (secrets.token !== undefined) sessionStorage.setItem(TOKEN, secrets.token);
-  source.value = overApi(1);
+  const { at, sas, blobs } = secrets;
+  if (at !== undefined && sas !== undefined) sessionStorage.setItem(TABLE, JSON.stringify([at, sas, blobs ?? ""]));
+  const table = secrets.token === undefined ? sessionStorage.getItem(TABLE) : null;
+  if (!table) {
+    source.value = overApi(1);
+    return;
+  }
+  const [address, signature, files] = JSON.parse(table) as [string, string, string];
+  source.value = { rows: new TableRows(address, signature, files), api: null, number: 1 };
 }
 
 export function signIn(token: string): void {
