@@ -26,7 +26,7 @@ async function made(entryPoints, define = {}) {
   });
   const outputs = new Map();
   for (const [path, each] of Object.entries(metafile.outputs)) {
-    if (each.entryPoint) outputs.set(each.entryPoint, { name: basename(path), imports: each.imports });
+    if (entryPoints.includes(each.entryPoint)) outputs.set(each.entryPoint, { name: basename(path), imports: each.imports });
   }
   return { outputs, inputs: Object.keys(metafile.inputs) };
 }

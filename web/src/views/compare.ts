@@ -85,7 +85,8 @@ export function Compared(): VNode {
       const { found } = both;
       return html`<p>
             ${count(found.both.length)} tasks in both.${" "}
-            <a href=${href(["g", both.a.id])}>${both.a.id}</a>${" "}<${State} state=${stateOf(both.a.header)} />${" and "}
+            <a href=${href(["g", both.a.id])}>${both.a.id}</a>${" "}<${State}
+              state=${stateOf(both.a.header)} />${" and "}
             <a href=${href(["g", both.b.id])}>${both.b.id}</a>${" "}<${State} state=${stateOf(both.b.header)} />
           </p>
         <div class="cards">

@@ -78,6 +78,7 @@ export function useDag(graph: Graph, version: number, wish: Wish): {
   const dag = useRef<Dag | null>(null);
   const { drawn, turn, ...options } = wish;
   const { selected, found } = drawn;
+  const { focus, depth, fold, hideCompleted, colour } = options;
   useEffect(() => {
     dag.current = new Dag(canvas.current!, theWorker());
     return () => dag.current?.destroy();
@@ -87,7 +88,7 @@ export function useDag(graph: Graph, version: number, wish: Wish): {
     made.chosen = drawn.select;
     made.group = turn;
     made.show(graph, { ...options, ...(selected >= 0 ? { selected } : {}), found });
-  }, [graph, version, options.focus, options.depth, options.fold, options.hideCompleted, options.colour, selected, found]);
+  }, [graph, version, focus, depth, fold, hideCompleted, colour, selected, found]);
   return { canvas, dag };
 }
 

@@ -32,11 +32,13 @@ export interface Of {
 type View = (props: Of) => VNode;
 
 const DagView = lazily(async () => (await import("./dag.ts")).DagView);
+const Timeline = lazily(async () => (await import("./timeline.ts")).Timeline);
 const Past = lazily(async () => (await import("./past.ts")).Past);
 
 const TABS: readonly { name: string; title: string; view: View; wide?: boolean }[] = [
   { name: "", title: "Summary", view: Summary },
   { name: "dag", title: "Graph", view: DagView, wide: true },
+  { name: "time", title: "Timeline", view: Timeline, wide: true },
   { name: "tasks", title: "Tasks", view: Tasks, wide: true },
   { name: "events", title: "Journal", view: Journal, wide: true },
   { name: "at", title: "As it was", view: Past, wide: true },

@@ -13,13 +13,13 @@ type View = (props: Of) => VNode;
 export function lazily(load: () => Promise<View>): View {
   let found: View | undefined;
   return function Lazy(props: Of): VNode {
-    const [, setView] = useState(found);
+    const [, loaded] = useState(false);
     const [trouble, setTrouble] = useState<unknown>(null);
     useEffect(() => {
       if (found) return;
       load().then((view) => {
         found = view;
-        setView(() => view);
+        loaded(true);
       }, setTrouble);
     }, []);
     if (found) return html`<${found} ...${props} />`;

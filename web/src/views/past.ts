@@ -5,7 +5,7 @@ import type { VNode } from "preact";
 
 import { keyTitle, useKeys } from "../keys.ts";
 import type { Graph } from "../model/graph.ts";
-import type { Event } from "../model/journal.ts";
+import type { Event as Fact } from "../model/journal.ts";
 import { Past as Model } from "../model/past.ts";
 import { TASK_STATES } from "../model/states.ts";
 import { go, href, route } from "../route.ts";
@@ -75,7 +75,7 @@ function Picture({ graph, version, drawn }: { graph: Graph; version: number; dra
   return html`<div class="canvas"><canvas ref=${canvas} aria-hidden="true"></canvas></div>`;
 }
 
-function Happened({ id, events, at }: { id: string; events: readonly Event[]; at: number }): VNode {
+function Happened({ id, events, at }: { id: string; events: readonly Fact[]; at: number }): VNode {
   const here = events.filter((each) => each.sequence === at);
   return html`<section><h3>What happened</h3>
     <ul class="plain">
