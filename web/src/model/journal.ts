@@ -7,6 +7,7 @@ import { eventKey } from "./ids.ts";
 
 const PROBES = 20;
 const PAGE_ROWS = 1_000;
+const NEXT_ROWS = 100;
 
 export interface Event {
   /** Number of its row, and its place in that, from 0: `sequence.part` is its cursor. */
@@ -41,12 +42,15 @@ export function eventsOf(row: Row): Event[] {
   }));
 }
 
-/** The number of the last event row, 0 for none. Numbers have no gaps, so doubling steps find the end. */
+/**
+ * The number of the last event row, 0 for none. Numbers have no gaps, so doubling steps find the end. known: of one that
+ * is there.
+ */
 export async function lastEvent(rows: Rows, id: string, known = 0): Promise<number> {
   let last = known;
   for (;;) {
-    const range = { start: eventKey(last + 1), end: "event;", select: ["sequence"], limit: PAGE_ROWS };
-    const page = await rows.page(id, range);
+    const limit = known ? NEXT_ROWS : PAGE_ROWS;
+    const page = await rows.page(id, { start: eventKey(last + 1), end: "event;", select: ["sequence"], limit });
     const end = page.rows.at(-1);
     if (end) last = Number(end.key.slice(6));
     if (!page.next) return last;

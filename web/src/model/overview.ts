@@ -10,6 +10,7 @@ import type { Listed } from "./list.ts";
 import { all } from "./load.ts";
 
 const SHOWN_MAX = 20;
+const PAGE_ROWS = 100;
 const SEEN_SECONDS = 30;
 const GONE_WORDS = 3;
 const GONE_SLACK_SECONDS = 10;
@@ -98,7 +99,7 @@ export async function overview(rows: Rows, now: number): Promise<Overview> {
   const unknown: string[] = [];
   const index: Index = async (partition, start = "", end = "") => {
     try {
-      return await all(rows, partition, { start, end });
+      return await all(rows, partition, { start, end, limit: PAGE_ROWS });
     } catch (error) {
       if (!(error instanceof Trouble) || error.reason !== "denied") throw error;
       unknown.push(partition);
@@ -232,7 +233,8 @@ function attentionOf(
 }
 
 async function channelsGivenUp(rows: Rows, noticed: readonly Row[]): Promise<Attention[]> {
-  const range = { start: "notice:", end: "notice;", where: { state: ["given-up"] }, select: ["state", "lastError"] };
+  const where = { state: ["given-up"] };
+  const range = { start: "notice:", end: "notice;", where, select: ["state", "lastError"], limit: PAGE_ROWS };
   const found = await Promise.all(
     noticed.map(async ({ key }) => {
       return (await all(rows, key, range)).map((row) => ({
