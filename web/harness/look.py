@@ -48,7 +48,7 @@ def main() -> None:
             page.on("console", lambda message: print(message.text))
             page.on("pageerror", lambda error: print("ERROR", error))
             page.goto(f"http://127.0.0.1:{server.server_port}/{query if '.html' in query else 'index.html' + query}")
-            page.wait_for_function("window.begun && (!window.dag || window.dag.scene && window.dag.edges)", timeout=60000)
+            page.wait_for_function("window.begun && (!window.dag || dag.scene && dag.edges)", timeout=60000)
             print(name, "drawn after", round(page.evaluate("performance.now()")), "ms")
             if steps:
                 print(name, page.evaluate(f"(async () => {{ {steps} }})()"))

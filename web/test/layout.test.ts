@@ -124,18 +124,14 @@ test("chains of a deep graph are folded", () => {
 
 for (const { name, shape } of real()) {
   test(`${name}: edges go up, groups hold together, few crossings`, () => {
-    const begun = performance.now();
     const places = layout(shape);
-    const time = performance.now() - begun;
     check(shape, places);
-    console.log(name, shape.count, `${time.toFixed(0)} ms`, places.levels, places.height);
     if (shape.edges.from.length > 6000 || places.chain) return;
     const free = { ...shape, group: new Int32Array(shape.count).fill(-1) };
     const freely = layout(free);
     const now = crossings(free, freely.level, freely.slot);
     const keys = crossings(free, freely.level, Float32Array.from({ length: shape.count }, (_, i) => i));
     assert.ok(now <= keys, `${now} of ${keys}`);
-    console.log(name, "crossings", now, "of", keys, "with groups", crossings(shape, places.level, places.slot));
   });
 }
 
@@ -147,7 +143,6 @@ test("fast enough: 10,000 tasks, and 100,000 with 300,000 edges", () => {
       layout(shape);
       return performance.now() - begun;
     });
-    console.log(shape.count, times.map((each) => each.toFixed(0)));
     assert.ok(Math.min(...times) <= most, `${times}`);
   }
 });

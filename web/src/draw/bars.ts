@@ -151,7 +151,8 @@ function paintWait(context: Context, { spans }: Chart, span: number, bar: Bar, {
   }
 }
 
-function paintBar(context: Context, chart: Chart, span: number, bar: Bar, { looks, critical, found, left }: Style): void {
+function paintBar(context: Context, chart: Chart, span: number, bar: Bar, style: Style): void {
+  const { looks, critical, found, left } = style;
   const { x2, x3, y, high } = bar;
   const { graph, spans } = chart;
   const [outcome, task] = [spans.outcome[span]!, spans.task[span]!];

@@ -13,13 +13,13 @@ import { duration, looks, watchLooks, type Looks } from "./looks.ts";
 import { SmallMap } from "./map.ts";
 import { eachInView, markOf, paintBars, paintMarks, shownOf, stageOf } from "./marks.ts";
 import type { By, Shown, Sight, Stage } from "./marks.ts";
-import { paintNodes, plain } from "./nodes.ts";
+import { paintFolded, paintNodes, plain } from "./nodes.ts";
 import { paintFound, paintRing, paintRoads, paintTip, type Roads } from "./overlay.ts";
 import { nodeAt, scene, sketch, visible, type Before, type Scene, type Wanted } from "./scene.ts";
 
 export interface DagOptions extends Wanted {
   readonly colour: By;
-  readonly selected?: number;
+  readonly selected?: number | undefined;
   readonly found: ReadonlySet<number>;
 }
 
@@ -56,7 +56,8 @@ export class Dag {
   private looks: Looks;
   private graph: Graph | undefined;
   private options: DagOptions | undefined;
-  private groups: Groups = { names: [], of: new Int32Array() };
+  /** Those of the graph; of one without, what its labels begin with. */
+  groups: Groups = { names: [], of: new Int32Array() };
   private scene: Scene | undefined;
   private clusters: Clusters | undefined;
   private roads: Roads | undefined;
@@ -93,10 +94,9 @@ export class Dag {
   show(graph: Graph, options: DagOptions): void {
     const other = graph.id !== this.graph?.id;
     const selected = options.selected !== this.options?.selected;
-    const known = this.graph;
-    if (known?.id !== graph.id || known.labels.length !== graph.labels.length || known.groups !== graph.groups) {
-      this.groups = groupsOf(graph);
-    }
+    // A graph that grew may be the same object.
+    const grown = this.groups.of.length !== graph.labels.length;
+    if (other || grown || graph.groups.length > 0) this.groups = groupsOf(graph);
     const focus = options.focus === undefined ? "" : `${options.focus} ${options.depth ?? 2}`;
     const { fold, hideCompleted } = options;
     const size = [graph.ids.length, graph.edges.from.length];
@@ -256,6 +256,7 @@ export class Dag {
     for (const node of new Set([selected, over])) if (node >= 0) paintRoads(context, sight, this.roads!, node);
     if (stage === 3) paintNodes(context, sight);
     else this.paintSmall(sight, stage);
+    if (stage < 3) paintFolded(context, sight);
     if (options.found.size) paintFound(context, sight, options.found);
     if (selected >= 0) paintRing(context, sight, selected);
     if (over >= 0) paintTip(context, sight, this.over!, this.tip(over));

@@ -33,6 +33,7 @@ const BATCH = 96;
 const LONG = 4;
 /** More curves than this show no more: every second, third … is drawn. */
 const MOST = 24_000;
+const SAMPLE = 1000;
 
 interface Hub {
   readonly node: number;
@@ -88,7 +89,7 @@ export class Edges {
     context.lineCap = "round";
     const seen = this.inView(view);
     const step = Math.max(1, Math.ceil(seen.length / MOST));
-    const alpha = Math.max(0.07, Math.min(0.6, (11 * Math.sqrt(step)) / Math.sqrt(seen.length + 1)));
+    const alpha = Math.max(0.07, Math.min(0.6, 0.2 / Math.sqrt(this.ink(seen, view) / step)));
     context.lineWidth = seen.length > 3000 ? 0.7 : 1;
     // Long edges cross everything: these are fainter, and lie below.
     for (const long of [true, false]) {
@@ -101,6 +102,19 @@ export class Edges {
       }
     }
     this.paintHubs(context, pen);
+  }
+
+  /** How often the edges would cover the view, were they a pixel wide; by a sample of them. */
+  private ink(seen: Uint32Array, view: View): number {
+    const { from, to, x, y } = this.lines;
+    const every = Math.ceil(seen.length / SAMPLE);
+    let sum = 0;
+    for (let i = 0; i < seen.length; i += every) {
+      const [a, b] = [from[seen[i]!]!, to[seen[i]!]!];
+      sum += Math.min(view.width, Math.abs(x[a]! - x[b]!) * view.kx);
+      sum += Math.min(view.height, Math.abs(y[a]! - y[b]!) * view.ky);
+    }
+    return (sum * every) / (view.width * view.height) + 0.001;
   }
 
   private long(k: number): boolean {
@@ -178,6 +192,9 @@ export class Edges {
       context.lineTo(spine, bottom);
       context.stroke();
       context.lineWidth = 0.7;
+      // Ticks to the farther columns of a level run below its nearer ones.
+      const { left, right } = this.lines;
+      context.globalAlpha /= Math.sqrt(1 + right[others[0]!]! - left[others[0]!]!);
       context.beginPath();
       let last = -Infinity;
       for (const other of others) {

@@ -17,7 +17,7 @@ export interface GanttOptions {
   readonly utc: boolean;
   /** Tasks of the critical path. */
   readonly critical: ReadonlySet<number>;
-  readonly selected?: number;
+  readonly selected?: number | undefined;
   readonly found: ReadonlySet<number>;
 }
 
@@ -69,7 +69,9 @@ export class Gantt {
       this.chart = chart(graph, spans, lanes, options.now);
       const { seconds } = this.chart;
       this.camera.show({ width: seconds, height: Math.max(1, lanes.count), mostX: 4000, mostY: HIGH });
-      if (before?.graph.id !== graph.id || before.lanes.count !== lanes.count || this.fitted) this.fit();
+      const first = (all: Lanes | undefined): string | undefined => all?.headings[0]?.name;
+      const other = before?.graph.id !== graph.id || first(before.lanes) !== first(lanes);
+      if (other || this.fitted) this.fit();
     }
     this.restyle();
     if (selected) this.reveal(options.selected);

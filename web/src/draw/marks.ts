@@ -107,16 +107,15 @@ export function eachInView(scene: Scene, view: View, act: (node: number, x: numb
 }
 
 export function paintMarks(context: Context, { scene, view, shown, looks, mark }: Sight): void {
-  const wider = { width: mark.width * 1.25, height: mark.height * 1.2 };
   eachInView(scene, view, (node, x, y) => {
+    if (scene.folded[node]! >= 0) return;
     context.fillStyle = shown.palette[shown.colour[node]!]!;
-    const many = scene.start[node + 1]! - scene.start[node]! > 1;
-    paintMark(context, x, y, shown.state[node]!, many ? wider : mark, looks);
+    paintMark(context, x, y, shown.state[node]!, mark, looks);
   });
 }
 
 /** Each state has an outline of its own, as far as there is room. */
-function paintMark(context: Context, x: number, y: number, state: number, mark: Mark, looks: Looks): void {
+export function paintMark(context: Context, x: number, y: number, state: number, mark: Mark, looks: Looks): void {
   let { width, height } = mark;
   const name = TASK_STATES[state]!.name;
   if (BAD.has(state)) {

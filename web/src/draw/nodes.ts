@@ -130,6 +130,18 @@ function paintLock(context: Context, x: number, y: number, looks: Looks): void {
   context.stroke();
 }
 
+/** Groups between marks: as large as there is room, so that their names can be read. */
+export function paintFolded(context: Context, sight: Sight): void {
+  const { scene, view, mark } = sight;
+  if (!scene.some) return;
+  const width = Math.max(mark.width, Math.min(view.kx * 0.86, 150));
+  const height = Math.max(mark.height, Math.min(view.ky * 0.86, 30));
+  eachInView(scene, view, (node, x, y) => {
+    if (scene.folded[node]! < 0) return;
+    paintMany(context, sight, node, { x: x - width / 2 + 3, y: y - height / 2, width: width - 6, height });
+  });
+}
+
 /** A group or a chain: its name, how many tasks, how many of each state. */
 function paintMany(context: Context, { scene, graph, groups, looks }: Sight, node: number, box: Box): void {
   const members = scene.members.subarray(scene.start[node], scene.start[node + 1]);
@@ -162,12 +174,12 @@ export function paintGroup(context: Context, box: Box, name: string, counts: Arr
     context.font = `${Math.round(size)}px ${looks.font}`;
     context.textAlign = "right";
     context.fillStyle = looks.quiet;
-    const count = String(all);
+    const count = width > 84 ? String(all) : "";
     const wide = context.measureText(count).width;
     context.fillText(count, x + width - 5, y + text / 2 + 0.5);
     context.textAlign = "left";
     context.fillStyle = looks.text;
-    context.fillText(cut(context, plain(name), width - wide - 16), x + 5, y + text / 2 + 0.5);
+    context.fillText(cut(context, plain(name), width - wide - (wide ? 16 : 6)), x + (wide ? 5 : 3), y + text / 2 + 0.5);
   }
   let left = x + 1;
   const room = width - 2;

@@ -3,7 +3,7 @@
 import type { View } from "./camera.ts";
 import type { Links } from "./layout.ts";
 import type { Looks } from "./looks.ts";
-import type { Context, Sight } from "./marks.ts";
+import { paintMark, type Context, type Sight } from "./marks.ts";
 import { cut } from "./nodes.ts";
 
 const MOST = 2000;
@@ -74,7 +74,7 @@ export function paintFound(context: Context, sight: Sight, found: ReadonlySet<nu
   }
   const [wide, high] = [Math.max(mark.width, 5), Math.max(mark.height, 4)];
   context.strokeStyle = looks.found;
-  context.lineWidth = 2;
+  context.lineWidth = 1.7;
   for (const task of found) {
     const node = scene.node[task] ?? -1;
     if (node < 0) continue;
@@ -82,9 +82,9 @@ export function paintFound(context: Context, sight: Sight, found: ReadonlySet<nu
     if (x < -wide || y < -high || x > view.width + wide || y > view.height + high) continue;
     if (!boxes) {
       context.fillStyle = shown.palette[shown.colour[node]!]!;
-      context.fillRect(x - wide / 2, y - high / 2, wide, high);
+      paintMark(context, x, y, shown.state[node]!, mark, looks);
     }
-    context.strokeRect(x - wide / 2 - 2, y - high / 2 - 2, wide + 4, high + 4);
+    context.strokeRect(x - wide / 2 - 1.5, y - high / 2 - 1.5, wide + 3, high + 3);
   }
 }
 

@@ -6,8 +6,10 @@ import type { Groups } from "./groups.ts";
 import { links, type Places, type Shape } from "./layout.ts";
 
 export interface Wanted {
-  readonly focus?: number;
-  readonly depth?: number;
+  /** Only this task and what is at most `depth` (2) edges before or behind it. */
+  readonly focus?: number | undefined;
+  readonly depth?: number | undefined;
+  /** Names of groups that are drawn as one; see `Dag.groups`. */
   readonly fold: ReadonlySet<string>;
   readonly hideCompleted: boolean;
 }
@@ -28,6 +30,8 @@ export interface Scene {
   readonly count: number;
   readonly first: Uint32Array;
   readonly folded: Int32Array;
+  /** Some nodes are groups. */
+  readonly some: boolean;
   /** Tasks of node `i`: `members[start[i]]` up to `members[start[i + 1]]`. */
   readonly start: Uint32Array;
   readonly members: Uint32Array;
@@ -191,6 +195,7 @@ function mergeChains(from: Sketch, places: Places) {
     count: head.length,
     first: Uint32Array.from(head, (i) => from.first[i]!),
     folded: Int32Array.from(head, (i) => from.folded[i]!),
+    some: from.folded.some((each) => each >= 0),
     start,
     members,
     edges,
