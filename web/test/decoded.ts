@@ -1,5 +1,5 @@
 /**
- * Prints what the page makes of graphs, as JSON by the ids of the graphs: tests/web holds it against `taskgraph.queries`.
+ * Prints what the page makes of graphs, as JSON by their ids: tests/web holds it against `taskgraph.queries`.
  *
  * Called with a JSON object: `api` and `token`, or `table` and `sas`, or `archive`; and `graphs`, a list of ids.
  */
@@ -70,7 +70,9 @@ async function print(rows: Rows, id: string): Promise<unknown> {
     tasks: tasksOf(graph),
     read: read.at(-1) ?? 0,
     event: graph.event,
-    events: journal.map(({ sequence, part, kind, fields }) => ({ cursor: `${sequence}.${part}`, event: kind, ...fields })),
+    events: journal.map(({ sequence, part, kind, fields }) => {
+      return { cursor: `${sequence}.${part}`, event: kind, ...fields };
+    }),
     past: Object.fromEntries(graph.labels.map((label, place) => [label, named(past.state[place] as number)])),
     spans: Array.from({ length: all.count }, (_, span) => ({
       label: graph.labels[all.task[span] as number],

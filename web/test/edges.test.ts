@@ -6,7 +6,8 @@ import { isShared } from "../src/model/ids.ts";
 import { load } from "../src/model/load.ts";
 import { archive, GRAPH, graphRows, idOf } from "./archive.ts";
 
-const pairs = ({ edges }: Graph): number[][] => Array.from(edges.from, (from, edge) => [from, edges.to[edge] as number]);
+const pairs = ({ edges }: Graph): number[][] =>
+  Array.from(edges.from, (from, edge) => [from, edges.to[edge] as number]);
 
 const joins = (rows: Record<string, readonly string[]>): Record<string, { requires: string }> =>
   Object.fromEntries(Object.entries(rows).map(([key, requires]) => [key, { requires: JSON.stringify(requires) }]));
@@ -14,7 +15,8 @@ const joins = (rows: Record<string, readonly string[]>): Record<string, { requir
 test("edges lead through joins, and each stands once", async () => {
   const [a, b, c] = [idOf(0), idOf(1), idOf(2)];
   const requires = [[], [a], ["join:x:0", a], ["join:group-g:done", c]];
-  const rows = graphRows(requires, joins({ "join:x:0": ["join:x:1", b], "join:x:1": [a], "join:group-g:done": [a, c] }));
+  const relays = { "join:x:0": ["join:x:1", b], "join:x:1": [a], "join:group-g:done": [a, c] };
+  const rows = graphRows(requires, joins(relays));
   const graph = await load(await archive(rows), GRAPH, () => undefined);
   assert.deepEqual(pairs(graph).sort(), [[0, 1], [0, 2], [0, 3], [1, 2], [2, 3]]);
   assert.equal(graph.edgesLeftOut, 0);

@@ -1,4 +1,4 @@
-/** Prints what the page makes of a store: for tests/web. Called with a JSON object: `api`, `token`, and `graph`, `task`. */
+/** Prints what the page makes of a store: for tests/web. Called with a JSON object: `api`, `token`, `graph`, `task`. */
 
 import { graphs } from "../src/model/list.ts";
 import { load } from "../src/model/load.ts";
@@ -39,13 +39,15 @@ const read = async (start: number, length: number, name = "run.log"): Promise<un
   const found = await rows.file(graph, id, 0, name, start, length);
   return [new TextDecoder().decode(found.bytes), found.start, found.total];
 };
+const files = [await read(0, 5), await read(-4, 100), await read(3, 100), await read(99, 5)];
+const both = await Promise.all([rows.get(graph, ["task-graph"]), rows.get(graph, ["none"])]);
 process.stdout.write(
   JSON.stringify({
     overview: looked,
     first,
     again,
     listed,
-    files: [await read(0, 5), await read(-4, 100), await read(3, 100), await read(99, 5), await read(0, 99, "result.json")],
+    files: [...files, await read(0, 99, "result.json")],
     troubles: {
       graph: await trouble(load(rows, "none", () => undefined)),
       file: await trouble(rows.file(graph, id, 0, "none.txt", 0, 1)),
@@ -55,6 +57,6 @@ process.stdout.write(
       page: await trouble(rows.page(graph, { next: "strange" })),
       plan: await trouble(rows.ask("POST", `/graphs/${graph}/changes`, { change: "rerun", failed: true })),
     },
-    several: (await Promise.all([rows.get(graph, ["task-graph"]), rows.get(graph, ["none"])])).flat().map((row) => row?.key),
+    several: both.flat().map((row) => row?.key),
   }),
 );

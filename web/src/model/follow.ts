@@ -1,16 +1,20 @@
-/** Keeping a graph in memory up to date: by its journal, and by a look at what is ready, as claims are no events. */
+/**
+ * Keeping a graph in memory up to date. The facts of its journal are applied at once; rows are read where these are
+ * few, and else when it has become quiet: many pages that follow one graph must not slow it down. Claims are no facts,
+ * so tasks that are ready are looked at, ever more rarely.
+ */
 
-import type { Row, Rows } from "../rows/port.ts";
+import type { Fact, Row, Rows } from "../rows/port.ts";
 import { Trouble } from "../rows/port.ts";
 import { pause, visible } from "../rows/waiting.ts";
 import { adjacent, besides } from "./adjacent.ts";
+import type { Adjacent } from "./adjacent.ts";
+import { moment } from "./columns.ts";
 import type { Graph } from "./graph.ts";
-import { eventKey, GRAPH } from "./ids.ts";
-import { eventsOf } from "./journal.ts";
-import type { Event } from "./journal.ts";
+import { GRAPH } from "./ids.ts";
 import { all, headerOf, load, pausedTargets } from "./load.ts";
 import { CODE } from "./states.ts";
-import type { Paused } from "./table.ts";
+import type { Columns, Paused } from "./table.ts";
 import { columnsOf, put, TASK_COLUMNS } from "./table.ts";
 
 type Changed = (graph: Graph, tasks: readonly number[]) => void;
@@ -19,10 +23,26 @@ const GAP_SECONDS = 1;
 const GAP_LOOKS = 4;
 const SOON_SECONDS = 1;
 const SOON_SECONDS_MAX = 16;
+const READY_SECONDS = 10;
+const QUIET_SECONDS = 2;
 const AWAY_SECONDS = 2;
 const AWAY_SECONDS_MAX = 15;
-const KEYS_MIN = 400;
+const FEW = 30;
+const FEW_READY = 100;
+const KEYS_MAX = 400;
 const KEYS_SHARE = 20;
+
+const UNSCHEDULED = CODE.unscheduled as number;
+const PENDING = CODE.pending as number;
+const RUNNING = CODE.running as number;
+const ENDS: Readonly<Record<string, number>> = {
+  "task-completed": CODE.completed as number,
+  "task-failed": CODE.failed as number,
+  "task-exception": CODE.exception as number,
+  "task-cancelled": CODE.cancelled as number,
+  "task-skipped": CODE.skipped as number,
+};
+const AGAIN: ReadonlySet<string> = new Set(["task-rerun", "task-retry"]);
 /** After these, other rows may have changed than those that they name. */
 const WHOLE: ReadonlySet<string> = new Set([
   "graph-extended",
@@ -49,12 +69,18 @@ export async function follow(
   let away = 0;
   while (!signal.aborted) {
     try {
-      if (away) await pause(away, signal);
+      if (away) {
+        await pause(away, signal);
+        await headerOf(rows, graph.id);
+      }
       following ??= new Following(rows, graph, await pausedTargets(rows));
-      if (!away) await following.wait(signal);
+      const facts = away ? [] : await following.wait(signal);
       const began = performance.now();
-      const looked = await following.look(changed);
-      if (looked) following = new Following(rows, looked.graph, looked.paused);
+      if (facts.some((fact) => WHOLE.has(fact.kind))) {
+        graph = await load(rows, graph.id, () => undefined);
+        following = undefined;
+        changed(graph, [...graph.ids.keys()]);
+      } else await following.look(facts, changed);
       if (away) troubled();
       away = 0;
       await pause(Math.max(GAP_SECONDS, (GAP_LOOKS * (performance.now() - began)) / 1000), signal);
@@ -70,9 +96,14 @@ export async function follow(
 
 class Following {
   private readonly places: ReadonlyMap<string, number>;
+  private readonly beside: Adjacent;
+  private readonly columns: Columns;
   /** Requirements of each task that are not resolved. */
   private readonly left: Uint32Array;
+  /** Tasks of which facts have said something that their rows were not read for. */
+  private readonly stale = new Set<number>();
   private soon = SOON_SECONDS;
+  private lookedAt = performance.now();
 
   constructor(
     private readonly rows: Rows,
@@ -80,55 +111,53 @@ class Following {
     private readonly paused: Paused,
   ) {
     this.places = new Map(graph.ids.map((id, place) => [id, place]));
-    const { before } = adjacent(graph.edges, graph.ids.length);
-    this.left = Uint32Array.from(graph.ids, (_, task) =>
-      besides(before, task).reduce((left, each) => left + (isOver(graph.state[each] as number) ? 0 : 1), 0),
-    );
+    this.beside = adjacent(graph.edges, graph.ids.length);
+    this.columns = columnsOf(graph);
+    const isLeft = (place: number): boolean => !isOver(graph.state[place] as number);
+    this.left = Uint32Array.from(graph.ids, (_, task) => besides(this.beside.before, task).filter(isLeft).length);
   }
 
-  /** Until there is news, or it is time to look what has become of tasks that were ready. */
-  async wait(signal: AbortSignal): Promise<void> {
+  /** What is new; nothing when it is time to look what has become of tasks that were ready, or to read stale rows. */
+  async wait(signal: AbortSignal): Promise<readonly Fact[]> {
     const over = new AbortController();
     const either = AbortSignal.any([signal, over.signal]);
     const waits = [this.rows.news(this.graph.id, this.graph.event, either)];
-    if (this.soon <= SOON_SECONDS_MAX && this.ready().length) waits.push(pause(this.soon, either));
+    const nothing = (): Fact[] => [];
+    if (this.stale.size) waits.push(pause(QUIET_SECONDS * (1 + Math.random()), either).then(nothing));
+    else if (this.soon <= SOON_SECONDS_MAX && this.ready().length) waits.push(pause(this.soon, either).then(nothing));
     this.soon *= 2;
-    const settled = waits.map((each) => each.catch(() => undefined));
-    await Promise.race(settled);
-    over.abort();
+    const unlessOver = (error: unknown): Fact[] => {
+      if (!either.aborted) throw error;
+      return [];
+    };
+    const found = await Promise.race(waits.map((each) => each.catch(unlessOver))).finally(() => over.abort());
     await visible(signal);
+    return found;
   }
 
-  /** Reads what has changed; gives the graph where it was read anew. */
-  async look(changed: Changed): Promise<{ graph: Graph; paused: Paused } | undefined> {
-    const { id, event } = this.graph;
-    const found = await all(this.rows, id, { start: eventKey(event + 1), end: "event;" });
-    const events = found.flatMap(eventsOf);
-    if (events.some((each) => WHOLE.has(each.kind))) return this.again(changed);
-    const wanted = new Set([...this.named(events), ...this.ready()]);
-    const read = await this.read([...wanted]);
-    if (!read) return this.again(changed);
-    const last = found.at(-1);
-    const places = read.tasks.filter((row) => this.update(row)).map((row) => this.place(row));
-    // What has become ready by these ends is read at once, and not at the next look.
-    const ended = places.filter((place) => isOver(this.graph.state[place] as number));
-    const next = ended.flatMap((place) => this.readyBehind(place));
-    const more = next.length ? await this.read(next) : undefined;
-    for (const row of more?.tasks ?? []) if (this.update(row)) places.push(this.place(row));
-    if (!last && !places.length) return undefined;
+  /** Applies facts, and reads rows; calls back with what has changed by these. */
+  async look(facts: readonly Fact[], changed: Changed): Promise<void> {
+    const places = new Set<number>();
+    for (const fact of facts) this.apply(fact, places);
+    const quiet = !facts.length;
+    const wanted = new Set(this.stale.size <= FEW || quiet ? this.stale : []);
+    const ready = this.ready();
+    const due = quiet || performance.now() - this.lookedAt > READY_SECONDS * 1000;
+    if (ready.length <= FEW || (due && ready.length <= FEW_READY)) ready.forEach((place) => wanted.add(place));
+    else if (due) for (const row of await this.running()) if (this.update(row)) places.add(this.place(row));
+    if (due) this.lookedAt = performance.now();
+    let { header } = this.graph;
+    if (wanted.size || facts.some((fact) => fact.kind.startsWith("graph-"))) {
+      const read = await this.read([...wanted]);
+      header = read.header;
+      for (const row of read.tasks) if (this.update(row)) places.add(this.place(row));
+      for (const place of wanted) this.stale.delete(place);
+    }
+    const event = facts.at(-1)?.sequence ?? this.graph.event;
+    if (!facts.length && !places.size && sameRow(header, this.graph.header)) return;
     this.soon = SOON_SECONDS;
-    this.graph = { ...this.graph, header: read.header, event: last ? Number(last.key.slice(6)) : event };
-    changed(this.graph, places);
-    return undefined;
-  }
-
-  private async again(changed: Changed): Promise<{ graph: Graph; paused: Paused }> {
-    const [graph, paused] = await Promise.all([
-      load(this.rows, this.graph.id, () => undefined),
-      pausedTargets(this.rows),
-    ]);
-    changed(graph, [...graph.ids.keys()]);
-    return { graph, paused };
+    this.graph = { ...this.graph, header, event };
+    changed(this.graph, [...places]);
   }
 
   private place(row: Row): number {
@@ -137,63 +166,99 @@ class Following {
 
   /** Tasks that wait for a worker, and that nothing holds back. */
   private ready(): number[] {
-    const { state, held } = this.graph;
+    const { state, held } = this.columns;
     const found: number[] = [];
-    for (let place = 0; place < state.length; place++) {
-      if (state[place] === CODE.pending && !held[place]) found.push(place);
+    for (let place = 0; place < state.length; place++) if (state[place] === PENDING && !held[place]) found.push(place);
+    return found;
+  }
+
+  private apply(fact: Fact, places: Set<number>): void {
+    const place = this.places.get(String(fact.fields.task ?? ""));
+    if (place === undefined) return;
+    const { columns } = this;
+    places.add(place);
+    this.stale.add(place);
+    const end = ENDS[fact.kind];
+    const run = fact.fields.run;
+    if (typeof run === "number") columns.run[place] = run;
+    if (end !== undefined) {
+      columns.resolved[place] = moment(fact.time);
+      columns.state[place] = this.counted(place, end, places);
+      columns.ended[place] = columns.resolved[place];
+      columns.held[place] = 0;
+    } else if (AGAIN.has(fact.kind)) {
+      columns.state[place] = this.counted(place, this.left[place] ? UNSCHEDULED : PENDING, places);
+      columns.pendingSince[place] = moment(fact.time);
+      columns.resolved[place] = NaN;
     }
-    return found;
   }
 
-  private named(events: readonly Event[]): Set<number> {
-    const found = new Set<number>();
-    const see = (value: unknown): void => {
-      if (typeof value === "string") {
-        const place = this.places.get(value);
-        if (place !== undefined) found.add(place);
-      } else if (typeof value === "object" && value !== null) Object.values(value).forEach(see);
-    };
-    for (const { fields } of events) see(fields);
-    return found;
+  /** Gives a state, after it is counted by the dependents of its task: what completes may make them ready. */
+  private counted(place: number, state: number, places?: Set<number>): number {
+    const { columns, left } = this;
+    const was = isOver(columns.state[place] as number);
+    const is = isOver(state);
+    if (was === is) return state;
+    for (const each of besides(this.beside.after, place)) {
+      (left[each] as number) += is ? -1 : 1;
+      if (!is || left[each] || columns.state[each] !== UNSCHEDULED) continue;
+      // Whether it is ready, or about to be skipped, only its row says, where something above it has failed.
+      if (places && state === CODE.completed && this.all(each, place)) {
+        columns.state[each] = PENDING;
+        columns.pendingSince[each] = columns.resolved[place] as number;
+        places.add(each);
+      }
+      this.stale.add(each);
+    }
+    return state;
   }
 
-  private readyBehind(place: number): number[] {
-    const { after } = adjacent(this.graph.edges, this.graph.ids.length);
-    const waits = (each: number): boolean => !this.left[each] && this.graph.state[each] === CODE.unscheduled;
-    return [...besides(after, place)].filter(waits);
+  /** Whether all that a task requires has completed, with what has just ended. */
+  private all(task: number, ended: number): boolean {
+    const { state } = this.columns;
+    return besides(this.beside.before, task).every((each) => each === ended || state[each] === CODE.completed);
   }
 
-  /** The row of the graph and those of tasks: each by its key, or all where they are many. Nothing if one is gone. */
-  private async read(places: readonly number[]): Promise<{ header: Row; tasks: readonly Row[] } | undefined> {
+  /** The row of the graph and those of tasks: each by its key, or all where they are many. */
+  private async read(places: readonly number[]): Promise<{ header: Row; tasks: readonly Row[] }> {
     const { ids, id } = this.graph;
-    if (places.length > Math.max(KEYS_MIN, ids.length / KEYS_SHARE)) {
-      const header = await headerOf(this.rows, id);
-      const select = [...TASK_COLUMNS.filter((name) => name !== "requires" && name !== "groups"), "resolution"];
-      const tasks = await all(this.rows, id, { start: "task:", end: "task;", select });
-      return tasks.every((row) => this.places.has(row.key.slice(5))) ? { header, tasks } : undefined;
+    if (places.length > Math.max(KEYS_MAX, ids.length / KEYS_SHARE)) {
+      return { header: await headerOf(this.rows, id), tasks: await this.tasks({}) };
     }
     const keys = [GRAPH, ...places.map((place) => `task:${ids[place] as string}`)];
     const [header, ...tasks] = await this.rows.get(id, keys);
     if (!header) throw new Trouble("missing", `graph ${id} was deleted`);
-    return tasks.includes(null) ? undefined : { header, tasks: tasks as Row[] };
+    return { header, tasks: tasks.filter((row) => row !== null) }; // one that an edit took away: a fact says so
+  }
+
+  private running(): Promise<readonly Row[]> {
+    return this.tasks({ state: ["running"] });
+  }
+
+  private async tasks(where: Readonly<Record<string, readonly string[]>>): Promise<readonly Row[]> {
+    const select = [...TASK_COLUMNS.filter((name) => name !== "requires" && name !== "groups"), "resolution"];
+    const found = await all(this.rows, this.graph.id, { start: "task:", end: "task;", where, select });
+    return found.filter((row) => this.places.has(row.key.slice(5)));
   }
 
   /** Whether a row says something new of its task. */
   private update(row: Row): boolean {
     const place = this.place(row);
-    const columns = columnsOf(this.graph);
-    const { state, run, held, started, worker } = columns;
-    const seen = (): string => [state[place], run[place], held[place], started[place], worker[place]].join(" ");
+    const { columns } = this;
+    const seen = (): string =>
+      [columns.state, columns.run, columns.held, columns.started, columns.ended, columns.worker]
+        .map((column) => column[place])
+        .join(" ");
     const before = seen();
-    const was = isOver(columns.state[place] as number);
+    const state = columns.state[place] as number;
     put(columns, place, row, this.paused);
-    const is = isOver(columns.state[place] as number);
-    if (was !== is) {
-      const { after } = adjacent(this.graph.edges, this.graph.ids.length);
-      for (const each of besides(after, place)) (this.left[each] as number) += is ? -1 : 1;
-    }
+    const now = columns.state[place] as number;
+    columns.state[place] = state;
+    columns.state[place] = this.counted(place, now);
     return before !== seen();
   }
 }
 
-const isOver = (state: number): boolean => state >= (CODE.completed as number);
+const isOver = (state: number): boolean => state > RUNNING;
+
+const sameRow = (a: Row, b: Row): boolean => a.columns.operation === b.columns.operation;

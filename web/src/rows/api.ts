@@ -1,7 +1,8 @@
 /** Rows of a server of the HTTP API, and its answers to what it judges. */
 
 import { plain } from "./columns.ts";
-import type { Bytes, Page, Range, Reason, Row, Rows } from "./port.ts";
+import { saidFact } from "./facts.ts";
+import type { Bytes, Fact, Page, Range, Reason, Row, Rows } from "./port.ts";
 import { Trouble } from "./port.ts";
 import { pause, visible } from "./waiting.ts";
 
@@ -10,8 +11,9 @@ const READS_MAX = 64;
 /** Pages of up to so many rows go in one request with what else is read: that has 1,000 rows at most. */
 const SHORT_PAGE = 100;
 const WAIT_SECONDS = 35;
+/** More than a server gives at a time, so that it never cuts a row in two. */
+const FACTS_MAX = 10_000;
 const REST_SECONDS = 30;
-const AWAY_SECONDS_MAX = 15;
 const TRIES = 4;
 const REASONS: Readonly<Record<number, Reason>> = { 401: "denied", 403: "denied", 404: "missing", 429: "away" };
 const FILES: Readonly<Record<string, string>> = { "run.log": "log", "result.json": "result" };
@@ -97,19 +99,14 @@ export class ApiRows implements Rows {
     return { bytes, start, total: start + bytes.length };
   }
 
-  /** A long poll while the page is seen; a pause where the graph has ended, or the server is away. */
-  async news(graph: string, after: number, signal: AbortSignal): Promise<void> {
+  /** A long poll while the page is seen; then a pause where the graph has ended. */
+  async news(graph: string, after: number, signal: AbortSignal): Promise<readonly Fact[]> {
     await visible(signal);
     const began = Date.now();
-    try {
-      const path = `/graphs/${graph}/events?since=${after}&limit=1&wait=${WAIT_SECONDS}`;
-      const answer = (await this.ask("GET", path, undefined, signal)) as { events: unknown[] };
-      if (!answer.events.length && Date.now() - began < (WAIT_SECONDS * 1000) / 2) await pause(REST_SECONDS, signal);
-    } catch (error) {
-      signal.throwIfAborted();
-      if (!(error instanceof Trouble)) throw error;
-      await pause(AWAY_SECONDS_MAX, signal);
-    }
+    const path = `/graphs/${graph}/events?since=${after}&limit=${FACTS_MAX}&wait=${WAIT_SECONDS}`;
+    const answer = (await this.ask("GET", path, undefined, signal)) as { events: Record<string, unknown>[] };
+    if (!answer.events.length && Date.now() - began < (WAIT_SECONDS * 1000) / 2) await pause(REST_SECONDS, signal);
+    return answer.events.map(saidFact);
   }
 
   /**

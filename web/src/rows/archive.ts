@@ -1,7 +1,7 @@
 /** Rows of an archive (schemas/archive.json): a file that is read whole, and asked from memory. */
 
 import { plain } from "./columns.ts";
-import type { Bytes, Page, Range, Row, Rows, Value } from "./port.ts";
+import type { Bytes, Fact, Page, Range, Row, Rows, Value } from "./port.ts";
 import { Trouble } from "./port.ts";
 
 const FORMAT = 1;
@@ -93,7 +93,7 @@ export class ArchiveRows implements Rows {
     return { bytes, start: from, total };
   }
 
-  news(_: string, __: number, signal: AbortSignal): Promise<void> {
+  news(_: string, __: number, signal: AbortSignal): Promise<readonly Fact[]> {
     return new Promise((_resolve, reject) => {
       signal.throwIfAborted();
       signal.addEventListener("abort", () => reject(signal.reason as Error), { once: true });

@@ -39,6 +39,19 @@ export interface Bytes {
   readonly total: number;
 }
 
+/** Something that happened, as a journal says it. */
+export interface Fact {
+  /** Number of its row, and its place in that, from 0: `sequence.part` is its cursor. */
+  readonly sequence: number;
+  readonly part: number;
+  /** RFC 3339. */
+  readonly time: string;
+  /** Such as `task-completed`. */
+  readonly kind: string;
+  /** `task`, `label`, `run`, `reason`, `because`, … */
+  readonly fields: Readonly<Record<string, unknown>>;
+}
+
 export interface Rows {
   /** What people see of it: an address, an account, the name of a file. Never a token. */
   readonly name: string;
@@ -52,10 +65,11 @@ export interface Rows {
    */
   file(graph: string, task: string, run: number, name: string, start: number, length: number): Promise<Bytes>;
   /**
-   * Resolves when the journal of a graph has an event after this number, or when it is time to look. Never rejects but
-   * by `signal`. An archive waits for ever.
+   * What the journal of a graph says after the event row with this number, whole rows, as soon as there is something;
+   * nothing when it is time to look all the same. An archive waits for ever. Throws `Trouble`, and the reason of
+   * `signal`.
    */
-  news(graph: string, after: number, signal: AbortSignal): Promise<void>;
+  news(graph: string, after: number, signal: AbortSignal): Promise<readonly Fact[]>;
 }
 
 export type Reason = "away" | "denied" | "missing" | "wrong";

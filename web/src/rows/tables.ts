@@ -1,7 +1,8 @@
 /** Rows straight from the tables of a storage account, by a shared access signature: no server of ours is asked. */
 
 import { gather } from "./columns.ts";
-import type { Bytes, Page, Range, Row, Rows, Value } from "./port.ts";
+import { factsOf } from "./facts.ts";
+import type { Bytes, Fact, Page, Range, Row, Rows, Value } from "./port.ts";
 import { Trouble } from "./port.ts";
 import { pause, visible } from "./waiting.ts";
 
@@ -92,18 +93,13 @@ export class TableRows implements Rows {
   }
 
   /** Looks for the next event row, ever more rarely, and not while the page is hidden. */
-  async news(graph: string, after: number, signal: AbortSignal): Promise<void> {
+  async news(graph: string, after: number, signal: AbortSignal): Promise<readonly Fact[]> {
     const key = `event:${String(after + 1).padStart(10, "0")}`;
     for (let seconds = LOOK_SECONDS; ; seconds = Math.min(LOOK_SECONDS_MAX, seconds * LOOK_GROWTH)) {
       await pause(seconds, signal);
       await visible(signal);
-      try {
-        const range = { start: key, end: "event;", select: ["sequence"], limit: 1 };
-        if ((await this.page(graph, range)).rows.length) return;
-      } catch (error) {
-        if (!(error instanceof Trouble)) throw error;
-        if (error.reason !== "away") return; // the next reading says what is so
-      }
+      const { rows } = await this.page(graph, { start: key, end: "event;", select: ["sequence", "time", "events"] });
+      if (rows.length) return rows.flatMap(factsOf);
     }
   }
 
