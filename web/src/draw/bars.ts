@@ -4,7 +4,7 @@ import type { Graph } from "../model/graph.ts";
 import { CODE, TASK_STATES } from "../model/states.ts";
 import type { Lanes, Spans } from "../model/times.ts";
 import type { View } from "./camera.ts";
-import type { Looks } from "./looks.ts";
+import { duration, type Looks } from "./looks.ts";
 import type { Context } from "./marks.ts";
 import { cut, plain } from "./nodes.ts";
 
@@ -185,11 +185,14 @@ function paintBar(context: Context, chart: Chart, span: number, bar: Bar, style:
   }
 }
 
-function paintText(context: Context, { graph, spans }: Chart, span: number, bar: Bar, looks: Looks): void {
+function paintText(context: Context, { graph, spans, lanes, now }: Chart, span: number, bar: Bar, looks: Looks): void {
   const { x2: from, x3: to, y, high } = bar;
   const state = TASK_STATES[CODE[spans.outcome[span]!] ?? CODE["exception"]!]!;
   context.textAlign = "left";
-  context.font = `${Math.min(12, Math.round(high * 0.75))}px ${looks.font}`;
-  const text = to - from < 46 ? state.mark : `${state.mark} ${plain(graph.labels[spans.task[span]!]!)}`;
+  context.font = `${Math.max(9, Math.min(12, Math.round(high * 0.75)))}px ${looks.font}`;
+  // Where each lane is a task its name stands beside the lane already.
+  const [begins, label] = [spans.start[span]!, plain(graph.labels[spans.task[span]!]!)];
+  const said = lanes.headings.length < lanes.count ? label : duration((spans.end[span] || now) - begins);
+  const text = to - from < 46 ? state.mark : `${state.mark} ${said}`;
   context.fillText(cut(context, text, to - from - 8), from + 4, y + 0.5);
 }

@@ -179,8 +179,7 @@ export class Dag {
     const drawn = sketch(graph, this.groups, mask, options.fold, this.before);
     const places = await this.desk.places(drawn.shape);
     if (turn !== this.turn) return;
-    const slots = new Map(Array.from(drawn.first, (task, i) => [graph.ids[task]!, places.slot[i]!]));
-    this.before = { slots, rows: places.rows };
+    this.before = { ids: graph.ids, first: drawn.first, places };
     const now = scene(drawn, places);
     this.scene = now;
     this.clusters = clusters(graph, this.groups, now.node);

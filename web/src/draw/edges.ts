@@ -1,6 +1,7 @@
 /** Edges on a canvas: curves, and for tasks with many edges to one level a spine that these share. In the worker. */
 
 import type { View } from "./camera.ts";
+import { links, upTo } from "./layout.ts";
 
 export interface Lines {
   readonly x: Float32Array;
@@ -55,16 +56,7 @@ export class Edges {
     const hubs: Hub[] = [];
     for (const out of [true, false]) {
       const [own, other, near] = out ? [from, to, left] : [to, from, right];
-      const bundles = new Map<number, number[]>();
-      for (let k = 0; k < from.length; k++) {
-        if (taken[k] || this.breaks(k)) continue;
-        const key = own[k]! * 65536 + near[other[k]!]!;
-        const bundle = bundles.get(key);
-        if (bundle) bundle.push(k);
-        else bundles.set(key, [k]);
-      }
-      for (const bundle of bundles.values()) {
-        if (bundle.length < HUB) continue;
+      for (const bundle of this.bundles(own, other, near, taken)) {
         for (const k of bundle) taken[k] = 1;
         hubs.push({
           node: own[bundle[0]!]!,
@@ -78,7 +70,7 @@ export class Edges {
     const there = new Map<number, number>();
     for (const { column } of hubs) there.set(column, (there.get(column) ?? -1) + 1);
     this.hubs = hubs.map((hub) => ({ ...hub, beside: there.get(hub.column)! }));
-    this.single = Uint32Array.from(from.keys()).filter((k) => !taken[k]);
+    this.single = upTo(from.length).filter((k) => !taken[k]);
   }
 
   paint(context: OffscreenCanvasRenderingContext2D, pen: Pen): void {
@@ -120,6 +112,24 @@ export class Edges {
   private long(k: number): boolean {
     const { left, right, from, to } = this.lines;
     return left[to[k]!]! - right[from[k]!]! > LONG;
+  }
+
+  /** Edges of one task to one level, where these are many. */
+  private bundles(own: Uint32Array, other: Uint32Array, near: Uint32Array, taken: Uint8Array): number[][] {
+    const { start, other: edges } = links(this.lines.x.length, own, upTo(own.length));
+    const found: number[][] = [];
+    for (let node = 0; node + 1 < start.length; node++) {
+      if (start[node + 1]! - start[node]! < HUB) continue;
+      const byLevel = new Map<number, number[]>();
+      for (const k of edges.subarray(start[node], start[node + 1])) {
+        if (taken[k] || this.breaks(k)) continue;
+        const level = byLevel.get(near[other[k]!]!);
+        if (level) level.push(k);
+        else byLevel.set(near[other[k]!]!, [k]);
+      }
+      for (const bundle of byLevel.values()) if (bundle.length >= HUB) found.push(bundle);
+    }
+    return found;
   }
 
   private breaks(k: number): boolean {

@@ -41,6 +41,13 @@ const DEEP = 400;
 const CELL = 2.5;
 const PICTURE = 1.6;
 
+/** 0, 1, 2, … */
+export function upTo(count: number): Uint32Array {
+  const all = new Uint32Array(count);
+  for (let i = 0; i < count; i++) all[i] = i;
+  return all;
+}
+
 export function links(count: number, own: Uint32Array, others: Uint32Array): Links {
   const start = new Uint32Array(count + 1);
   for (let k = 0; k < own.length; k++) start[own[k]! + 1]!++;
@@ -140,7 +147,7 @@ function pullRoots(count: number, requires: Links, wanted: Links, level: Uint32A
 /** A layout in which each chain of tasks (one edge in, one out) is one place; null where there is none. */
 function foldChains(shape: Shape, requires: Links, wanted: Links, level: Uint32Array): Places | null {
   const { count, edges, group } = shape;
-  const chain = Uint32Array.from({ length: count }, (_, i) => i);
+  const chain = upTo(count);
   const byLevel = Uint32Array.from(chain).sort((a, b) => level[a]! - level[b]! || a - b);
   for (const i of byLevel) {
     if (requires.start[i + 1]! - requires.start[i]! !== 1) continue;

@@ -89,7 +89,9 @@ function paintOne(context: Context, { graph, looks, now }: Sight, task: number, 
   if (two) {
     context.textAlign = "left";
     context.font = `${size - 1}px ${looks.font}`;
-    context.fillText(cut(context, [state.name, ...facts].join(" · "), room), x + badge + 5, y + height * 0.73);
+    // The mark and the letter say the state; its name goes first where there is no room for both.
+    const said = width < 160 && facts.length ? facts : [state.name, ...facts];
+    context.fillText(cut(context, said.join(" · "), room), x + badge + 5, y + height * 0.73);
   } else if (width > 130 && facts.length) {
     const said = facts.join(" · ");
     const wide = context.measureText(said).width;

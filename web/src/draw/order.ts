@@ -12,7 +12,7 @@ const PATIENCE = 6;
 const SAMPLE = 20_000;
 
 /** Sorts `list` by `key` (0 ≤ key < 1), ties by what came first in it. Numbers alone sort fast. */
-function sortBy(list: Uint32Array, key: (task: number) => number): void {
+export function sortBy(list: Uint32Array, key: (task: number) => number): void {
   const count = list.length;
   const room = 2 ** Math.ceil(Math.log2(count + 1));
   const fine = 2 ** 51 / room;

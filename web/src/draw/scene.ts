@@ -3,7 +3,8 @@
 import type { Edges, Graph } from "../model/graph.ts";
 import { CODE } from "../model/states.ts";
 import type { Groups } from "./groups.ts";
-import { links, type Places, type Shape } from "./layout.ts";
+import { links, upTo, type Places, type Shape } from "./layout.ts";
+import { sortBy } from "./order.ts";
 
 export interface Wanted {
   /** Only this task and what is at most `depth` (2) edges before or behind it. */
@@ -80,10 +81,17 @@ export function visible(graph: Graph, wanted: Wanted): Uint8Array {
   return shown;
 }
 
-/** What an earlier drawing of the graph had: slots by taskId. */
+/** What an earlier drawing had: the tasks of `first`, which are places in `ids`, at the slots of `places`. */
 export interface Before {
-  readonly slots: ReadonlyMap<string, number>;
-  readonly rows: number;
+  readonly ids: readonly string[];
+  readonly first: Uint32Array;
+  readonly places: Places;
+}
+
+/** The slots that tasks had before, NaN for those that were not drawn. */
+function slotsBefore(graph: Graph, first: readonly number[], { ids, first: old, places }: Before): Float32Array {
+  const slots = new Map(Array.from(old, (task, i) => [ids[task]!, places.slot[i]!]));
+  return Float32Array.from(first, (task) => slots.get(graph.ids[task]!) ?? NaN);
 }
 
 export function sketch(
@@ -128,10 +136,7 @@ export function sketch(
     count: first.length,
     edges: { from: Uint32Array.from(from), to: Uint32Array.from(to) },
     group: Int32Array.from(first, (task, i) => (folded[i]! >= 0 ? -1 : graph.groups.length ? groups.of[task]! : -1)),
-    ...(before && {
-      before: Float32Array.from(first, (task) => before.slots.get(graph.ids[task]!) ?? NaN),
-      rows: before.rows,
-    }),
+    ...(before && { before: slotsBefore(graph, first, before), rows: before.places.rows }),
   };
   return { node, first: Uint32Array.from(first), folded: Int32Array.from(folded), shape };
 }
@@ -159,10 +164,10 @@ export function scene(from: Sketch, places: Places): Scene {
   }
   let [columns, height] = [0, 0];
   for (let i = 0; i < count; i++) [columns, height] = [Math.max(columns, x[i]! + 1), Math.max(height, y[i]! + 1)];
-  const byColumn = Uint32Array.from(head.keys()).sort((a, b) => x[a]! - x[b]! || y[a]! - y[b]! || a - b);
-  const columnStart = new Uint32Array(columns + 1);
-  for (let i = 0; i < count; i++) columnStart[x[i]! + 1]!++;
-  for (let c = 0; c < columns; c++) columnStart[c + 1]! += columnStart[c]!;
+  const { start: columnStart, other: byColumn } = links(columns, Uint32Array.from(x), upTo(count));
+  for (let c = 0; c < columns; c++) {
+    sortBy(byColumn.subarray(columnStart[c], columnStart[c + 1]), (node) => y[node]! / height);
+  }
   return { ...merged, x, y, left, right, columns, height, columnStart, byColumn, row };
 }
 
