@@ -146,6 +146,21 @@ install_page_tools() {
     unlock
 }
 
+# A browser for the tests of the page. Where there is none, and it cannot be installed here, they say so.
+install_chromium() {
+    local name
+    for name in "${TASKGRAPH_TEST_CHROMIUM:-chromium}" chromium-browser google-chrome-stable google-chrome; do
+        command -v "$name" >/dev/null && return
+    done
+    if ((EUID == 0)) && command -v apt-get >/dev/null; then
+        say "installing chromium by apt-get (once; a minute, 400 MB)"
+        { apt-get -qq update && apt-get -qq install --yes --no-install-recommends chromium fonts-dejavu-core; } >&2 ||
+            die "apt-get could not install chromium, for the reason above"
+    else
+        die "needs Chromium, for the tests of the page: install it, or name one by TASKGRAPH_TEST_CHROMIUM"
+    fi
+}
+
 # Azure's own command line, by which the tests look at rows as people do. It pins what taskgraph does not, so it has an
 # environment of its own, and a lock of its own: it is installed beside the emulator. Of its many modules only those
 # that are used are compiled, when they are: half of the time and of the space.

@@ -8,7 +8,7 @@ import {
   Virtualizer,
 } from "@tanstack/virtual-core";
 import { useEffect, useLayoutEffect, useReducer, useRef, useState } from "preact/hooks";
-import type { VNode } from "preact";
+import { Fragment, type VNode } from "preact";
 
 import { useKeys } from "../keys.ts";
 import { html } from "./html.ts";
@@ -108,6 +108,7 @@ export function Table(props: TableProps): VNode {
   const seen = narrow ? columns.filter((each) => !each.minor) : columns;
   const grid = seen.map((each) => each.width).join(" ");
   const least = seen.reduce((sum, each) => sum + Number(/[\d.]+(?=rem)/.exec(each.width)?.[0] ?? 4), 0);
+  const cellKind = selected ? "gridcell" : "cell";
   const row = (item: VirtualItem): VNode => {
     const place = item.index;
     const style = { gridTemplateColumns: grid, transform: `translateY(${item.start}px)`, height: `${item.size}px` };
@@ -122,13 +123,14 @@ export function Table(props: TableProps): VNode {
       aria-selected=${selected ? String(chosen) : undefined}
       onClick=${() => setPresent(place)}
     >
-      ${columns.map((each, cell) => (narrow && each.minor ? null : html`<div role="cell" class="cell"
+      ${columns.map((each, cell) => (narrow && each.minor ? null : html`<div role=${cellKind} class="cell"
         key=${each.name}>${all[cell]}</div>`))}
     </div>`;
   };
-  return html`<div
+  const kind = selected ? "grid" : "table"; // of a table no rows are chosen
+  return html`<${Fragment}><div
     class="table"
-    role="table"
+    role=${kind}
     aria-label=${label}
     aria-rowcount=${count + 1}
     aria-multiselectable=${selected ? "true" : undefined}
@@ -141,7 +143,9 @@ export function Table(props: TableProps): VNode {
         ${virtual.getVirtualItems().map(row)}
       </div>
     </div>
-    ${props.count > 0 ? html`<p class="unseen" role="status">${present >= 0 ? `Row ${present + 1} of ${count}` : ""}
-      </p>` : ""}
-  </div>`;
+  </div>
+  ${count > 0 ? html`<p class="unseen" role="status">
+    ${present >= 0 ? `Row ${present + 1} of ${count}` : ""}
+  </p>` : ""}
+  </${Fragment}>`;
 }

@@ -36,6 +36,12 @@ function split(bytes: Uint8Array, at: number): { lines: Line[]; rest: Uint8Array
   return { lines, rest: bytes.subarray(from) };
 }
 
+/** Where the first line begins in a piece; 0 where none does, as one is longer than the piece: then it is cut. */
+function firstLine(bytes: Uint8Array): number {
+  const place = bytes.indexOf(NEWLINE) + 1;
+  return place === bytes.length ? 0 : place;
+}
+
 /** A run of lines of a log; it grows at both ends, and jumps. */
 export class LogWindow {
   lines: Line[] = [];
@@ -59,7 +65,7 @@ export class LogWindow {
   }
 
   private take({ bytes, start, total }: Bytes): void {
-    const cut = start === 0 ? 0 : bytes.indexOf(NEWLINE) + 1; // 0 where one line is longer than a piece
+    const cut = start === 0 ? 0 : firstLine(bytes);
     this.start = start + cut;
     this.end = start + bytes.length;
     this.total = total;
@@ -78,7 +84,7 @@ export class LogWindow {
     if (this.start === 0) return 0;
     const from = Math.max(0, this.start - PIECE);
     const { bytes } = await this.read(from, this.start - from);
-    const cut = from === 0 ? 0 : bytes.indexOf(NEWLINE) + 1;
+    const cut = from === 0 ? 0 : firstLine(bytes);
     const { lines, rest } = split(bytes.subarray(cut), from + cut);
     if (rest.length > 0) lines.push({ at: from + bytes.length - rest.length, text: decoder.decode(rest) });
     this.start = from + cut;

@@ -1,0 +1,97 @@
+"""A page that is looked at: what it does beside showing is noted, and must be nothing."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, Literal
+from urllib.parse import urlsplit
+
+from playwright.sync_api import Browser, Page
+
+from tests.browser.served import Served
+
+Theme = Literal["light", "dark"]
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+AXE: Final = ROOT / "web" / "node_modules" / "axe-core" / "axe.min.js"
+WIDE: Final = (1440, 900)
+
+# In the worker what the policy refuses is a line of the console alone.
+_WATCH: Final = """addEventListener("securitypolicyviolation", (event) => console.error(
+  "Content Security Policy:", event.effectiveDirective, event.blockedURI, event.sourceFile, event.lineNumber))"""
+_STILL: Final = """() => document.querySelector("main, [role=main]") !== null
+  && document.querySelector(".loading, [aria-busy=true]") === null"""
+
+
+@dataclass(slots=True)
+class Look:
+    """violations: of the page's own policy. elsewhere: requests to other origins. errors: of its code."""
+
+    page: Page
+    served: Served
+    violations: list[str] = field(default_factory=list)
+    elsewhere: list[str] = field(default_factory=list)
+    errors: list[str] = field(default_factory=list)
+    asked: list[str] = field(default_factory=list)
+
+    def open(self, route: str) -> None:
+        """Go there as a person does who follows a link, and wait until it is read."""
+        self.page.goto(self.served.at(route))
+        self.settle()
+
+    def settle(self) -> None:
+        self.page.wait_for_function(_STILL)
+
+    def axe(self) -> list[str]:
+        """What is serious or critical about it for people who see or move badly."""
+        self.page.evaluate(AXE.read_text("utf-8"))
+        found: dict[str, Any] = self.page.evaluate("axe.run(document, {resultTypes: ['violations']})")
+        return [
+            f"{each['id']} ({each['impact']}): {node['target']} {node['failureSummary'][:300]}"
+            for each in found["violations"]
+            if each["impact"] in ("serious", "critical")
+            for node in each["nodes"]
+        ]
+
+
+@contextmanager
+def looking(
+    browser: Browser, served: Served, *, theme: Theme = "light", size: tuple[int, int] = WIDE
+) -> Iterator[Look]:
+    """A tab that is signed in; on leaving it must have done nothing but ask its own server."""
+    context = browser.new_context(
+        color_scheme=theme, viewport={"width": size[0], "height": size[1]}, reduced_motion="reduce"
+    )
+    page = context.new_page()
+    look = Look(page, served)
+    context.add_init_script(_WATCH)
+    own = urlsplit(served.address).netloc
+
+    def on_request(request: Any) -> None:
+        look.asked.append(f"{request.method} {request.url}")
+        parts = urlsplit(request.url)
+        if parts.scheme not in ("data", "blob") and parts.netloc != own:
+            look.elsewhere.append(request.url)
+
+    def on_console(message: Any) -> None:
+        if "Content Security Policy" in message.text or "Trusted" in message.text:
+            look.violations.append(message.text)
+        elif message.type == "error" and "Failed to load resource" not in message.text:
+            look.errors.append(message.text)
+
+    def on_dialog(dialog: Any) -> None:
+        look.errors.append(f"a dialog: {dialog.message}")
+        dialog.dismiss()
+
+    context.on("request", on_request)
+    page.on("console", on_console)
+    page.on("pageerror", lambda error: look.errors.append(str(error)))
+    page.on("dialog", on_dialog)
+    try:
+        page.goto(served.at(f"#token={served.token}"))
+        look.settle()
+        yield look
+        assert (look.violations, look.elsewhere, look.errors) == ([], [], [])
+    finally:
+        context.close()
