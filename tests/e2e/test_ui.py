@@ -62,7 +62,7 @@ def test_it_shows_the_store_to_who_has_the_token(tmp_path: Path) -> None:
         assert parse_qs(urlsplit(another).fragment)["token"] != [token]
 
 
-def test_it_opens_the_browser_unless_that_is_not_wished(tmp_path: Path) -> None:
+def test_it_opens_the_browser_by_a_file_that_only_this_user_reads(tmp_path: Path) -> None:
     note, browser = tmp_path / "opened", tmp_path / "browser"
     browser.write_text(f'#!/bin/sh\nprintf %s "$1" >{note}.part && mv {note}.part {note}\n')
     browser.chmod(0o755)
@@ -71,7 +71,10 @@ def test_it_opens_the_browser_unless_that_is_not_wished(tmp_path: Path) -> None:
     assert not note.exists()
     with showing(tmp_path, BROWSER=f"{browser} %s") as address:
         until(note.exists, what="the browser")
-    assert note.read_text() == address
+        file = Path(urlsplit(note.read_text()).path)
+        assert f'content="0;url={address}"' in file.read_text()
+        assert file.parent.stat().st_mode & 0o077 == 0
+    assert not file.exists()
 
 
 def test_without_a_display_no_browser_takes_the_terminal() -> None:

@@ -13,7 +13,7 @@ import threading
 from playwright.sync_api import sync_playwright
 
 WEB = pathlib.Path(__file__).parent.parent
-GRAPHS = pathlib.Path("/work/shared/graphs")
+GRAPHS = WEB.parent.parent / "shared" / "graphs"
 
 
 class Handler(http.server.SimpleHTTPRequestHandler):
@@ -29,8 +29,18 @@ class Handler(http.server.SimpleHTTPRequestHandler):
 def main() -> None:
     out = pathlib.Path(sys.argv[1])
     subprocess.run(
-        ["npx", "esbuild", "harness/harness.ts", "harness/gantt.ts", "src/worker.ts", "--bundle", "--format=esm",
-         f"--outdir={out}", "--entry-names=[name]", "--log-level=warning"],
+        [
+            "npx",
+            "esbuild",
+            "harness/harness.ts",
+            "harness/gantt.ts",
+            "src/worker.ts",
+            "--bundle",
+            "--format=esm",
+            f"--outdir={out}",
+            "--entry-names=[name]",
+            "--log-level=warning",
+        ],
         cwd=WEB,
         check=True,
     )

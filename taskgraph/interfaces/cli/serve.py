@@ -4,7 +4,7 @@ import contextlib
 import logging
 import os
 import sys
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -392,22 +392,30 @@ def ui(
         async with minding_signals() as stop:
             session.output.data(address)
             session.say(f"showing store {app.settings.display}; stop with Ctrl-C")
-            if not no_browser:
-                _open(session, address)
-            await listening.run(app, stop.event)
+            with _opened(session, address) if not no_browser else contextlib.nullcontext():
+                await listening.run(app, stop.event)
 
     session.open(show)
 
 
-def _open(session: Session, address: str) -> None:
-    """Beside this command: a browser may be waited for until it is closed."""
+@contextlib.contextmanager
+def _opened(session: Session, address: str) -> Iterator[None]:
+    """With a browser that finds the address in a file of this user alone: all users see the arguments of processes."""
+    import tempfile
     import threading
     import webbrowser
+    from pathlib import Path
 
     if not can_show(sys.platform, os.environ):
         session.output.hint("there is no display here: open the address by hand")
+        yield
         return
-    threading.Thread(target=webbrowser.open, args=(address,), daemon=True).start()
+    with tempfile.TemporaryDirectory(prefix="taskgraph-ui-") as folder:
+        file = Path(folder, "ui.html")
+        file.write_text(f'<!doctype html><meta http-equiv="refresh" content="0;url={address}">', "utf-8")
+        # Beside this: a browser may be waited for until it is closed.
+        threading.Thread(target=webbrowser.open, args=(file.as_uri(),), daemon=True).start()
+        yield
 
 
 def can_show(platform: str, environ: Mapping[str, str]) -> bool:

@@ -77,7 +77,7 @@ export class Gantt {
     if (selected) this.reveal(options.selected);
   }
 
-  /** All of the time; of the lanes as many as can be told apart, from the first on. */
+  /** All of the time; of the lanes as many as can be seen apart, from the first on. */
   fit(): void {
     this.camera.fit();
     const { ky } = this.camera;

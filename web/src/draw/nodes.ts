@@ -8,7 +8,7 @@ import { eachInView, type Context, type Sight } from "./marks.ts";
 /** Texts cut to a width, by text and width: measuring is slow. */
 const cuts = new Map<string, string>();
 
-/** What begins alike is told apart by its end, so the middle goes. */
+/** What begins alike differs by its end, so the middle goes. */
 export function cut(context: Context, text: string, width: number): string {
   const key = `${Math.round(width)} ${context.font} ${text}`;
   const known = cuts.get(key);

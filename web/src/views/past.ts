@@ -52,7 +52,7 @@ function Slider({
   </div>`;
 }
 
-/** Tasks that look most telling at a moment: what failed, then what ran, then what was ready. */
+/** Tasks that matter most at a moment: what failed, then what ran, then what was ready. */
 function listed(state: Uint8Array): number[] {
   const found: number[] = [];
   for (const codes of [[4, 5, 6], [2], [1]]) {
