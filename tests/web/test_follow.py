@@ -29,14 +29,14 @@ async def followed(programs: Programs, started: asyncio.subprocess.Process) -> d
     return found
 
 
-@pytest.mark.parametrize("place", ["embedded", pytest.param("azurite", marks=pytest.mark.azurite)])
+@pytest.mark.parametrize("place", ["embedded", "crowded", pytest.param("azurite", marks=pytest.mark.azurite)])
 async def test_a_graph_is_followed_to_its_end(
     programs: Programs, tmp_path: Path, place: str, request: pytest.FixtureRequest
 ) -> None:
     store = request.getfixturevalue("azurite") if place == "azurite" else f"sqlite:///{tmp_path}/store.db"
     async with serving(store, tmp_path) as server:
         assert (await server.ask("PUT", "/graphs/g", data=GRAPH)).status == 201
-        asked = {"api": server.address}
+        asked: dict[str, Any] = {"api": server.address, "crowded": place == "crowded"}
         if place == "azurite":
             link = await grant.read(server.app, "g")
             asked = {"table": f"{link.endpoint}/{link.table}", "sas": link.token}

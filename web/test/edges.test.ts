@@ -2,7 +2,6 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { EDGES_MAX } from "../src/model/edges.ts";
 import type { Graph } from "../src/model/graph.ts";
-import { isShared } from "../src/model/ids.ts";
 import { load } from "../src/model/load.ts";
 import { archive, GRAPH, graphRows, idOf } from "./archive.ts";
 
@@ -41,9 +40,4 @@ test("joins of groups are thinned where they stand for millions of edges", async
   assert.equal(graph.edges.from.length, side + (side - 1));
   assert.equal(graph.edgesLeftOut, side * side - graph.edges.from.length);
   assert.equal(new Set(graph.edges.to).size, side);
-});
-
-test("joins of groups are shared, and their pieces are not", () => {
-  assert.ok(isShared("join:group-g:done") && isShared("join:group-g:start"));
-  assert.ok(!isShared("join:group-g:done-0") && !isShared("join:x:0") && !isShared("fork:group-g:done:0"));
 });

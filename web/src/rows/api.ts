@@ -4,7 +4,7 @@ import { plain } from "./columns.ts";
 import { saidFact } from "./facts.ts";
 import type { Bytes, Fact, Page, Range, Reason, Row, Rows } from "./port.ts";
 import { Trouble } from "./port.ts";
-import { pause, visible } from "./waiting.ts";
+import { found, holding, pause, visible } from "./waiting.ts";
 
 const KEYS_MAX = 100;
 const READS_MAX = 64;
@@ -74,7 +74,7 @@ export class ApiRows implements Rows {
   async file(graph: string, task: string, run: number, name: string, start: number, length: number): Promise<Bytes> {
     const known = FILES[name];
     if (!known) return this.anyFile(graph, task, run, name, Math.max(0, start), length);
-    const path = `/graphs/${graph}/tasks/${task}/runs/${run}/${known}`;
+    const path = `/graphs/${encodeURIComponent(graph)}/tasks/${encodeURIComponent(task)}/runs/${run}/${known}`;
     const range = start < 0 ? `bytes=${start}` : `bytes=${start}-${start + length - 1}`;
     const answer = await this.fetch("GET", path, { Range: range }, undefined, undefined, [416]);
     const [, from, total] = /bytes (\d+|\*).*\/(\d+)/.exec(answer.headers.get("Content-Range") ?? "") ?? [];
@@ -93,20 +93,26 @@ export class ApiRows implements Rows {
     start: number,
     length: number,
   ): Promise<Bytes> {
-    const path = `/graphs/${graph}/logs/${task}/${run}/${encodeURIComponent(name)}`;
+    const path = `/graphs/${[graph, "logs", task, run, name].map(encodeURIComponent).join("/")}`;
     const answer = await this.fetch("GET", `${path}?offset=${start}&limit=${Math.max(1, length)}`, {});
     const bytes = new Uint8Array(await answer.arrayBuffer());
     return { bytes, start, total: start + bytes.length };
   }
 
-  /** A long poll while the page is seen; then a pause where the graph has ended. */
+  /** A long poll while the page is seen, unless other tabs have many; then a pause where the graph has ended. */
   async news(graph: string, after: number, signal: AbortSignal): Promise<readonly Fact[]> {
     await visible(signal);
+    const path = `/graphs/${encodeURIComponent(graph)}/events?since=${after}&limit=${FACTS_MAX}`;
+    const asked = async (address: string): Promise<readonly Fact[]> => {
+      const answer = (await this.ask("GET", address, undefined, signal)) as { events: Record<string, unknown>[] };
+      return answer.events.map(saidFact);
+    };
     const began = Date.now();
-    const path = `/graphs/${graph}/events?since=${after}&limit=${FACTS_MAX}&wait=${WAIT_SECONDS}`;
-    const answer = (await this.ask("GET", path, undefined, signal)) as { events: Record<string, unknown>[] };
-    if (!answer.events.length && Date.now() - began < (WAIT_SECONDS * 1000) / 2) await pause(REST_SECONDS, signal);
-    return answer.events.map(saidFact);
+    const facts = await holding((held) =>
+      held ? asked(`${path}&wait=${WAIT_SECONDS}`) : found(() => asked(path), signal),
+    );
+    if (!facts.length && Date.now() - began < (WAIT_SECONDS * 1000) / 2) await pause(REST_SECONDS, signal);
+    return facts;
   }
 
   /**
@@ -156,9 +162,9 @@ export class ApiRows implements Rows {
 
   /** Readings that begin in one turn go in one request. */
   private read(address: string): Promise<Stored> {
-    return new Promise((found, failed) => {
+    return new Promise((resolve, reject) => {
       if (!this.made.length) setTimeout(() => this.send());
-      this.made.push({ address, found, failed });
+      this.made.push({ address, found: resolve, failed: reject });
     });
   }
 

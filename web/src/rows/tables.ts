@@ -4,13 +4,10 @@ import { gather } from "./columns.ts";
 import { factsOf } from "./facts.ts";
 import type { Bytes, Fact, Page, Range, Row, Rows, Value } from "./port.ts";
 import { Trouble } from "./port.ts";
-import { pause, visible } from "./waiting.ts";
+import { found, pause } from "./waiting.ts";
 
 const ACCEPT = "application/json;odata=nometadata"; // no other header, so that a browser asks for no leave before
 const AT_ONCE = 8;
-const LOOK_SECONDS = 2;
-const LOOK_SECONDS_MAX = 15;
-const LOOK_GROWTH = 1.5;
 const TRIES = 4;
 const LOGS = "taskgraph-logs";
 const MISSING = new Set(["ResourceNotFound", "EntityNotFound", "TableNotFound"]);
@@ -81,7 +78,7 @@ export class TableRows implements Rows {
       const remedy = "open the page of a server, or a link that opens files too";
       throw new Trouble("denied", "this link opens rows, and no files of runs", remedy);
     }
-    const address = `${this.blobs.replace(/\/$/, "")}/${LOGS}/${graph}/${task}/${run}/${encodeURIComponent(name)}`;
+    const address = `${this.blobs.replace(/\/$/, "")}/${LOGS}/${[graph, task, run, name].map(encodeURIComponent).join("/")}`;
     const range = start < 0 ? `bytes=${start}` : `bytes=${start}-${start + length - 1}`;
     const answer = await this.fetch(`${address}?${this.sas}`, { Range: range });
     if (answer.status === 404) throw new Trouble("missing", `run ${run} has left no ${name}`);
@@ -95,12 +92,8 @@ export class TableRows implements Rows {
   /** Looks for the next event row, ever more rarely, and not while the page is hidden. */
   async news(graph: string, after: number, signal: AbortSignal): Promise<readonly Fact[]> {
     const key = `event:${String(after + 1).padStart(10, "0")}`;
-    for (let seconds = LOOK_SECONDS; ; seconds = Math.min(LOOK_SECONDS_MAX, seconds * LOOK_GROWTH)) {
-      await pause(seconds, signal);
-      await visible(signal);
-      const { rows } = await this.page(graph, { start: key, end: "event;", select: ["sequence", "time", "events"] });
-      if (rows.length) return rows.flatMap(factsOf);
-    }
+    const range = { start: key, end: "event;", select: ["sequence", "time", "events"] };
+    return found(async () => (await this.page(graph, range)).rows.flatMap(factsOf), signal);
   }
 
   /** null for what there is not. */

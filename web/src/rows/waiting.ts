@@ -16,6 +16,39 @@ export function pause(seconds: number, signal?: AbortSignal): Promise<void> {
   });
 }
 
+const LOOK_SECONDS = 2;
+const LOOK_SECONDS_MAX = 15;
+const LOOK_GROWTH = 1.5;
+
+/** Looks until something is found, ever more rarely, and not while the page is hidden. Throws the reason of `signal`. */
+export async function found<T>(look: () => Promise<readonly T[]>, signal: AbortSignal): Promise<readonly T[]> {
+  for (let seconds = LOOK_SECONDS; ; seconds = Math.min(LOOK_SECONDS_MAX, seconds * LOOK_GROWTH)) {
+    await pause(seconds, signal);
+    await visible(signal);
+    const seen = await look();
+    if (seen.length) return seen;
+  }
+}
+
+const WAITS_MAX = 3;
+
+/**
+ * Does what holds a connection open, with true; with false where other tabs hold enough of them: a browser has six to a
+ * server for all of its tabs.
+ */
+export async function holding<T>(work: (held: boolean) => Promise<T>): Promise<T> {
+  const locks = (globalThis.navigator as Navigator | undefined)?.locks as LockManager | undefined;
+  if (!locks) return work(true);
+  for (let number = 0; number < WAITS_MAX; number++) {
+    const free = { ifAvailable: true };
+    const done = await locks.request(`taskgraph-wait-${number}`, free, async (lock) => {
+      return lock && { value: await work(true) };
+    });
+    if (done) return done.value;
+  }
+  return work(false);
+}
+
 /** Resolves when the page is seen: at once, but for a hidden tab. Rejects as soon as `signal` is aborted. */
 export function visible(signal: AbortSignal): Promise<void> {
   return new Promise((resolve, reject) => {
