@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { EDGES_MAX } from "../src/model/edges.ts";
 import type { Graph } from "../src/model/graph.ts";
-import { load } from "../src/model/load.ts";
+import { cuts, load } from "../src/model/load.ts";
 import { archive, GRAPH, graphRows, idOf } from "./archive.ts";
 
 const pairs = ({ edges }: Graph): number[][] =>
@@ -40,4 +40,14 @@ test("joins of groups are thinned where they stand for millions of edges", async
   assert.equal(graph.edges.from.length, side + (side - 1));
   assert.equal(graph.edgesLeftOut, side * side - graph.edges.from.length);
   assert.equal(new Set(graph.edges.to).size, side);
+});
+
+test("ranges of keys touch each other, from the first task to the last", () => {
+  for (const tasks of [0, 1, 999, 2_500, 100_000]) {
+    const ranges = cuts(tasks);
+    assert.equal(ranges.length, Math.max(1, Math.min(8, Math.floor(tasks / 1_000))));
+    assert.deepEqual([ranges[0]?.[0], ranges.at(-1)?.[1]], ["task:", "task;"]);
+    ranges.slice(1).forEach(([start], place) => assert.equal(start, ranges[place]?.[1]));
+    assert.ok(ranges.every(([start, end]) => start < end));
+  }
 });
