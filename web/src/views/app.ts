@@ -43,9 +43,10 @@ function screen(): VNode {
   return found ? html`<${found.view} key=${name} />` : html`<${Missing} />`;
 }
 
-function Top({ help, palette }: { help: () => void; palette: () => void }): VNode {
+function Top({ skip, help, palette }: Record<"skip" | "help" | "palette", () => void>): VNode {
   const name = route.value.path[0] ?? "";
   return html`<header class="top">
+    <button type="button" class="skip" onClick=${skip}>Skip to the content</button>
     <a class="brand" href=${href([])}>taskgraph</a>
     <nav aria-label="Screens">
       ${SCREENS.map((each) => {
@@ -113,13 +114,9 @@ export function App(): VNode {
     theme: nextTheme,
     home: () => go(href([])),
   });
-  const skip = (event: Event): void => {
-    event.preventDefault();
-    main.current?.focus();
-  };
+  const skip = (): void => main.current?.focus();
   return html`<div class="frame">
-    <a class="skip" href="#content" onClick=${skip}>Skip to the content</a>
-    <${Top} help=${() => setShown("help")} palette=${() => setShown("palette")} />
+    <${Top} skip=${skip} help=${() => setShown("help")} palette=${() => setShown("palette")} />
     <main ref=${main} tabindex="-1">${wanted.value ? html`<${SignIn} />` : screen()}</main>
     ${shown === "help" && html`<${Help} close=${close} />`}
     ${shown === "palette" && html`<${Palette} close=${close} />`}

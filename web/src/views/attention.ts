@@ -1,15 +1,16 @@
 /** The store at a glance: read for all screens that show it, and what of it needs attention. */
 
+import { useRef } from "preact/hooks";
 import type { VNode } from "preact";
 
 import { overview, type Attention as Need, type Overview } from "../model/overview.ts";
 import { href } from "../route.ts";
-import { count, milliseconds } from "./format.ts";
+import { count } from "./format.ts";
 import { html } from "./html.ts";
 import { type Asked, type Counts, useAsked } from "./parts.ts";
 import { ask, read, source } from "./source.ts";
 
-const OVERVIEW_SECONDS = 150;
+const OVERVIEW_SECONDS = 300;
 const LIVE_SECONDS = 20;
 const SHOWN = 8;
 
@@ -34,21 +35,35 @@ export interface Queue {
 export interface Look {
   readonly graphs: readonly LiveGraph[];
   readonly queues: readonly Queue[];
-  readonly at: number;
-}
-
-export function useOverview(): Asked<Overview> {
-  return useAsked(() => read((rows) => overview(rows, Date.now())), [source.value!.number], OVERVIEW_SECONDS);
+  readonly workers: readonly { readonly name: string; readonly state: string; readonly busy: number }[];
 }
 
 /** Live graphs and queues as they are now; empty without an API, which alone counts these. */
 export function useLook(): Asked<Look> {
   const look = async (): Promise<Look> => {
-    if (!source.peek()!.api) return { graphs: [], queues: [], at: Number.NaN };
-    const found = await ask<Look & { time: string }>("GET", "/overview?limit=50");
-    return { graphs: found.graphs, queues: found.queues, at: milliseconds(found.time) };
+    if (!source.peek()!.api) return { graphs: [], queues: [], workers: [] };
+    return ask<Look>("GET", "/overview?limit=50");
   };
   return useAsked(look, [source.value!.number], LIVE_SECONDS);
+}
+
+/** What tells one look from another, so that the rest is read again only where something has changed. */
+function markOf({ graphs, workers }: Look): string {
+  const states = graphs.map((each) => `${each.graphId} ${each.state}`);
+  return [...states, ...workers.map((each) => `${each.name} ${each.state} ${each.busy}`)].join("\n");
+}
+
+/** The store at a glance, by its rows, and the look of the API that says when these are to be read again. */
+export function useOverview(): { readonly all: Asked<Overview>; readonly look: Asked<Look>; readonly mark: string } {
+  const look = useLook();
+  const first = useRef<string>();
+  const found = look.value && markOf(look.value);
+  first.current ??= found;
+  const mark = found === undefined || found === first.current ? "" : found;
+  const { number, api } = source.value!;
+  const seconds = api ? 0 : OVERVIEW_SECONDS;
+  const all = useAsked(() => read((rows) => overview(rows, Date.now())), [number, mark], seconds);
+  return { all, look, mark };
 }
 
 export function liveCounts(graph: LiveGraph): Counts {

@@ -63,7 +63,7 @@ export function Compared(): VNode {
       const [one, other] = await Promise.all([load(rows, a, () => undefined), load(rows, b, () => undefined)]);
       return { a: one, b: other, found: await compare(rows, one, rows, other) };
     });
-  }, [a, b]);
+  }, [`${a} ${b}`]);
   useEffect(() => {
     if (!fixed) document.title = "Compare – taskgraph";
   }, [fixed]);

@@ -7,7 +7,7 @@ import { useKeys } from "../keys.ts";
 import { graphs as listing, type Listed, type Wanted } from "../model/list.ts";
 import { GRAPH_STATES } from "../model/states.ts";
 import { go, href, route, set } from "../route.ts";
-import { Attention, liveCounts, useLook, useOverview } from "./attention.ts";
+import { Attention, liveCounts, useOverview } from "./attention.ts";
 import { count, duration, many, now } from "./format.ts";
 import { html } from "./html.ts";
 import { type Column, Table } from "./list.ts";
@@ -126,11 +126,9 @@ function Filters({ shown }: { shown: string }): VNode {
 export function Graphs(): VNode {
   const query = route.value.query.toString();
   const [wished, setWished] = useState(PAGE);
-  const overview = useOverview();
-  const look = useLook().value;
-  const mark = look?.graphs.map((each) => `${each.graphId} ${each.state}`).join();
+  const { all, look, mark } = useOverview();
   const { found, more, busy, trouble } = useGraphs(query, wished, mark);
-  const live = useMemo(() => new Map(look?.graphs.map((each) => [each.graphId, liveCounts(each)])), [look]);
+  const live = useMemo(() => new Map(look.value?.graphs.map((each) => [each.graphId, liveCounts(each)])), [look.value]);
   useEffect(() => {
     document.title = "Graphs – taskgraph";
   }, []);
@@ -155,7 +153,7 @@ export function Graphs(): VNode {
   const first = busy && found.length === 0;
   return html`<div class="wide page">
     <h1 class="unseen">Graphs</h1>
-    <${Attention} overview=${overview} />
+    <${Attention} overview=${all} />
     <${Filters} shown=${first ? "" : `${many(found.length, "graph")}${more ? " shown" : ""}`} />
     ${trouble && html`<${TroubleBox} trouble=${trouble} />`}
     ${first && html`<${Loading} what="graphs" />`}

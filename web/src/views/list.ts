@@ -8,7 +8,7 @@ import {
   Virtualizer,
 } from "@tanstack/virtual-core";
 import { useEffect, useLayoutEffect, useReducer, useRef, useState } from "preact/hooks";
-import { Fragment, type VNode } from "preact";
+import type { VNode } from "preact";
 
 import { useKeys } from "../keys.ts";
 import { html } from "./html.ts";
@@ -19,6 +19,8 @@ export interface Column {
   /** As in `grid-template-columns`. */
   readonly width: string;
   readonly sort?: boolean;
+  /** Said by screen readers alone. */
+  readonly unseen?: boolean;
   /** Left out on narrow screens. */
   readonly minor?: boolean;
 }
@@ -78,8 +80,11 @@ function Head({
       const sorted = each.name === by ? direction : "none";
       const mark = sorted === "none" ? "" : sorted === "ascending" ? " ▲" : " ▼";
       const press = (): void => onSort?.(sorted === "ascending" ? `-${each.name}` : each.name);
-      return html`<div role="columnheader" aria-sort=${sorted} key=${each.name} class=${each.minor ? "minor" : ""}>
-        ${each.sort && onSort ? html`<button type="button" onClick=${press}>${each.title}${mark}</button>` : each.title}
+      const sorts = each.sort && onSort;
+      return html`<div role="columnheader" aria-sort=${sorts ? sorted : undefined} key=${each.name}>
+        ${each.unseen && html`<span class="unseen">${each.title}</span>`}
+        ${!each.unseen && !sorts && each.title}
+        ${!each.unseen && sorts && html`<button type="button" onClick=${press}>${each.title}${mark}</button>`}
       </div>`;
     })}
   </div>`;
@@ -108,7 +113,6 @@ export function Table(props: TableProps): VNode {
   const seen = narrow ? columns.filter((each) => !each.minor) : columns;
   const grid = seen.map((each) => each.width).join(" ");
   const least = seen.reduce((sum, each) => sum + Number(/[\d.]+(?=rem)/.exec(each.width)?.[0] ?? 4), 0);
-  const cellKind = selected ? "gridcell" : "cell";
   const row = (item: VirtualItem): VNode => {
     const place = item.index;
     const style = { gridTemplateColumns: grid, transform: `translateY(${item.start}px)`, height: `${item.size}px` };
@@ -116,6 +120,7 @@ export function Table(props: TableProps): VNode {
     const all = cells(place);
     return html`<div
       role="row"
+      id=${`row-${place}`}
       key=${item.key}
       class=${place === present ? "row present" : "row"}
       style=${style}
@@ -123,17 +128,17 @@ export function Table(props: TableProps): VNode {
       aria-selected=${selected ? String(chosen) : undefined}
       onClick=${() => setPresent(place)}
     >
-      ${columns.map((each, cell) => (narrow && each.minor ? null : html`<div role=${cellKind} class="cell"
+      ${columns.map((each, cell) => (narrow && each.minor ? null : html`<div role="gridcell" class="cell"
         key=${each.name}>${all[cell]}</div>`))}
     </div>`;
   };
-  const kind = selected ? "grid" : "table"; // of a table no rows are chosen
-  return html`<${Fragment}><div
+  return html`<div
     class="table"
-    role=${kind}
+    role="grid"
     aria-label=${label}
     aria-rowcount=${count + 1}
     aria-multiselectable=${selected ? "true" : undefined}
+    aria-activedescendant=${present >= 0 ? `row-${present}` : undefined}
     tabindex="0"
     ref=${scroller}
   >
@@ -143,9 +148,5 @@ export function Table(props: TableProps): VNode {
         ${virtual.getVirtualItems().map(row)}
       </div>
     </div>
-  </div>
-  ${count > 0 ? html`<p class="unseen" role="status">
-    ${present >= 0 ? `Row ${present + 1} of ${count}` : ""}
-  </p>` : ""}
-  </${Fragment}>`;
+  </div>`;
 }

@@ -215,8 +215,6 @@ export function pieces(text: string): Piece[] {
     return add({ text: part, classes: all, colour: mixed(fg), ground: mixed(bg) });
   };
   parser.process_hyperlink = ({ text: part }) => add({ text: part, classes: "underline", colour: "", ground: "" });
-  parser.ansi_to_html(`${line}\n`);
-  const last = found.at(-1);
-  if (last?.text.endsWith("\n")) found[found.length - 1] = { ...last, text: last.text.slice(0, -1) };
+  parser.ansi_to_html(line);
   return found;
 }

@@ -76,18 +76,18 @@ export interface Asked<T> {
 
 /**
  * What a question is answered with: asked again when one of `on` is another one, and every so many seconds while the
- * page is seen. The old answer stays until the new one is there.
+ * page is seen. The old answer stays until the new one is there, if the first of `on`, what it is about, is the same.
  */
 export function useAsked<T>(question: () => Promise<T>, on: readonly unknown[], seconds = 0): Asked<T> {
   const [round, setRound] = useState(0);
   const [answer, setAnswer] = useState<{ value?: T; trouble?: unknown; busy: boolean }>({ busy: true });
-  const kept = useRef(on);
-  const same = kept.current.length === on.length && kept.current.every((each, place) => Object.is(each, on[place]));
-  kept.current = on;
+  const about = useRef(on[0]);
   useEffect(() => {
     let over = false;
     let timer: ReturnType<typeof setTimeout> | undefined;
-    setAnswer((old) => ({ ...old, busy: true }));
+    const same = Object.is(about.current, on[0]);
+    about.current = on[0];
+    setAnswer((old) => (same ? { ...old, busy: true } : { busy: true }));
     const ask = (): void => {
       if (document.hidden) return later();
       question().then(
@@ -105,7 +105,8 @@ export function useAsked<T>(question: () => Promise<T>, on: readonly unknown[], 
     };
   }, [...on, round]);
   const again = (): void => setRound((old) => old + 1);
-  return { value: same ? answer.value : undefined, trouble: answer.trouble, busy: answer.busy || !same, again };
+  const present = Object.is(about.current, on[0]) ? answer : { value: undefined, trouble: undefined, busy: true };
+  return { value: present.value, trouble: present.trouble, busy: present.busy, again };
 }
 
 /** What was asked for, or that it is being read, or why it cannot be. */

@@ -77,7 +77,7 @@ function Picture({ graph, version, drawn }: { graph: Graph; version: number; dra
 
 function Happened({ id, events, at }: { id: string; events: readonly Fact[]; at: number }): VNode {
   const here = events.filter((each) => each.sequence === at);
-  return html`<section><h3>What happened</h3>
+  return html`<section><h2>What happened</h2>
     <ul class="plain">
       ${here.slice(0, HAPPENED).map(({ part, kind, fields, ...event }) => html`<li key=${part}>${kind}${" "}
         ${typeof fields.label === "string" &&
@@ -92,7 +92,7 @@ function Happened({ id, events, at }: { id: string; events: readonly Fact[]; at:
 
 function Under({ graph, state }: { graph: Graph; state: Uint8Array }): VNode {
   const places = listed(state);
-  return html`<section><h3>What had failed, ran or was ready</h3>
+  return html`<section><h2>What had failed, ran or was ready</h2>
     <ul class="plain">${places.map((place) => html`<li key=${place}>
       <${State} state=${TASK_STATES[state[place]!]!.name} brief />
       ${" "}<a class="label" href=${taskHref(graph.id, graph.labels[place]!)}>${shown(graph.labels[place]!)}</a>

@@ -145,7 +145,7 @@ interface Applying {
 
 function Planned({ id, change }: { id: string; change: Change }): VNode {
   const text = JSON.stringify(change);
-  const asked = useAsked(() => ask<Plan>("POST", `${graphPath(id)}/changes?dryRun=1`, change), [id, text]);
+  const asked = useAsked(() => ask<Plan>("POST", `${graphPath(id)}/changes?dryRun=1`, change), [`${id} ${text}`]);
   const [applying, setApplying] = useState<Applying>({ state: "", trouble: null });
   const [stale, setStale] = useState<{ old: Plan; plan: Plan } | null>(null);
   useEffect(() => {

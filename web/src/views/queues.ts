@@ -5,7 +5,7 @@ import type { VNode } from "preact";
 
 import type { Target } from "../model/overview.ts";
 import { useAct } from "./act.ts";
-import { type Queue, useLook, useOverview } from "./attention.ts";
+import { type Queue, useOverview } from "./attention.ts";
 import { count, duration } from "./format.ts";
 import { html } from "./html.ts";
 import { answered, Empty, Time } from "./parts.ts";
@@ -49,8 +49,7 @@ const NONE = {
 };
 
 export function Queues(): VNode {
-  const asked = useOverview();
-  const look = useLook();
+  const { all: asked, look } = useOverview();
   const again = (): void => {
     asked.again();
     look.again();

@@ -110,7 +110,7 @@ function Shown({ name }: { name: string }): VNode {
 }
 
 function All(): VNode {
-  const asked = useOverview();
+  const { all: asked } = useOverview();
   const line = (each: Schedule): VNode => html`<tr key=${each.name} onClick=${() => go(href(["schedules", each.name]))}>
     <th scope="row"><a href=${href(["schedules", each.name])}>${each.name}</a></th>
     <td>${each.active ? "▶ fires" : "‖ rests"}</td>

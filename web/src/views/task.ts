@@ -149,7 +149,7 @@ export function TaskView({ open, graph }: Of): VNode {
   const label = graph.labels[place] ?? name;
   const asked = useAsked(
     async () => (place < 0 ? null : read((rows) => readTask(rows, graph, place))),
-    [graph.ids, place, graph.state[place], graph.run[place], graph.held[place]],
+    [`${open.id} ${place}`, graph.ids, graph.state[place], graph.run[place], graph.held[place]],
   );
   const toLog = (): void => go(taskHref(open.id, label, "log"));
   useKeys({

@@ -15,7 +15,7 @@ import { CopyButton, Empty, State, Time } from "./parts.ts";
 import { picked, ran, waited } from "./picked.ts";
 
 const COLUMNS: readonly Column[] = [
-  { name: "select", title: "", width: "2rem" },
+  { name: "select", title: "Select", width: "2rem", unseen: true },
   { name: "state", title: "State", width: "9rem", sort: true },
   { name: "label", title: "Label", width: "minmax(12rem, 3fr)", sort: true },
   { name: "run", title: "Run", width: "3.5rem", sort: true, minor: true },

@@ -35,7 +35,7 @@ function only(all: Spans, wanted: (task: number) => boolean): Spans {
 function Path({ graph, path, drawn }: { graph: Graph; path: readonly Step[]; drawn: Drawn }): VNode {
   const whole = path.reduce((sum, each) => sum + each.seconds, 0);
   return html`<section class="path" aria-label="Critical path">
-    <h3>Critical path: ${duration(whole * 1000)}</h3>
+    <h2>Critical path: ${duration(whole * 1000)}</h2>
     ${path.length === 0 && html`<${Empty}>No task has ended.</${Empty}>`}
     <ol>${path.map((each) => html`<li key=${each.task} class=${each.task === drawn.selected ? "present" : ""}>
       <${State} state=${TASK_STATES[graph.state[each.task]!]!.name} brief />

@@ -51,7 +51,7 @@ export function Why({ open, graph }: Of): VNode {
   const task = place >= 0 ? graph.ids[place]! : name;
   const asked = useAsked(
     () => ask<Explanation>("GET", `${path("graphs", open.id, "tasks", task)}/why`),
-    [open.id, task, graph.event],
+    [`${open.id} ${task}`, graph.event],
   );
   useKeys({ toTask: () => go(taskHref(open.id, name)), log: () => go(taskHref(open.id, name, "log")) });
   return html`<section>

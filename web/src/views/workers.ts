@@ -22,7 +22,7 @@ function Slots({ of }: { of: Worker }): VNode {
 }
 
 export function Workers(): VNode {
-  const asked = useOverview();
+  const { all: asked } = useOverview();
   const { run, shown, busy } = useAct(asked.again);
   useEffect(() => {
     document.title = "Workers – taskgraph";
