@@ -94,7 +94,7 @@ test("colours become pieces of text, and markup stays text", () => {
 
 test("commands of a remedy lead to plans where the page can make these", () => {
   assert.deepEqual(words(`taskgraph rerun one 'a b' "c" d\\ e`), ["taskgraph", "rerun", "one", "a b", "c", "d e"]);
-  const said = "mend it, then: taskgraph rerun nightly 'unit; tests'; or all that failed: taskgraph rerun nightly --failed";
+  const said = "mend it: taskgraph rerun nightly 'unit; tests'; or all that failed: taskgraph rerun nightly --failed";
   const [one, other] = steps(said);
   assert.equal(one?.command, "taskgraph rerun nightly 'unit; tests'");
   assert.deepEqual(Object.fromEntries(parse(one!.address).query), { change: "rerun", labels: '["unit; tests"]' });
