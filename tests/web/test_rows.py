@@ -5,15 +5,18 @@ Node runs the page's own code over graphs of every kind, and prints what it make
 
 import asyncio
 import json
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
+from azure.storage.blob import BlobServiceClient, generate_container_sas
 
 from taskgraph.interfaces.operations import grant
 from taskgraph.model.roles import Role
 from taskgraph.queries.timeline import Timeline
 from taskgraph.queries.values import TaskDetail
+from taskgraph.storage.azure.logs import CONTAINER
 from tests.http.serving import Server, serving
 from tests.web.programs import Programs
 
@@ -69,6 +72,7 @@ GRAPHS: Final[dict[str, dict[str, Any]]] = {
             "any": {**NOOP, "requires": [{"label": "bad", "optional": True}]},
         },
     },
+    "says": {"tasks": {"says": _command("printf", "0123456789")}},
     "extended": {"tasks": {"one": NOOP, "far": FAR}},
     "paused": {"groups": {"some": {"tasks": ["b"]}}, "tasks": {"a": FAR, "b": FAR, "c": {**NOOP, "active": False}}},
     "cancelled": {"tasks": {"a": NOOP, "far": FAR, "behind": {**NOOP, "requires": ["far"]}}},
@@ -103,7 +107,7 @@ async def make(server: Server) -> None:
     ):
         answer = await server.ask("POST", path, data=body, Prefer="wait=20")
         assert answer.status in (200, 202), answer
-    for graph_id in ("wide", "groups", "rerun", "blocked", "continued", "long", "cancelled"):
+    for graph_id in ("wide", "groups", "rerun", "blocked", "continued", "long", "says", "cancelled"):
         assert await server.ended(graph_id) in ("finished", "blocked", "cancelled"), graph_id
     async with asyncio.timeout(20):
         while (await server.get("/graphs/extended/tasks/two")).json["state"] != "completed":
@@ -116,6 +120,9 @@ async def compare(server: Server, graph_id: str, page: dict[str, Any]) -> None:
     details = {each.status.label: each for each in await queries.details(graph_id)}
     assert page["tasks"] == {label: _task(each) for label, each in details.items()}
     assert page["read"] == len(details)
+    if graph_id == "says":
+        pieces = [["01234", 0, 10], ["6789", 6, 10], ["3456789", 3, 10], ["", 10, 10]]
+        assert page["log"] == {"pieces": pieces, "none": "missing"}
     for each in page["details"]:
         _compare_detail(each, details[each["label"]])
     status = await queries.status(graph_id)
@@ -187,19 +194,30 @@ async def test_the_page_agrees_with_queries_over_http_and_from_an_archive(progra
         assert {each["state"] for page in found.values() for each in page["tasks"].values()} == {
             *("unscheduled", "pending", "completed", "failed", "cancelled", "skipped")
         }
-        for graph_id in ("groups", "rerun", "continued"):
+        for graph_id in ("groups", "rerun", "continued", "says"):
             file = tmp_path / f"{graph_id}.json.gz"
             file.write_bytes((await server.get(f"/graphs/{graph_id}/archive?logs=1", Accept_Encoding="gzip")).data)
             archived = await shown(programs, archive=str(file), graphs=[graph_id])
             await compare(server, graph_id, archived[graph_id])
 
 
+def _logs_of(connection_string: str) -> str:
+    """The address of blobs, with a signature that opens logs."""
+    service = BlobServiceClient.from_connection_string(connection_string)
+    key = service.credential.account_key
+    until = datetime.now(UTC) + timedelta(hours=1)
+    account = str(service.account_name)
+    token = generate_container_sas(account, CONTAINER, account_key=key, permission="r", expiry=until)
+    return f"{service.url}?{token}"
+
+
 @pytest.mark.azurite
 async def test_the_page_agrees_with_queries_from_tables(programs: Programs, tmp_path: Path, azurite: str) -> None:
     async with serving(azurite, tmp_path) as server:
         await make(server)
+        blobs = _logs_of(azurite)
         for graph_id in GRAPHS:
             link = await grant.read(server.app, graph_id)
             table = f"{link.endpoint}/{link.table}"
-            found = await shown(programs, table=table, sas=link.token, graphs=[graph_id])
+            found = await shown(programs, table=table, sas=link.token, blobs=blobs, graphs=[graph_id])
             await compare(server, graph_id, found[graph_id])

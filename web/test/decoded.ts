@@ -1,7 +1,8 @@
 /**
  * Prints what the page makes of graphs, as JSON by their ids: tests/web holds it against `taskgraph.queries`.
  *
- * Called with a JSON object: `api` and `token`, or `table` and `sas`, or `archive`; and `graphs`, a list of ids.
+ * Called with a JSON object: `api` and `token`, or `table`, `sas` and `blobs`, or `archive`; and `graphs`, a list of ids.
+ * Of a graph with a task “says”, pieces of the log of its first run are printed too.
  */
 
 import { readFileSync } from "node:fs";
@@ -16,7 +17,7 @@ import { task } from "../src/model/task.ts";
 import { criticalPath, spans } from "../src/model/times.ts";
 import { ApiRows } from "../src/rows/api.ts";
 import { ArchiveRows } from "../src/rows/archive.ts";
-import type { Rows } from "../src/rows/port.ts";
+import { type Rows, Trouble } from "../src/rows/port.ts";
 import { TableRows } from "../src/rows/tables.ts";
 
 interface Asked {
@@ -24,13 +25,14 @@ interface Asked {
   readonly token?: string;
   readonly table?: string;
   readonly sas?: string;
+  readonly blobs?: string;
   readonly archive?: string;
   readonly graphs: readonly string[];
 }
 
-async function opened({ api, token = "", table, sas = "", archive }: Asked): Promise<Rows> {
+async function opened({ api, token = "", table, sas = "", blobs = "", archive }: Asked): Promise<Rows> {
   if (api) return new ApiRows(api, token);
-  if (table) return new TableRows(table, sas);
+  if (table) return new TableRows(table, sas, blobs);
   return ArchiveRows.open(new File([readFileSync(archive as string)], basename(archive as string)));
 }
 
@@ -58,6 +60,18 @@ function tasksOf(graph: Graph): Record<string, unknown> {
   return found;
 }
 
+async function logOf(rows: Rows, graph: Graph): Promise<unknown> {
+  const says = graph.ids[graph.labels.indexOf("says")];
+  if (!says) return undefined;
+  const read = async (start: number, length: number): Promise<unknown> => {
+    const found = await rows.file(graph.id, says, 0, "run.log", start, length);
+    return [new TextDecoder().decode(found.bytes), found.start, found.total];
+  };
+  const none = await rows.file(graph.id, says, 7, "run.log", 0, 1).catch((error: unknown) => error);
+  const pieces = [await read(0, 5), await read(-4, 100), await read(3, 100), await read(99, 5)];
+  return { pieces, none: none instanceof Trouble ? none.reason : String(none) };
+}
+
 async function print(rows: Rows, id: string): Promise<unknown> {
   const read: number[] = [];
   const graph = await load(rows, id, (count) => read.push(count));
@@ -69,6 +83,7 @@ async function print(rows: Rows, id: string): Promise<unknown> {
     state: asListed(id, graph.header).state,
     tasks: tasksOf(graph),
     read: read.at(-1) ?? 0,
+    log: await logOf(rows, graph),
     event: graph.event,
     events: journal.map(({ sequence, part, kind, fields }) => {
       return { cursor: `${sequence}.${part}`, event: kind, ...fields };

@@ -27,7 +27,8 @@ export class TableRows implements Rows {
 
   /**
    * table: such as `https://ACCOUNT.table.core.windows.net/taskgraph`. sas: what stands behind the `?` of a link.
-   * blobs: of the same account, where files of runs may be read by the same signature.
+   * blobs: `https://ACCOUNT.blob.core.windows.net` and a signature behind a `?`, where files of runs may be read; the
+   * same signature where it has none.
    */
   constructor(
     table: string,
@@ -78,15 +79,25 @@ export class TableRows implements Rows {
       const remedy = "open the page of a server, or a link that opens files too";
       throw new Trouble("denied", "this link opens rows, and no files of runs", remedy);
     }
-    const address = `${this.blobs.replace(/\/$/, "")}/${LOGS}/${[graph, task, run, name].map(encodeURIComponent).join("/")}`;
-    const range = start < 0 ? `bytes=${start}` : `bytes=${start}-${start + length - 1}`;
-    const answer = await this.fetch(`${address}?${this.sas}`, { Range: range });
-    if (answer.status === 404) throw new Trouble("missing", `run ${run} has left no ${name}`);
-    const [, from, total] = /bytes (\d+|\*).*\/(\d+)/.exec(answer.headers.get("Content-Range") ?? "") ?? [];
+    const [account = "", signature = this.sas] = this.blobs.split("?");
+    const path = [LOGS, graph, task, run, name].map(encodeURIComponent).join("/");
+    const address = `${account.replace(/\/$/, "")}/${path}?${signature}`;
+    let from = start;
+    if (start < 0) {
+      const whole = await this.blob(address, {}, "HEAD"); // the service knows no range from the end
+      from = Math.max(0, Number(whole.headers.get("Content-Length")) + start);
+    }
+    const answer = await this.blob(address, { Range: `bytes=${from}-${from + length - 1}` });
+    const [, total] = /\/(\d+)$/.exec(answer.headers.get("Content-Range") ?? "") ?? [];
     if (answer.status === 416) return { bytes: new Uint8Array(), start: Number(total ?? 0), total: Number(total ?? 0) };
-    if (!answer.ok) throw await this.trouble(answer);
     const bytes = new Uint8Array(await answer.arrayBuffer());
-    return { bytes, start: Number(from ?? 0), total: Number(total ?? bytes.length) };
+    return { bytes, start: from, total: Number(total ?? bytes.length) };
+  }
+
+  private async blob(address: string, headers: Record<string, string>, method = "GET"): Promise<Response> {
+    const answer = await this.fetch(address, headers, method);
+    if (answer.ok || answer.status === 416) return answer;
+    throw await this.trouble(answer);
   }
 
   /** Looks for the next event row, ever more rarely, and not while the page is hidden. */
@@ -113,10 +124,10 @@ export class TableRows implements Rows {
     }
   }
 
-  private async fetch(address: string, headers: Record<string, string>): Promise<Response> {
+  private async fetch(address: string, headers: Record<string, string>, method = "GET"): Promise<Response> {
     for (let tried = 1; ; tried++) {
       try {
-        const answer = await fetch(address, { headers, credentials: "omit", redirect: "error" });
+        const answer = await fetch(address, { method, headers, credentials: "omit", redirect: "error" });
         if (answer.status < 500 || tried === TRIES) return answer;
       } catch (error) {
         if (tried === TRIES) {
