@@ -1,7 +1,7 @@
 /**
  * Prints what the page makes of graphs, as JSON by their ids: tests/web holds it against `taskgraph.queries`.
  *
- * Called with a JSON object: `api` and `token`, or `table`, `sas` and `blobs`, or `archive`; and `graphs`, a list of ids.
+ * Called with a JSON object: `api` and `token`, or `table`, `sas` and `blobs`, or `archive`; and `graphs`, their ids.
  * Of a graph with a task “says”, pieces of the log of its first run are printed too.
  */
 

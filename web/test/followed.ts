@@ -1,7 +1,7 @@
 /**
  * Follows a graph as the page does, and prints at its end what was seen: for tests/web. Called with a JSON object:
- * `api` or `table` and `sas`, and `graph`. A line is printed once it is loaded; `until`: the state of the graph at which
- * it ends, then it stays for `idle` more seconds and counts the requests of these.
+ * `api` or `table` and `sas`, and `graph`. A line is printed once it is loaded; `until`: the state of the graph at
+ * which it ends, then it stays for `idle` more seconds and counts the requests of these.
  */
 
 import type { Graph } from "../src/model/graph.ts";

@@ -20,7 +20,7 @@ const LOOK_SECONDS = 2;
 const LOOK_SECONDS_MAX = 15;
 const LOOK_GROWTH = 1.5;
 
-/** Looks until something is found, ever more rarely, and not while the page is hidden. Throws the reason of `signal`. */
+/** Looks until something is found, ever more rarely, and not while the page is hidden. Rejects with `signal`. */
 export async function found<T>(look: () => Promise<readonly T[]>, signal: AbortSignal): Promise<readonly T[]> {
   for (let seconds = LOOK_SECONDS; ; seconds = Math.min(LOOK_SECONDS_MAX, seconds * LOOK_GROWTH)) {
     await pause(seconds, signal);
