@@ -4,6 +4,7 @@ import { compare } from "../src/model/compare.ts";
 import { moment } from "../src/model/columns.ts";
 import type { Graph } from "../src/model/graph.ts";
 import { events } from "../src/model/journal.ts";
+import { Heap } from "../src/model/heap.ts";
 import { load } from "../src/model/load.ts";
 import { Past } from "../src/model/past.ts";
 import { TASK_STATES } from "../src/model/states.ts";
@@ -126,4 +127,13 @@ test("two graphs by label", async () => {
   assert.deepEqual(found.newlyFailed.map((each) => each.label), ["task 1"]);
   assert.deepEqual(found.changed.map((each) => each.label), ["task 0"]);
   assert.deepEqual([found.onlyA, found.onlyB], [[3], [3]]);
+});
+
+test("a heap gives the least first", () => {
+  const heap = new Heap();
+  const keys = [...Array(200).keys()].map((number) => (number * 71) % 200);
+  for (const key of keys) heap.push(key, key + 1_000);
+  assert.equal(heap.least, 0);
+  assert.deepEqual(keys.map(() => heap.pop()), [...keys.keys()].map((key) => key + 1_000));
+  assert.ok(heap.pop() === undefined && Number.isNaN(heap.least));
 });

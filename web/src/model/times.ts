@@ -3,6 +3,7 @@
 import { adjacent, besides } from "./adjacent.ts";
 import { moment, time } from "./columns.ts";
 import type { Graph } from "./graph.ts";
+import { Heap } from "./heap.ts";
 import { CODE, TASK_STATES } from "./states.ts";
 
 /** One place in each array is one run, in the order of `start` (of those that only wait, of `ready`). */
@@ -110,16 +111,14 @@ export function lanes(graph: Graph, all: Spans, by: By, now: number): Lanes {
   let count = 0;
   const headings = named.map(({ name, listed }) => {
     const first = count;
-    const ends: number[] = [];
+    const ends = new Heap();
     for (const span of listed) {
-      const begin = begins(all, span);
-      let own = ends.findIndex((end) => end <= begin);
-      if (own < 0) own = ends.length;
-      ends[own] = all.end[span] || now;
-      lane[span] = first + own;
+      const free = ends.least <= begins(all, span) ? ends.pop() : undefined;
+      const own = free ?? count++;
+      ends.push(all.end[span] || now, own);
+      lane[span] = own;
     }
-    count += ends.length;
-    return { name, first, lanes: ends.length };
+    return { name, first, lanes: count - first };
   });
   return { count, lane, headings };
 }
