@@ -51,6 +51,7 @@ export const KEYS = {
   critical: key("Graph of tasks, timeline", "Timeline: critical path alone", "c"),
   why: key("A task", "Why it does not run", "w"),
   log: key("A task", "Its log", "l"),
+  result: key("A task", "All of its result", "o"),
   toTask: key("A task", "From why or its log: the task", "u"),
   first: key("A log", "Its beginning", "g"),
   last: key("A log", "Its end", "End"),

@@ -4,20 +4,21 @@ import { useEffect, useRef, useState } from "preact/hooks";
 import type { VNode } from "preact";
 
 import { keyTitle, useKeys } from "../keys.ts";
-import { ArchiveRows } from "../rows/archive.ts";
 import { go, href, route } from "../route.ts";
 import { nextTheme, nextTimeMode, theme, timeMode } from "./format.ts";
 import { GraphFrame } from "./graph.ts";
+import { Guard } from "./guard.ts";
 import { Graphs } from "./graphs.ts";
 import { Help } from "./help.ts";
 import { html } from "./html.ts";
 import { Palette } from "./palette.ts";
-import { Empty } from "./parts.ts";
+import { Empty, TroubleBox } from "./parts.ts";
 import { PoisonView } from "./poison.ts";
 import { Queues } from "./queues.ts";
 import { Schedules } from "./schedules.ts";
 import { SignIn } from "./signin.ts";
-import { isSignedIn, showRows, signOut, source, wanted } from "./source.ts";
+import { isSignedIn, signOut, source, wanted } from "./source.ts";
+import { broken, openArchive } from "./file.ts";
 import { StoreDoctor } from "./doctor.ts";
 import { Workers } from "./workers.ts";
 import { Compared } from "./compare.ts";
@@ -91,13 +92,6 @@ function useDrop(): boolean {
   return over;
 }
 
-/** Show what `taskgraph archive` has written. */
-async function openArchive(file: File): Promise<void> {
-  const rows = await ArchiveRows.open(file);
-  showRows(rows);
-  go(href(["g", rows.graph]));
-}
-
 export function App(): VNode {
   const [shown, setShown] = useState<"" | "help" | "palette">("");
   const dropped = useDrop();
@@ -117,7 +111,9 @@ export function App(): VNode {
   const skip = (): void => main.current?.focus();
   return html`<div class="frame">
     <${Top} skip=${skip} help=${() => setShown("help")} palette=${() => setShown("palette")} />
-    <main ref=${main} tabindex="-1">${wanted.value ? html`<${SignIn} />` : screen()}</main>
+    <main ref=${main} tabindex="-1">
+      ${broken.value && html`<${TroubleBox} trouble=${broken.value} />`}
+      ${wanted.value ? html`<${SignIn} />` : html`<${Guard} place=${place}>${screen()}</${Guard}>`}</main>
     ${shown === "help" && html`<${Help} close=${close} />`}
     ${shown === "palette" && html`<${Palette} close=${close} />`}
     ${dropped && html`<div class="drop">Drop an archive to look at its graph</div>`}

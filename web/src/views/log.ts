@@ -11,7 +11,7 @@ import { bytes as size, count, shown } from "./format.ts";
 import { type Of, taskAt, taskHref } from "./graph.ts";
 import { classes, html } from "./html.ts";
 import { useVirtual } from "./list.ts";
-import { type Line, LogWindow, pieces, type Read, search } from "./logtext.ts";
+import { type Line, LogWindow, PIECE, pieces, type Read, search } from "./logtext.ts";
 import { Empty, Loading, TroubleBox } from "./parts.ts";
 import { noted, source } from "./source.ts";
 
@@ -220,6 +220,22 @@ function Runs({ id, name, run, present }: { id: string; name: string; run: numbe
   </nav>`;
 }
 
+/** Hand a whole log to the browser, to be kept as a file. */
+async function save(read: Read, name: string): Promise<void> {
+  const parts: Uint8Array<ArrayBuffer>[] = [];
+  for (let at = 0; ; ) {
+    const { bytes, total } = await read(at, 4 * PIECE);
+    parts.push(new Uint8Array(bytes));
+    at += bytes.length;
+    if (bytes.length === 0 || at >= total) break;
+  }
+  const link = document.createElement("a");
+  link.href = URL.createObjectURL(new Blob(parts, { type: "text/plain" }));
+  link.download = name.replaceAll(/[^\w.-]+/g, "_");
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(link.href), 60_000);
+}
+
 function said({ places, part, over }: Found, at: number): string {
   const number = places.length > FOUND_MAX ? `over ${count(FOUND_MAX)}` : count(places.length);
   const ordinal = places.findIndex((each) => each >= at) + 1;
@@ -286,7 +302,8 @@ export function LogView({ open, graph }: Of): VNode {
         onChange=${() => set({ wrap: !wrap })} /> Wrap lines</label>
       ${running && html`<label class="check"><input type="checkbox" checked=${follow}
         onChange=${() => set({ follow: follow ? "0" : null, at: null })} /> Follow</label>`}
-      ${window && html`<span>${size(window.total)}</span>`}
+      ${window && html`<span>${size(window.total)}</span>
+        <button type="button" class="small" onClick=${() => void save(read, `${label}-${run}.log`)}>Save</button>`}
     </div>
     ${content}
   </section>`;

@@ -7,6 +7,7 @@ import { graphs as listing } from "../model/list.ts";
 import { go, href, route } from "../route.ts";
 import { SCREENS } from "./app.ts";
 import { Dialog } from "./dialog.ts";
+import { chooseArchive } from "./file.ts";
 import { nextTheme, nextTimeMode, shown } from "./format.ts";
 import { taskHref } from "./graph.ts";
 import { html } from "./html.ts";
@@ -46,6 +47,7 @@ function entriesOf(typed: string, names: readonly string[]): Entry[] {
   const fixed: Entry[] = [
     ...views,
     ...SCREENS.map((each) => to("screen", each.title, href([each.name].filter(Boolean)))),
+    { kind: "file", title: "Open an archive of a graph …", act: chooseArchive },
     { kind: "switch", title: "Times: local, UTC, relative", act: nextTimeMode },
     { kind: "switch", title: "Theme: of the system, light, dark", act: nextTheme },
     ...names.map((each) => to("graph", each, href(["g", each]))),

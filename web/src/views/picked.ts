@@ -46,21 +46,35 @@ export function waited(graph: Graph, place: number, now: number): number {
   return started >= since ? started - since : Number.NaN;
 }
 
-type Value = (place: number) => number | string;
-
-/** What failed first, then what runs, is ready, waits, is done. */
+/** What failed first, then what runs, is ready, waits, is done: by code. */
 const ORDER: readonly number[] = [4, 3, 2, 7, 0, 0, 1, 5];
 
-function valueOf(graph: Graph, column: string, now: number): Value {
+const ranks = new WeakMap<readonly string[], Float64Array>();
+
+/** The place of each text among all of them in their order, NaN for "": numbers are compared much faster. */
+function ranked(texts: readonly string[]): Float64Array {
+  const known = ranks.get(texts);
+  if (known) return known;
+  const order = new Map([...new Set(texts)].sort().map((text, rank) => [text, rank]));
+  const made = Float64Array.from(texts, (text) => (text ? order.get(text)! : Number.NaN));
+  ranks.set(texts, made);
+  return made;
+}
+
+function valueOf(graph: Graph, column: string, now: number): (place: number) => number {
+  const by = (texts: readonly string[]) => {
+    const rank = ranked(texts);
+    return (place: number) => rank[place]!;
+  };
   switch (column) {
     case "label":
-      return (place) => graph.labels[place]!;
+      return by(graph.labels);
     case "run":
       return (place) => graph.run[place]!;
     case "target":
-      return (place) => graph.target[place]!;
+      return by(graph.target);
     case "worker":
-      return (place) => graph.worker[place]!;
+      return by([...graph.worker]); // its texts change in place
     case "started":
       return (place) => graph.started[place]!;
     case "waited":
@@ -68,22 +82,25 @@ function valueOf(graph: Graph, column: string, now: number): Value {
     case "ran":
       return (place) => ran(graph, place, now);
     case "group":
-      return (place) => graph.groups[graph.group[place]!] ?? "";
+      return (place) => (graph.group[place]! < 0 ? Number.NaN : ranked(graph.groups)[graph.group[place]!]!);
     default:
       return (place) => ORDER[graph.state[place]!]!;
   }
 }
 
+/** By a column, then by label; what has no value comes last in either direction. */
 function sorted(graph: Graph, places: number[], sort: string, now: number): number[] {
   const back = sort.startsWith("-") ? -1 : 1;
   const value = valueOf(graph, sort.replace(/^-/, ""), now);
-  const keys = new Map(places.map((place) => [place, value(place)]));
-  const empty = (key: number | string): boolean => key === "" || key !== key;
+  const keys = new Float64Array(graph.ids.length);
+  for (const place of places) {
+    const key = value(place);
+    keys[place] = Number.isNaN(key) ? Number.POSITIVE_INFINITY : key * back;
+  }
+  const labels = ranked(graph.labels);
   return places.sort((one, other) => {
-    const [a, b] = [keys.get(one)!, keys.get(other)!];
-    if (empty(a) || empty(b)) return empty(a) && empty(b) ? one - other : empty(a) ? 1 : -1;
-    const order = typeof a === "string" ? (a < b ? -1 : a > b ? 1 : 0) : a - (b as number);
-    return order * back || (graph.labels[one]! < graph.labels[other]! ? -1 : 1);
+    const [a, b] = [keys[one]!, keys[other]!];
+    return a === b ? labels[one]! - labels[other]! : a - b;
   });
 }
 

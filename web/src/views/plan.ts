@@ -10,7 +10,7 @@ import { count, many, shown } from "./format.ts";
 import { type Of, taskHref } from "./graph.ts";
 import { html } from "./html.ts";
 import { Empty, Loading, State, TroubleBox, useAsked } from "./parts.ts";
-import { type Change, changed, changeOf, gone, KINDS, type Plan } from "./planned.ts";
+import { type Change, changed, changeOf, gone, isNothing, KINDS, labelsOf, type Plan } from "./planned.ts";
 import { ask, path } from "./source.ts";
 
 const SHOWN = 200;
@@ -70,7 +70,7 @@ function choose(options: readonly string[], none: string) {
 function Form({ graph }: { graph: Of["graph"] }): VNode {
   const { query } = route.value;
   const kind = query.get("change") ?? "";
-  const labels = JSON.parse(query.get("labels") || "[]") as string[];
+  const labels = labelsOf(query.get("labels") ?? "");
   const takes = KINDS[kind]?.takes ?? [];
   return html`<form class="filters" onSubmit=${(event: Event) => event.preventDefault()}>
     <${Field} name="change" title="Change">${choose(Object.keys(KINDS), "choose …")}</${Field}>
@@ -102,14 +102,13 @@ function Form({ graph }: { graph: Of["graph"] }): VNode {
 const value = (one: unknown): string => (typeof one === "string" ? one || "“”" : JSON.stringify(one ?? null));
 
 function PlanOf({ id, plan, marks }: { id: string; plan: Plan; marks: ReadonlyMap<string, string> }): VNode {
-  const none = plan.taskCount === 0 && Object.keys(plan.graph).length === 0 && plan.limits.length === 0;
   return html`<div>
     ${Object.entries(plan.graph).map(([name, { before, after }]) => html`<p key=${name}>The graph: ${name} <b>
       ${value(before)}</b> → <b>${value(after)}</b></p>`)}
     ${plan.limits.map((each) => html`<p key=${each.group ?? ""}>Limit of ${each.group ?? "the graph"}: <b>
       ${value(each.before)}</b> → <b>${value(each.after)}</b></p>`)}
     ${plan.refused.map((each) => html`<p key=${each} class="trouble">${each}</p>`)}
-    ${none && html`<${Empty}>Nothing would change.</${Empty}>`}
+    ${isNothing(plan) && html`<${Empty}>Nothing would change.</${Empty}>`}
     ${
       plan.tasks.length > 0 &&
       html`<div class="scroll"><table class="plain-table">
@@ -156,7 +155,7 @@ function Planned({ id, change }: { id: string; change: Change }): VNode {
   const left = stale ? gone(stale.old, stale.plan) : [];
   const marks = stale ? changed(stale.old, stale.plan) : new Map<string, string>();
   const apply = async (): Promise<void> => {
-    if (!plan || applying.state) return;
+    if (!plan || isNothing(plan) || applying.state) return;
     setApplying({ state: "busy", trouble: null });
     try {
       const found = await ask<{ request: string }>(
@@ -194,8 +193,8 @@ function Planned({ id, change }: { id: string; change: Change }): VNode {
     ${applying.trouble && html`<${TroubleBox} trouble=${applying.trouble} />`}
     <${PlanOf} id=${id} plan=${plan} marks=${marks} />
     <p class="actions">
-      <button type="button" class="primary" disabled=${applying.state === "busy"} title=${keyTitle("apply")}
-        onClick=${() => void apply()}>
+      <button type="button" class="primary" disabled=${applying.state === "busy" || isNothing(plan)}
+        title=${keyTitle("apply")} onClick=${() => void apply()}>
         ${applying.state === "busy" ? "Applying …" : "Apply just this"}
       </button>
       <button type="button" onClick=${() => (setStale(null), asked.again())}>Plan again</button>

@@ -31,7 +31,13 @@ export interface Plan {
   readonly held: number;
   readonly ready: readonly string[];
   readonly readyCount: number;
+  readonly facts: readonly unknown[];
   readonly refused: readonly string[];
+}
+
+/** Whether a plan would leave all as it is. */
+export function isNothing(plan: Plan): boolean {
+  return plan.taskCount + plan.limits.length + plan.facts.length + Object.keys(plan.graph).length === 0;
 }
 
 type Kind = { readonly takes: readonly string[]; readonly needs: readonly (readonly string[])[] };
@@ -53,9 +59,10 @@ export const KINDS: Readonly<Record<string, Kind>> = {
 
 const FLAGS = ["failed", "all", "downstream", "terminate"];
 
-function labelsOf(text: string): readonly string[] {
+/** Labels in a list of JSON; none where it is none. */
+export function labelsOf(text: string): readonly string[] {
   try {
-    const found: unknown = JSON.parse(text);
+    const found: unknown = JSON.parse(text || "[]");
     return Array.isArray(found) ? found.map(String) : [];
   } catch {
     return [];

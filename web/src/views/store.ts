@@ -52,7 +52,8 @@ function followed(id: string, first: Graph, ended: AbortSignal): void {
       timer ??= setTimeout(show, graph.ids.length > LARGE ? LARGE_PAUSE : PAUSE);
     };
     const { rows } = source.peek()!;
-    follow(rows, graph, changed, signals).catch((trouble: unknown) => {
+    const troubled = (trouble?: unknown): void => change(id, { trouble: trouble ? noted(trouble) : null });
+    follow(rows, graph, changed, signals, troubled).catch((trouble: unknown) => {
       if (!signals.aborted) change(id, { trouble: noted(trouble) });
     });
     return () => unseen.abort();

@@ -169,10 +169,23 @@ function About({ open, graph }: Of): VNode {
   </section>`;
 }
 
+function Actions({ open, graph }: Of): VNode | null {
+  const state = stateOf(graph.header);
+  const plan = (change: string, title: string, more = {}): VNode =>
+    html`<a class="button" href=${href(["g", open.id, "plan"], { change, ...more })}>${title}</a>`;
+  const live = ["running", "paused", "blocked"].includes(state);
+  if (!live) return null;
+  return html`<p class="actions">
+    ${state === "paused" ? plan("resume", "Resume …") : plan("pause", "Pause …")}
+    ${plan("set-limit", "Limit …")} ${plan("prioritize", "Priority …")} ${plan("cancel", "Cancel …")}
+  </p>`;
+}
+
 export function Summary({ open, graph }: Of): VNode {
   const params = object(graph.header, "params");
   return html`<div>
     <${Counts} open=${open} graph=${graph} />
+    <${Actions} open=${open} graph=${graph} />
     <div class="cards">
       <${Blockers} open=${open} graph=${graph} />
       <${Failures} open=${open} graph=${graph} />

@@ -1,13 +1,14 @@
 /** A task: its state, its runs and why each of them ended, its edges, its definition, its result. */
 
+import { useState } from "preact/hooks";
 import type { VNode } from "preact";
 
-import { useKeys } from "../keys.ts";
-import { text, time, whole } from "../model/columns.ts";
+import { keyTitle, useKeys } from "../keys.ts";
+import { text, texts, time, whole } from "../model/columns.ts";
 import { CODE, FAILED_CODES, TASK_STATES } from "../model/states.ts";
 import { type Neighbour, type RunLine, type Task, task as readTask } from "../model/task.ts";
 import { go, href, route } from "../route.ts";
-import { count, duration, many, now, shown } from "./format.ts";
+import { bytes, count, duration, many, now, shown } from "./format.ts";
 import { type Of, taskAt, taskHref } from "./graph.ts";
 import { html } from "./html.ts";
 import { answered, CopyButton, Empty, Facts, Json, State, Time, useAsked } from "./parts.ts";
@@ -127,6 +128,29 @@ function About({ task, id, label }: { task: Task; id: string; label: string }): 
   </section>`;
 }
 
+const RESULT_BYTES = 256 * 1024;
+
+/** The result of a run as it was left, where that is a file of its own. */
+function Result({ id, task }: { id: string; task: Task }): VNode | null {
+  const [wanted, setWanted] = useState(false);
+  const run = whole(task.row, "run");
+  const name = `${task.row.key.slice(5)} ${run}`;
+  const asked = useAsked(async () => {
+    if (!wanted) return null;
+    const found = await read((rows) => rows.file(id, task.row.key.slice(5), run, "result.json", 0, RESULT_BYTES));
+    return { text: new TextDecoder().decode(found.bytes), total: found.total };
+  }, [name, wanted]);
+  useKeys({ result: () => setWanted(true) });
+  if (Object.keys(task.resolution).length === 0) return null;
+  return html`<section class="card wide-card"><h2>Result</h2>
+    <${Json} value=${task.resolution} />
+    ${"resultUrl" in task.resolution && !wanted && html`<p>
+      <button type="button" title=${keyTitle("result")} onClick=${() => setWanted(true)}>Show all of it</button></p>`}
+    ${wanted && answered(asked, "the result", (found) => found && html`<pre class="json">${shown(found.text)}</pre>
+      ${found.total > RESULT_BYTES && html`<p>The first ${bytes(RESULT_BYTES)} of ${bytes(found.total)}.</p>`}`)}
+  </section>`;
+}
+
 function Actions({ id, label, task }: { id: string; label: string; task: Task }): VNode {
   const plan = (change: string): string => href(["g", id, "plan"], { change, labels: JSON.stringify([label]) });
   const over = FAILED_CODES.has(task.state) || task.state === CODE.completed || task.state === CODE.skipped;
@@ -165,7 +189,7 @@ export function TaskView({ open, graph }: Of): VNode {
       </span></h2>
     ${answered(asked, "the task", (task) => {
       if (!task) return "";
-      const optional = new Set(JSON.parse(text(task.row, "optional") || "[]") as string[]);
+      const optional = new Set(texts(task.row, "optional"));
       const spared = new Set(
         task.requires.filter((each) => optional.has(graph.ids[each.place]!)).map((each) => each.label),
       );
@@ -176,8 +200,7 @@ export function TaskView({ open, graph }: Of): VNode {
           <${About} id=${open.id} label=${label} task=${task} />
           <${Edges} id=${open.id} title="Requires" of=${task.requires} optional=${spared} />
           <${Edges} id=${open.id} title="Required by" of=${task.dependents} />
-          ${Object.keys(task.resolution).length > 0 && html`<section class="card"><h2>Result</h2><${Json}
-            value=${task.resolution} /></section>`}
+          <${Result} id=${open.id} task=${task} />
           <section class="card wide-card"><h2>Definition</h2>
             ${command && html`<pre class="command">${shown(command)}</pre>`}<${Json} value=${task.definition} />
           </section>

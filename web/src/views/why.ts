@@ -4,7 +4,7 @@ import type { VNode } from "preact";
 
 import { useKeys } from "../keys.ts";
 import { go, href, route } from "../route.ts";
-import { count, shown } from "./format.ts";
+import { count, many, shown } from "./format.ts";
 import { type Of, taskAt, taskHref } from "./graph.ts";
 import { html } from "./html.ts";
 import { answered, Empty, State, useAsked } from "./parts.ts";
@@ -31,11 +31,10 @@ const SHOWN = 300;
 
 function Line({ reason, id }: { reason: Reason; id: string }): VNode {
   return html`<li
-    role="treeitem"
-    aria-level=${reason.depth + 1}
     class=${reason.cause ? "reason cause" : "reason"}
     style=${{ "--depth": String(Math.min(reason.depth, 12)) }}
   >
+    <span class="unseen">${reason.depth > 0 ? `${many(reason.depth, "step")} down: ` : ""}</span>
     <${State} state=${reason.state} brief />
     <div>
       <a href=${taskHref(id, reason.label)} class="label">${shown(reason.label)}</a> ${shown(reason.text)}
@@ -59,7 +58,7 @@ export function Why({ open, graph }: Of): VNode {
     ${answered(asked, "the causes", (found) => {
       if (found.reasons.length === 0) return html`<${Empty}>Nothing holds it back.</${Empty}>`;
       const omitted = found.omitted + Math.max(0, found.reasons.length - SHOWN);
-      return html`<ul role="tree" aria-label="Causes" class="reasons">
+      return html`<ul aria-label="Causes" class="reasons">
           ${found.reasons.slice(0, SHOWN).map((each) => html`<${Line} key=${each.taskId} reason=${each}
             id=${open.id} />`)}
         </ul>

@@ -1,0 +1,32 @@
+/** An archive of a graph, as `taskgraph archive` writes it: opened from a file, by a choice or by dropping it. */
+
+import { signal } from "@preact/signals";
+
+import { ArchiveRows } from "../rows/archive.ts";
+import { go, href } from "../route.ts";
+import { showRows } from "./source.ts";
+
+/** Why the last file could not be opened; null where it could. */
+export const broken = signal<unknown>(null);
+
+export async function openArchive(file: File): Promise<void> {
+  try {
+    const rows = await ArchiveRows.open(file);
+    broken.value = null;
+    showRows(rows);
+    go(href(["g", rows.graph]));
+  } catch (trouble) {
+    broken.value = trouble;
+  }
+}
+
+export function chooseArchive(): void {
+  const input = document.createElement("input");
+  input.type = "file";
+  input.accept = ".gz,.jsonl,application/gzip";
+  input.addEventListener("change", () => {
+    const [file] = input.files ?? [];
+    if (file) void openArchive(file);
+  });
+  input.click();
+}
