@@ -46,6 +46,7 @@ export const KEYS = {
   narrower: key("Graph of tasks, timeline", "Timeline: zoom out", "["),
   wider: key("Graph of tasks, timeline", "Timeline: zoom in", "]"),
   hide: key("Graph of tasks, timeline", "Hide what is completed", "h"),
+  followRunning: key("Graph of tasks, timeline", "Graph: follow what runs", "F"),
   focus: key("Graph of tasks, timeline", "Focus on the selected task, or on all", "o"),
   expand: key("Graph of tasks, timeline", "Fold or unfold the group of the selected task", "e"),
   critical: key("Graph of tasks, timeline", "Timeline: critical path alone", "c"),

@@ -1,6 +1,6 @@
 /** A graph as tasks and edges: drawn on a canvas, with the same tasks in a list beside it. */
 
-import { useMemo } from "preact/hooks";
+import { useEffect, useMemo } from "preact/hooks";
 import type { VNode } from "preact";
 
 import type { Dag } from "../draw/dag.ts";
@@ -73,12 +73,15 @@ function Controls({ graph, options, dag }: { graph: Graph; options: Options; dag
     const { value } = event.currentTarget as HTMLSelectElement;
     set({ color: value === "state" ? null : value });
   };
+  const follow = route.value.query.get("follow") === "1";
   const zoom = (by: number) => () => dag.current?.zoom(by);
   const depth = (event: Event): void => set({ depth: (event.currentTarget as HTMLInputElement).value });
   return html`<div class="filters">
     <${SearchField} />
     <label class="check"><input type="checkbox" checked=${options.hide} title=${keyTitle("hide")}
       onChange=${() => set({ hide: options.hide ? null : "completed" })} /> Hide completed</label>
+    <label class="check"><input type="checkbox" checked=${follow} title=${keyTitle("followRunning")}
+      onChange=${() => set({ follow: !follow })} /> Follow what runs</label>
     <label class="field">Colour by <select value=${options.colour} onChange=${colour}>
       ${COLOURS.map((each) => {
         return html`<option key=${each} value=${each} selected=${each === options.colour}>${each}</option>`;
@@ -112,6 +115,7 @@ function useDagKeys(graph: Graph, options: Options, drawn: Drawn, dag: { current
     fit: () => dag.current?.fit(),
     zoomIn: () => dag.current?.zoom(ZOOM),
     zoomOut: () => dag.current?.zoom(1 / ZOOM),
+    followRunning: () => set({ follow: route.value.query.get("follow") === null }),
     hide: () => set({ hide: options.hide ? null : "completed" }),
     focus,
     expand: () => {
@@ -128,6 +132,16 @@ function useDagKeys(graph: Graph, options: Options, drawn: Drawn, dag: { current
   });
 }
 
+/** Select a task that runs as soon as the one that was selected does not. */
+function useFollowRunning(graph: Graph, version: number, drawn: Drawn): void {
+  const follow = route.value.query.get("follow") === "1";
+  useEffect(() => {
+    if (!follow || graph.state[drawn.selected] === CODE.running) return;
+    const next = graph.state.indexOf(CODE.running!);
+    if (next >= 0) drawn.select(next);
+  }, [follow, version]);
+}
+
 export function DagView({ open, graph }: Of): VNode {
   const options = useOptions(graph);
   const drawn = useDrawn(graph);
@@ -140,6 +154,7 @@ export function DagView({ open, graph }: Of): VNode {
     turn: (group) => setFold(turned(options.fold, group)),
   });
   useDagKeys(graph, options, drawn, dag);
+  useFollowRunning(graph, open.version, drawn);
   const groups = useMemo(() => groupsOf(graph), [graph.labels, graph.groups]);
   const typed = route.value.query.get("q");
   const places = useMemo(() => {

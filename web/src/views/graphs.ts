@@ -12,6 +12,7 @@ import { count, duration, many, now } from "./format.ts";
 import { html } from "./html.ts";
 import { type Column, Table } from "./list.ts";
 import { Bar, type Counts, Empty, Loading, State, Time, TroubleBox } from "./parts.ts";
+import { Remembered } from "./remembered.ts";
 import { noted, source } from "./source.ts";
 
 const PAGE = 100;
@@ -119,6 +120,7 @@ function Filters({ shown }: { shown: string }): VNode {
     <label class="field">Tag <input size="12" placeholder="key=value" ...${text("tag")} /></label>
     <label class="field">Schedule <input size="10" ...${text("schedule")} /></label>
     ${[...query.keys()].length > 0 && html`<a class="button small" href=${href([])}>Clear</a>`}
+    <${Remembered} screen="graphs" />
     <span role="status">${shown}</span>
   </div>`;
 }

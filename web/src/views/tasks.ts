@@ -13,11 +13,12 @@ import { html } from "./html.ts";
 import { type Column, Table } from "./list.ts";
 import { CopyButton, Empty, State, Time } from "./parts.ts";
 import { picked, ran, waited } from "./picked.ts";
+import { Remembered } from "./remembered.ts";
 
 const COLUMNS: readonly Column[] = [
   { name: "select", title: "Select", width: "2rem", unseen: true },
   { name: "state", title: "State", width: "9rem", sort: true },
-  { name: "label", title: "Label", width: "minmax(12rem, 3fr)", sort: true },
+  { name: "label", title: "Label", width: "minmax(9rem, 3fr)", sort: true },
   { name: "run", title: "Run", width: "3.5rem", sort: true, minor: true },
   { name: "group", title: "Group", width: "minmax(6rem, 1fr)", sort: true, minor: true },
   { name: "target", title: "Target", width: "minmax(5rem, 1fr)", sort: true, minor: true },
@@ -138,6 +139,7 @@ export function Tasks({ open, graph }: Of): VNode {
       <${Choice} name="state" title="State" options=${TASK_STATES.map((each) => each.name)} />
       ${graph.groups.length > 0 && html`<${Choice} name="group" title="Group" options=${graph.groups} />`}
       ${targets.length > 1 && html`<${Choice} name="target" title="Target" options=${targets} />`}
+      <${Remembered} screen="tasks" />
       <span role="status">${many(places.length, "task")}</span>
       <${CopyButton} text=${() => asTable(graph, places, at)} label="Copy as CSV" />
     </div>
