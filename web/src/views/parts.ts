@@ -5,6 +5,7 @@ import type { VNode } from "preact";
 
 import { lookOf, TASK_STATES } from "../model/states.ts";
 import { Trouble } from "../rows/port.ts";
+import { visible } from "../rows/waiting.ts";
 import { count, many, now, shown, timeMode, timeText, timeTitle } from "./format.ts";
 import { type Content, html } from "./html.ts";
 
@@ -67,6 +68,12 @@ export function TroubleBox({ trouble, again }: { trouble: unknown; again?: (() =
   </div>`;
 }
 
+interface Answer<T> {
+  readonly value?: T;
+  readonly trouble?: unknown;
+  readonly busy: boolean;
+}
+
 export interface Asked<T> {
   readonly value: T | undefined;
   readonly trouble: unknown;
@@ -80,27 +87,33 @@ export interface Asked<T> {
  */
 export function useAsked<T>(question: () => Promise<T>, on: readonly unknown[], seconds = 0): Asked<T> {
   const [round, setRound] = useState(0);
-  const [answer, setAnswer] = useState<{ value?: T; trouble?: unknown; busy: boolean }>({ busy: true });
+  const [answer, setAnswer] = useState<Answer<T>>({ busy: true });
   const about = useRef(on[0]);
   useEffect(() => {
-    let over = false;
+    const stop = new AbortController();
     let timer: ReturnType<typeof setTimeout> | undefined;
     const same = Object.is(about.current, on[0]);
     about.current = on[0];
     setAnswer((old) => (same ? { ...old, busy: true } : { busy: true }));
-    const ask = (): void => {
-      if (document.hidden) return later();
-      question().then(
-        (value) => over || (setAnswer({ value, busy: false }), later()),
-        (trouble: unknown) => over || (setAnswer((old) => ({ ...old, trouble, busy: false })), later()),
-      );
-    };
     const later = (): void => {
-      if (seconds && !over) timer = setTimeout(ask, seconds * 1000);
+      if (seconds) timer = setTimeout(ask, seconds * 1000);
+    };
+    const take = (change: (old: Answer<T>) => Answer<T>): void => {
+      if (stop.signal.aborted) return;
+      setAnswer(change);
+      later();
+    };
+    const ask = (): void => {
+      visible(stop.signal)
+        .then(question)
+        .then(
+          (value) => take(() => ({ value, busy: false })),
+          (trouble: unknown) => take((old) => ({ ...old, trouble, busy: false })),
+        );
     };
     ask();
     return () => {
-      over = true;
+      stop.abort();
       clearTimeout(timer);
     };
   }, [...on, round]);

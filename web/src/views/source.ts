@@ -33,13 +33,18 @@ export function startSource(): void {
   if (secrets.token !== undefined) sessionStorage.setItem(TOKEN, secrets.token);
   const { at, sas, blobs } = secrets;
   if (at !== undefined && sas !== undefined) sessionStorage.setItem(TABLE, JSON.stringify([at, sas, blobs ?? ""]));
-  const table = secrets.token === undefined ? sessionStorage.getItem(TABLE) : null;
-  if (!table) {
-    source.value = overApi(1);
-    return;
+  source.value = (secrets.token === undefined && overTable()) || overApi(1);
+}
+
+/** The table that a link named, null where none did, or what it named is no address. */
+function overTable(): Source | null {
+  try {
+    const [address, signature, files] = JSON.parse(sessionStorage.getItem(TABLE) ?? "[]") as string[];
+    return address ? { rows: new TableRows(address, signature ?? "", files ?? ""), api: null, number: 1 } : null;
+  } catch {
+    sessionStorage.removeItem(TABLE);
+    return null;
   }
-  const [address, signature, files] = JSON.parse(table) as [string, string, string];
-  source.value = { rows: new TableRows(address, signature, files), api: null, number: 1 };
 }
 
 export function signIn(token: string): void {
@@ -50,11 +55,12 @@ export function signIn(token: string): void {
 
 export function signOut(): void {
   sessionStorage.removeItem(TOKEN);
+  sessionStorage.removeItem(TABLE);
   source.value = overApi((source.peek()?.number ?? 0) + 1);
 }
 
 export function isSignedIn(): boolean {
-  return sessionStorage.getItem(TOKEN) !== null;
+  return sessionStorage.getItem(TOKEN) !== null || sessionStorage.getItem(TABLE) !== null;
 }
 
 export function showRows(rows: Rows): void {
