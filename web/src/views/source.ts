@@ -70,7 +70,9 @@ export function showRows(rows: Rows): void {
 
 /** Note a refusal, so that the page asks for a token; gives the trouble back. */
 export function noted(trouble: unknown): unknown {
-  if (trouble instanceof Trouble && trouble.problem.status === 401) wanted.value = trouble.message;
+  if (trouble instanceof Trouble && trouble.problem.status === 401) {
+    wanted.value = trouble.problem.code === "no-token" ? "This server opens by a token." : trouble.message;
+  }
   return trouble;
 }
 
