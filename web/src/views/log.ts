@@ -281,7 +281,7 @@ export function LogView({ open, graph }: Of): VNode {
   else if (trouble) content = html`<${TroubleBox} trouble=${trouble} />`;
   else content = html`<${Loading} what="the log" />`;
   return html`<section class="fill">
-    <h2>Log of <a href=${taskHref(open.id, label)}>${label}</a>, run ${run}</h2>
+    <h2>Log of <a class="label" href=${taskHref(open.id, label)}>${shown(label)}</a>, run ${run}</h2>
     <${Runs} id=${open.id} name=${label} run=${run} present=${graph.run[place] ?? run} />
     <div class="filters">
       <label class="field search"><span>Search in all of it</span>

@@ -1,10 +1,11 @@
 /** Why a task does not run: the causes as a tree, each with what can be done about it. */
 
+import { useRef } from "preact/hooks";
 import type { VNode } from "preact";
 
 import { useKeys } from "../keys.ts";
 import { go, href, route } from "../route.ts";
-import { count, many, shown } from "./format.ts";
+import { count, shown } from "./format.ts";
 import { type Of, taskAt, taskHref } from "./graph.ts";
 import { html } from "./html.ts";
 import { answered, Empty, State, useAsked } from "./parts.ts";
@@ -31,10 +32,11 @@ const SHOWN = 300;
 
 function Line({ reason, id }: { reason: Reason; id: string }): VNode {
   return html`<li
+    role="treeitem"
+    aria-level=${reason.depth + 1}
     class=${reason.cause ? "reason cause" : "reason"}
     style=${{ "--depth": String(Math.min(reason.depth, 12)) }}
   >
-    <span class="unseen">${reason.depth > 0 ? `${many(reason.depth, "step")} down: ` : ""}</span>
     <${State} state=${reason.state} brief />
     <div>
       <a href=${taskHref(id, reason.label)} class="label">${shown(reason.label)}</a> ${shown(reason.text)}
@@ -52,13 +54,24 @@ export function Why({ open, graph }: Of): VNode {
     () => ask<Explanation>("GET", `${path("graphs", open.id, "tasks", task)}/why`),
     [`${open.id} ${task}`, graph.event],
   );
-  useKeys({ toTask: () => go(taskHref(open.id, name)), log: () => go(taskHref(open.id, name, "log")) });
+  const tree = useRef<HTMLUListElement>(null);
+  const move = (by: 1 | -1) => () => {
+    const links = [...(tree.current?.querySelectorAll<HTMLElement>(".reason a.label") ?? [])];
+    const at = links.findIndex((each) => each.closest(".reason")?.contains(document.activeElement));
+    links[at < 0 ? 0 : Math.max(0, Math.min(links.length - 1, at + by))]?.focus();
+  };
+  useKeys({
+    down: move(1),
+    up: move(-1),
+    toTask: () => go(taskHref(open.id, name)),
+    log: () => go(taskHref(open.id, name, "log")),
+  });
   return html`<section>
-    <h2>Why <a href=${taskHref(open.id, name)}>${name}</a> does not run</h2>
+    <h2>Why <a class="label" href=${taskHref(open.id, name)}>${shown(name)}</a> does not run</h2>
     ${answered(asked, "the causes", (found) => {
       if (found.reasons.length === 0) return html`<${Empty}>Nothing holds it back.</${Empty}>`;
       const omitted = found.omitted + Math.max(0, found.reasons.length - SHOWN);
-      return html`<ul aria-label="Causes" class="reasons">
+      return html`<ul role="tree" aria-label="Causes" class="reasons" ref=${tree}>
           ${found.reasons.slice(0, SHOWN).map((each) => html`<${Line} key=${each.taskId} reason=${each}
             id=${open.id} />`)}
         </ul>
