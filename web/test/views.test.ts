@@ -8,7 +8,7 @@ import type { Bytes } from "../src/rows/port.ts";
 import { href, parse } from "../src/route.ts";
 import { steps, words } from "../src/views/commands.ts";
 import { bare, collapsed, LogWindow, pieces, PIECE, search } from "../src/views/logtext.ts";
-import { matcher, picked } from "../src/views/picked.ts";
+import { matcher, picked, rest } from "../src/views/picked.ts";
 import { changed, changeOf, gone, type Plan, type PlannedTask } from "../src/views/planned.ts";
 
 const encoder = new TextEncoder();
@@ -150,4 +150,20 @@ test("tasks are picked by state, label and group, and sorted with what has no va
   assert.deepEqual(of({ sort: "ran" }), [1, 2, 0]);
   assert.equal(matcher("[c]")("test[c]"), true);
   assert.equal(matcher("test.?")("testxb"), false);
+});
+
+test("at the pace of the last minutes the rest takes as long as is said, and nothing is said of too little", () => {
+  const minute = 60_000;
+  const now = 100 * minute;
+  const graph = (ended: number, left: number): Graph => {
+    const resolved = Float64Array.from({ length: ended }, (_, place) => now - 2 * minute + place);
+    return {
+      state: Uint8Array.from([...Array<number>(ended).fill(3), ...Array<number>(left).fill(0)]),
+      resolved: Float64Array.from([...resolved, ...Array<number>(left).fill(Number.NaN)]),
+    } as unknown as Graph;
+  };
+  assert.equal(rest(graph(10, 30), now), 6 * minute);
+  assert.ok(Number.isNaN(rest(graph(4, 30), now)));
+  assert.ok(Number.isNaN(rest(graph(10, 0), now)));
+  assert.ok(Number.isNaN(rest(graph(10, 30), now + 60 * minute)), "what ended long ago is no pace");
 });

@@ -5,6 +5,7 @@ import type { VNode } from "preact";
 
 import { compare, type Compared as Result, type Pair } from "../model/compare.ts";
 import type { Graph } from "../model/graph.ts";
+import { graphs as listing } from "../model/list.ts";
 import { load } from "../model/load.ts";
 import { TASK_STATES } from "../model/states.ts";
 import { go, href, route } from "../route.ts";
@@ -12,7 +13,7 @@ import { count, duration, shown } from "./format.ts";
 import { taskHref } from "./graph.ts";
 import { html } from "./html.ts";
 import { answered, Empty, State, useAsked } from "./parts.ts";
-import { read } from "./source.ts";
+import { read, source } from "./source.ts";
 import { stateOf } from "./store.ts";
 
 const SHOWN = 100;
@@ -67,6 +68,10 @@ export function Compared(): VNode {
   useEffect(() => {
     if (!fixed) document.title = "Compare – taskgraph";
   }, [fixed]);
+  const names = useAsked(async () => {
+    for await (const page of listing(source.peek()!.rows)) return page.map((each) => each.id);
+    return [];
+  }, [source.value!.number]);
   const submit = (event: Event): void => {
     event.preventDefault();
     const form = new FormData(event.currentTarget as HTMLFormElement);
@@ -75,8 +80,11 @@ export function Compared(): VNode {
   const Heading = fixed ? "h2" : "h1";
   return html`<div class=${fixed ? "" : "page"}><${Heading}>Compare two graphs</${Heading}>
     <form class="filters" onSubmit=${submit}>
-      <label class="field">Before <input name="a" required value=${a} key=${a} placeholder="id of a graph" /></label>
-      <label class="field">After <input name="b" required value=${b} key=${b} placeholder="id of a graph" /></label>
+      <label class="field">Before 
+        <input name="a" list="graphs" required value=${a} key=${a} placeholder="id of a graph" /></label>
+      <label class="field">After 
+        <input name="b" list="graphs" required value=${b} key=${b} placeholder="id of a graph" /></label>
+      <datalist id="graphs">${(names.value ?? []).map((each) => html`<option key=${each} value=${each} />`)}</datalist>
       <button type="submit">Compare</button>
     </form>
     ${answered(asked, "both graphs", (both) => {

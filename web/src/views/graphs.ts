@@ -30,14 +30,12 @@ const COLUMNS: readonly Column[] = [
 
 function wantedOf(query: URLSearchParams): Wanted {
   const age = AGES[query.get("age") ?? ""];
+  const tags = query.getAll("tag").flatMap((each) => each.split(",").filter(Boolean));
   return {
     state: query.get("state") ?? "",
     match: query.get("q") ?? "",
     schedule: query.get("schedule") ?? "",
-    tags: query
-      .getAll("tag")
-      .flatMap((each) => each.split(","))
-      .filter(Boolean),
+    ...(tags.length > 0 ? { tags } : {}),
     ...(age ? { since: Date.now() - age * 1000 } : {}),
   };
 }

@@ -46,6 +46,21 @@ export function waited(graph: Graph, place: number, now: number): number {
   return started >= since ? started - since : Number.NaN;
 }
 
+const PACE_MS = 300_000;
+const PACE_LEAST = 5;
+
+/** Milliseconds until all is done at the pace of the last minutes; NaN where that is not known. */
+export function rest(graph: Graph, now: number): number {
+  const left = graph.state.reduce((sum, code) => sum + Number(code <= CODE.running!), 0);
+  let [done, first] = [0, now];
+  for (const at of graph.resolved) {
+    if (!(at > now - PACE_MS)) continue;
+    done++;
+    if (at < first) first = at;
+  }
+  return left > 0 && done >= PACE_LEAST ? (left * (now - first)) / done : Number.NaN;
+}
+
 /** What failed first, then what runs, is ready, waits, is done: by code. */
 const ORDER: readonly number[] = [4, 3, 2, 7, 0, 0, 1, 5];
 

@@ -9,6 +9,7 @@ import { count, duration, now, shown } from "./format.ts";
 import { type Of, taskHref } from "./graph.ts";
 import { html } from "./html.ts";
 import { answered, Empty, Facts, Json, State, Time, useAsked } from "./parts.ts";
+import { rest } from "./picked.ts";
 import { Remedy } from "./remedy.ts";
 import { ask, path, source } from "./source.ts";
 import { countsOf, endOf, stateOf } from "./store.ts";
@@ -132,6 +133,7 @@ function About({ open, graph }: Of): VNode {
   const metadata = Object.entries(object(header, "metadata"));
   const held = texts(header, "held");
   const schedule = text(header, "schedule");
+  const state = stateOf(header);
   const plain = (value: unknown): string => (typeof value === "string" ? value : JSON.stringify(value));
   return html`<section class="card">
     <h2>About it</h2>
@@ -143,6 +145,7 @@ function About({ open, graph }: Of): VNode {
           Number.isFinite(ended) ? "Took" : "Runs since",
           duration((Number.isFinite(ended) ? ended : now.value) - created),
         ],
+        ["Done at this pace in", state === "running" && duration(rest(graph, now.value))],
         ["Ended", Number.isFinite(ended) && html`<${Time} at=${ended} />`],
         ["Tasks, requirements", `${count(whole(header, "tasks"))}, ${count(whole(header, "edges"))}`],
         ["Schedule", schedule && html`<a href=${href(["schedules", schedule])}>${schedule}</a>`],

@@ -104,14 +104,18 @@ export function Tasks({ open, graph }: Of): VNode {
   const wanted = wantedOf(query);
   const at = now.peek();
   const places = useMemo(() => picked(graph, wanted, at), [open.version, graph, query.toString()]);
-  const [selection, setSelection] = useState<ReadonlySet<number>>(new Set());
-  const labels = [...selection].map((place) => graph.labels[place]!);
-  const toggle = (place: number): void => {
+  const [selection, setSelection] = useState<ReadonlySet<string>>(new Set());
+  const labels = [...selection];
+  const labelAt = (row: number): string => graph.labels[places[row]!]!;
+  const toggle = (label: string): void => {
     const changed = new Set(selection);
-    if (!changed.delete(place)) changed.add(place);
+    if (!changed.delete(label)) changed.add(label);
     setSelection(changed);
   };
-  const all = (): void => setSelection(places.every((each) => selection.has(each)) ? new Set() : new Set(places));
+  const all = (): void => {
+    const listed = places.map((each) => graph.labels[each]!);
+    setSelection(new Set(listed.every((each) => selection.has(each)) ? [] : listed));
+  };
   const plan = (change: string) => () =>
     labels.length > 0 && go(href(["g", open.id, "plan"], { change, labels: JSON.stringify(labels) }));
   useKeys(labels.length > 0 ? { rerun: plan("rerun"), cancel: plan("cancel") } : {});
@@ -119,8 +123,8 @@ export function Tasks({ open, graph }: Of): VNode {
     const place = places[row]!;
     const label = graph.labels[place]!;
     return [
-      html`<input type="checkbox" aria-label=${`Select ${label}`} checked=${selection.has(place)}
-        onClick=${() => toggle(place)} />`,
+      html`<input type="checkbox" aria-label=${`Select ${label}`} checked=${selection.has(label)}
+        onClick=${() => toggle(label)} />`,
       html`<${State} state=${TASK_STATES[graph.state[place]!]!.name} />`,
       html`<a class="label" title=${label} href=${taskHref(open.id, label)}>${shown(label)}</a>`,
       html`<span>${graph.run[place]}</span>`,
@@ -155,8 +159,8 @@ export function Tasks({ open, graph }: Of): VNode {
           sort=${wanted.sort || "state"}
           onSort=${(sort: string) => set({ sort })}
           onOpen=${(row: number) => go(taskHref(open.id, graph.labels[places[row]!]!))}
-          selected=${(row: number) => selection.has(places[row]!)}
-          onSelect=${(row: number) => toggle(places[row]!)}
+          selected=${(row: number) => selection.has(labelAt(row))}
+          onSelect=${(row: number) => toggle(labelAt(row))}
           onSelectAll=${all}
         />`
     }
