@@ -22,10 +22,12 @@ export interface Open {
 
 export const open = signal<Open>({ id: "", graph: null, version: 0, read: 0, trouble: null });
 
+const [PAUSE, PAUSE_MOST, TASKS_A_MS] = [150, 2_000, 15];
+
 /** Milliseconds between two drawings of a graph that changes: of a large one everything takes longer. */
-const PAUSE = 150;
-const LARGE_PAUSE = 600;
-const LARGE = 5_000;
+function pauseOf(graph: Graph): number {
+  return Math.max(PAUSE, Math.min(PAUSE_MOST, graph.ids.length / TASKS_A_MS));
+}
 
 const seen = signal(!document.hidden);
 document.addEventListener("visibilitychange", () => {
@@ -49,7 +51,7 @@ function followed(id: string, first: Graph, ended: AbortSignal): void {
     const signals = AbortSignal.any([ended, unseen.signal]);
     const changed = (now: Graph): void => {
       graph = now;
-      timer ??= setTimeout(show, graph.ids.length > LARGE ? LARGE_PAUSE : PAUSE);
+      timer ??= setTimeout(show, pauseOf(graph));
     };
     const { rows } = source.peek()!;
     const troubled = (trouble?: unknown): void => change(id, { trouble: trouble ? noted(trouble) : null });

@@ -18,6 +18,9 @@ import { SearchField } from "./tasks.ts";
 
 const BY: readonly By[] = ["task", "worker", "target", "group"];
 
+/** Of so many runs the bars that grow are drawn more rarely. */
+const [MANY, MANY_MS] = [5_000, 10_000];
+
 function only(all: Spans, wanted: (task: number) => boolean): Spans {
   const kept = [...all.task.keys()].filter((place) => wanted(all.task[place]!));
   return {
@@ -61,6 +64,7 @@ export function Timeline({ open, graph }: Of): VNode {
   }, [graph, open.version, critical]);
   const places = useMemo(() => lanes(graph, all, by, Date.now()), [all, by]);
   const goesOn = useMemo(() => all.end.some(Number.isNaN), [all]);
+  const tick = goesOn && Math.floor(now.value / (all.count > MANY ? MANY_MS : 1_000));
   useEffect(() => {
     gantt.current = new Gantt(canvas.current!);
     return () => gantt.current?.destroy();
@@ -74,7 +78,7 @@ export function Timeline({ open, graph }: Of): VNode {
       ...(drawn.selected >= 0 ? { selected: drawn.selected } : {}),
       found: drawn.found,
     });
-  }, [all, places, timeMode.value, drawn.selected, drawn.found, goesOn && now.value]);
+  }, [all, places, timeMode.value, drawn.selected, drawn.found, tick]);
   const zoom = (factor: number) => () => gantt.current?.zoom(factor);
   const step = (by: 1 | -1) => () => {
     const at = all.task.indexOf(drawn.selected);
