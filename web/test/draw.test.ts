@@ -9,11 +9,12 @@ import { around, covers } from "../src/draw/layer.ts";
 import { layout } from "../src/draw/layout.ts";
 import { duration } from "../src/draw/looks.ts";
 import { eachInView, shownOf } from "../src/draw/marks.ts";
-import { plain } from "../src/draw/nodes.ts";
+import { gist, plain } from "../src/draw/nodes.ts";
 import { nodeAt, scene, sketch, visible, type Scene } from "../src/draw/scene.ts";
 import type { Graph } from "../src/model/graph.ts";
 import { CODE } from "../src/model/states.ts";
 import type { Lanes, Spans } from "../src/model/times.ts";
+import { dice } from "./dice.ts";
 import { shapeOf } from "./layout-graphs.ts";
 
 function graphOf(labels: readonly string[], pairs: readonly (readonly [number, number])[]): Graph {
@@ -172,6 +173,20 @@ test("a picture around a view covers it until the view leaves it or zooms", () =
   assert.ok(covers(around(far, world), far, world));
 });
 
+test("whatever the view, one picture is enough", () => {
+  const roll = dice(4);
+  for (let i = 0; i < 2000; i++) {
+    const world = { width: 1 + roll() * 500, height: 1 + roll() * 500 };
+    const [kx, ky] = [0.3 + roll() * 40, 0.3 + roll() * 40];
+    const [width, height] = [50 + roll() * 1500, 50 + roll() * 900];
+    const from = (long: number, size: number): number => -size * 0.5 + roll() * long;
+    const view: View = { x: from(world.width, width / kx), y: from(world.height, height / ky), kx, ky, width, height };
+    const picture = around(view, world);
+    assert.ok(covers(picture, view, world), JSON.stringify([view, world, picture]));
+    assert.ok(picture.width <= Math.max(width * 1.7, (world.width + 2) * kx + 1));
+  }
+});
+
 test("ticks stand on whole hours and say the day once", () => {
   const from = Date.UTC(2026, 0, 1, 22, 10);
   const found = ticks(from, from + 6 * 3_600_000, 1_800_001, true);
@@ -197,6 +212,13 @@ test("only the bars of a part of the time and the lanes are looked at", () => {
   const seen: number[] = [];
   eachBar(made, { x: 99.95, y: 2, kx: 1, ky: 10, width: 20, height: 9 }, (span) => seen.push(span));
   assert.deepEqual(seen, [102, 112, 103, 113]);
+});
+
+test("a label that is cut keeps what tells it from its neighbours", () => {
+  const label = "bicleaner-ai-opus-Books_v1-en-fi";
+  assert.equal(gist(label, ["bicleaner-ai-opus-CCAligned_v1-en-fi", "bicleaner-ai-opus-Bibles_v1-en-fi"]), "Books");
+  assert.equal(gist("test", []), "test");
+  assert.equal(gist("level-1/task-12", ["level-1/task-13"]), "12");
 });
 
 test("durations are short, and labels cannot turn what stands beside them", () => {

@@ -73,8 +73,8 @@ export class Camera implements View {
   get whole(): { kx: number; ky: number } {
     const { margin, world } = this;
     return {
-      kx: Math.min((this.width - margin.left - margin.right) / world.width, world.mostX),
-      ky: Math.min((this.height - margin.top - margin.bottom) / world.height, world.mostY),
+      kx: Math.min(Math.max(1, this.width - margin.left - margin.right) / world.width, world.mostX),
+      ky: Math.min(Math.max(1, this.height - margin.top - margin.bottom) / world.height, world.mostY),
     };
   }
 
@@ -145,8 +145,7 @@ export class Camera implements View {
     const { world, margin } = this;
     const axis = (from: number, scale: number, size: number, long: number, low: number, high: number): number => {
       const room = (size - low - high) / scale;
-      const middle = (long - room) / 2 - low / scale;
-      if (long <= room * 1.001) return middle;
+      if (long <= room * 1.001) return (this.hand.scrolls ? 0 : (long - room) / 2) - low / scale;
       const slack = this.hand.scrolls ? 0 : room * 0.3;
       return clamp(from, -low / scale - slack, long - room - low / scale + slack);
     };

@@ -276,7 +276,8 @@ export class Dag {
     const [turn, wide] = [this.turn, around(view, this.world())];
     const pen = { view: wide, mark, colour: looks.edge, ratio: Math.min(this.ratio, 2) };
     this.desk.picture(pen, (image) => {
-      if (turn === this.turn) {
+      if (turn !== this.turn) image.close();
+      else {
         this.edges?.image.close();
         this.edges = { image, view: wide, of: looks };
       }

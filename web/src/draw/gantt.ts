@@ -268,7 +268,8 @@ export class Gantt {
       if (bottom < AXIS) continue;
       if (top > view.height) break;
       // The name of lanes that begin above stays in view.
-      const y = Math.max(top + Math.min(view.ky, 16) / 2, Math.min(AXIS + 9, bottom - 7));
+      const high = many === 1 ? view.ky : Math.min(view.ky, 16);
+      const y = Math.max(top + high / 2, Math.min(AXIS + 9, bottom - 7));
       if (y < free + 7) continue;
       context.fillText(cut(context, plain(name) || "none yet", NAMES - 18), 6, y);
       free = y + 7;

@@ -42,6 +42,12 @@ const PARTS = {
   found: "var(--found, light-dark(#d9480f, #ffa94d))",
 };
 
+/** Where the system sets the colours, the ground and what is written on it are its own. */
+const FORCED: typeof PARTS = {
+  text: "CanvasText", quiet: "CanvasText", ground: "Canvas", panel: "Canvas", line: "GrayText", edge: "GrayText",
+  accent: "Highlight", found: "Highlight",
+};
+
 const RAMP = ["#9ecae1", "#6baed6", "#4292c6", "#2171b5", "#7b3294", "#b2182b"];
 const NAMES = [
   "light-dark(#1f77b4, #6fb1e0)", "light-dark(#c2610c, #ffa657)", "light-dark(#2b8a3e, #69c47f)",
@@ -61,7 +67,8 @@ export function looks(of: HTMLElement): Looks {
     probe.style.color = colour;
     return getComputedStyle(probe).color;
   };
-  const parts = Object.fromEntries(Object.entries(PARTS).map(([name, colour]) => [name, read(colour)]));
+  const wanted = matchMedia("(forced-colors: active)").matches ? FORCED : PARTS;
+  const parts = Object.fromEntries(Object.entries(wanted).map(([name, colour]) => [name, read(colour)]));
   const found = {
     ...(parts as Record<keyof typeof PARTS, string>),
     states: TASK_STATES.map((each) => read(`var(${each.colour}, ${STATES[each.name] ?? "CanvasText"})`)),

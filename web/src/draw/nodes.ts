@@ -44,8 +44,42 @@ export function paintNodes(context: Context, sight: Sight): void {
   eachInView(scene, view, (node, x, y) => {
     const box = { x: x - mark.width / 2, y: y - mark.height / 2, ...mark };
     if (scene.start[node + 1]! - scene.start[node]! > 1) paintMany(context, sight, node, box);
-    else paintOne(context, sight, scene.first[node]!, box, shown.palette[shown.colour[node]!]!);
+    else paintOne(context, sight, node, box, shown.palette[shown.colour[node]!]!);
   });
+}
+
+/**
+ * What tells a label from those above and below it, as the piece from one place to another; whole words of it. The rest
+ * of the label may go where there is little room.
+ */
+export function gist(label: string, beside: readonly string[]): string {
+  let [head, tail] = [label.length, label.length];
+  for (const other of beside) {
+    const most = Math.min(label.length, other.length);
+    let same = 0;
+    while (same < most && label[same] === other[same]) same++;
+    head = Math.min(head, same);
+    same = 0;
+    while (same < most - head && label[label.length - 1 - same] === other[other.length - 1 - same]) same++;
+    tail = Math.min(tail, same);
+  }
+  const word = /[\p{L}\p{N}]/u;
+  while (head > 0 && word.test(label[head - 1]!)) head--;
+  while (tail > 0 && word.test(label[label.length - tail]!)) tail--;
+  return head + tail < label.length ? label.slice(head, label.length - tail) : label;
+}
+
+/** A label cut to a width: what it begins with, and what tells it from its neighbours. */
+function brief(context: Context, { scene, graph }: Sight, node: number, width: number): string {
+  const label = graph.labels[scene.first[node]!]!;
+  const whole = plain(label);
+  if (whole.length < 60 && context.measureText(whole).width <= width) return whole;
+  const beside = [scene.turn[node]! - 1, scene.turn[node]! + 1].map((k) => scene.byColumn[k] ?? node);
+  const near = beside.filter((other) => other !== node && scene.x[other] === scene.x[node]);
+  const piece = plain(gist(label, near.map((other) => graph.labels[scene.first[other]!]!)));
+  if (piece.length >= whole.length) return cut(context, whole, width);
+  const ways = whole.startsWith(piece) ? [`${piece}…`] : [`${whole.slice(0, 4)}…${piece}`, `…${piece}`];
+  return ways.find((way) => context.measureText(way).width <= width) ?? cut(context, piece, width);
 }
 
 export interface Box {
@@ -65,7 +99,9 @@ function frame(context: Context, { x, y, width, height }: Box, looks: Looks, lin
   context.stroke();
 }
 
-function paintOne(context: Context, { graph, looks, now }: Sight, task: number, box: Box, colour: string): void {
+function paintOne(context: Context, sight: Sight, node: number, box: Box, colour: string): void {
+  const { graph, looks, now } = sight;
+  const task = sight.scene.first[node]!;
   const { x, y, width, height } = box;
   const state = TASK_STATES[graph.state[task]!]!;
   const two = height >= 26;
@@ -104,7 +140,8 @@ function paintOne(context: Context, { graph, looks, now }: Sight, task: number, 
   context.font = `${size}px ${looks.font}`;
   context.fillStyle = looks.text;
   const line = two ? y + height * 0.32 : y + height / 2 + 0.5;
-  context.fillText(cut(context, plain(graph.labels[task]!), room), x + badge + 5, line);
+  if (graph.held[task]) room -= 8;
+  context.fillText(brief(context, sight, node, room), x + badge + 5, line);
   if (graph.held[task]) paintLock(context, x + width - 2, y, looks);
 }
 

@@ -47,6 +47,8 @@ export interface Scene {
   /** Nodes by column and then from the top: those of column `c` begin at `columnStart[c]`. */
   readonly columnStart: Uint32Array;
   readonly byColumn: Uint32Array;
+  /** For each node its place in `byColumn`. */
+  readonly turn: Uint32Array;
   /** Slots of a row of a drawing that is broken into rows, Infinity for one that is not. */
   readonly row: number;
 }
@@ -168,7 +170,9 @@ export function scene(from: Sketch, places: Places): Scene {
   for (let c = 0; c < columns; c++) {
     sortBy(byColumn.subarray(columnStart[c], columnStart[c + 1]), (node) => y[node]! / height);
   }
-  return { ...merged, x, y, left, right, columns, height, columnStart, byColumn, row };
+  const turn = new Uint32Array(count);
+  byColumn.forEach((node, k) => (turn[node] = k));
+  return { ...merged, turn, x, y, left, right, columns, height, columnStart, byColumn, row };
 }
 
 /** Folds chains where the layout did, and lists the tasks of each node. */
