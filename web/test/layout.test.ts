@@ -113,6 +113,17 @@ test("what was there keeps its place when tasks are added", () => {
   }
 });
 
+test("a graph that grows tenfold is not a long strip", () => {
+  const small = layout(layers(5, 20, 2));
+  const large = layers(5, 1000, 2);
+  const before = new Float32Array(large.count).fill(NaN);
+  for (let i = 0; i < 100; i++) before[Math.floor(i / 20) * 1000 + (i % 20)] = small.slot[i]!;
+  const grown = { ...large, before, rows: small.rows };
+  const places = layout(grown);
+  check(grown, places);
+  assert.equal(places.rows, layout(large).rows);
+});
+
 test("chains of a deep graph are folded", () => {
   const pairs = Array.from({ length: 999 }, (_, i) => [i, i + 1] as const);
   const shape = shapeOf(1001, [...pairs, [500, 1000]]);

@@ -15,22 +15,31 @@ interface Slots {
   readonly height: number;
 }
 
-/** A level in several columns has slots that much nearer to each other. */
-export function align(shape: Shape, requires: Links, wanted: Links, order: Order, columns: Uint16Array): Slots {
+/** `before` are slots that tasks keep if they can. A level in several columns has slots that much nearer to each other. */
+export function align(
+  shape: Shape,
+  before: Float32Array | undefined,
+  requires: Links,
+  wanted: Links,
+  order: Order,
+  columns: Uint16Array,
+): Slots {
   const { tasks, start, levels } = order;
   const slot = new Float32Array(shape.count);
   const offset = offsets(shape, order, columns);
   let most = 0;
   for (let level = 0; level < levels; level++) most = Math.max(most, offset[start[level + 1]! - 1]!);
-  const high = shape.before ? Infinity : most * ROOM + 1;
+  const high = before ? Infinity : most * ROOM + 1;
   for (let level = 0; level < levels; level++) {
     const [begin, end] = [start[level]!, start[level + 1]!];
     const middle = (most - offset[end - 1]!) / 2;
     for (let i = begin; i < end; i++) slot[tasks[i]!] = middle + offset[i]!;
   }
-  if (shape.before) shape.before.forEach((old, task) => !Number.isNaN(old) && (slot[task] = old));
-  const fit = new Fit(shape, order, offset, slot, high);
-  if (shape.before) {
+  before?.forEach((old, task) => {
+    if (!Number.isNaN(old)) slot[task] = old;
+  });
+  const fit = new Fit(before, order, offset, slot, high);
+  if (before) {
     for (let level = 0; level < levels; level++) fit.level(level, requires);
   } else {
     for (let round = 0; round < ROUNDS; round++) {
@@ -40,7 +49,7 @@ export function align(shape: Shape, requires: Links, wanted: Links, order: Order
   }
   let [least, top] = [Infinity, -1];
   for (const each of slot) [least, top] = [Math.min(least, each), Math.max(top, each)];
-  if (shape.before) least = 0;
+  if (before) least = 0;
   for (let i = 0; i < slot.length; i++) slot[i]! -= least;
   return { slot, height: shape.count ? Math.ceil(top - least + 1) : 0 };
 }
@@ -64,7 +73,7 @@ class Fit {
   private readonly length: Uint32Array;
 
   constructor(
-    private readonly shape: Shape,
+    private readonly before: Float32Array | undefined,
     private readonly order: Order,
     private readonly offset: Float64Array,
     private readonly slot: Float32Array,
@@ -78,7 +87,7 @@ class Fit {
   }
 
   level(level: number, links: Links): void {
-    const { order, offset, slot, mean, weight, length, shape } = this;
+    const { order, offset, slot, mean, weight, length, before } = this;
     const [begin, end] = [order.start[level]!, order.start[level + 1]!];
     let blocks = 0;
     for (let i = begin; i < end; i++) {
@@ -86,7 +95,7 @@ class Fit {
       const [first, last] = [links.start[task]!, links.start[task + 1]!];
       let wish = slot[task]!;
       let heavy = 0.1;
-      if (shape.before && !Number.isNaN(shape.before[task]!)) heavy = STAY;
+      if (before && !Number.isNaN(before[task]!)) heavy = STAY;
       else if (last > first) {
         let sum = 0;
         for (let k = first; k < last; k++) sum += slot[links.other[k]!]!;

@@ -78,6 +78,11 @@ export class Camera implements View {
     };
   }
 
+  /** Whether all is in view, as large as it can be. */
+  get fitted(): boolean {
+    return this.kx === this.whole.kx && this.ky === this.whole.ky;
+  }
+
   resize(width: number, height: number): void {
     this.width = Math.max(1, width);
     this.height = Math.max(1, height);

@@ -12,7 +12,7 @@ import { links } from "./layout.ts";
 import { duration, looks, watchLooks, type Looks } from "./looks.ts";
 import { SmallMap } from "./map.ts";
 import { eachInView, markOf, paintBars, paintMarks, shownOf, stageOf } from "./marks.ts";
-import type { By, Shown, Sight, Stage } from "./marks.ts";
+import type { By, Context, Shown, Sight, Stage } from "./marks.ts";
 import { paintFolded, paintNodes, plain } from "./nodes.ts";
 import { paintFound, paintRing, paintRoads, paintTip, type Roads } from "./overlay.ts";
 import { nodeAt, scene, sketch, visible, type Before, type Scene, type Wanted } from "./scene.ts";
@@ -28,6 +28,13 @@ interface Picture {
   readonly image: ImageBitmap;
   readonly view: View;
   readonly of: object;
+}
+
+interface Wish {
+  readonly ids: readonly string[];
+  readonly centre: string;
+  readonly rest: string;
+  readonly mask: Uint8Array;
 }
 
 /** What is drawn at once, frame by frame; more goes into a picture first. */
@@ -62,8 +69,11 @@ export class Dag {
   private clusters: Clusters | undefined;
   private roads: Roads | undefined;
   private shown: Shown | undefined;
-  private mask: Uint8Array | undefined;
-  private key = "";
+  /** What was asked for last: which tasks of which graph, around which one, folded how. */
+  private wanted: Wish | undefined;
+  /** The last graph shown; `graph` is the one that is drawn, until all of this one have places. */
+  private latest: Graph | undefined;
+  private settled = false;
   private turn = 0;
   private edges: Picture | undefined;
   private readonly marks = new Still(() => this.repaint());
@@ -90,29 +100,31 @@ export class Dag {
     this.resize();
   }
 
-  /** Draws a graph. What only changed states is painted anew, where tasks stand stays. */
+  /**
+   * Draws a graph. Where only states changed, tasks stay where they are; a graph with other tasks has other `ids`, and
+   * is drawn as it was until these have places.
+   */
   show(graph: Graph, options: DagOptions): void {
-    const other = graph.id !== this.graph?.id;
+    const { wanted } = this;
     const selected = options.selected !== this.options?.selected;
-    // A graph that grew may be the same object.
-    const grown = this.groups.of.length !== graph.labels.length;
-    if (other || grown || graph.groups.length > 0) this.groups = groupsOf(graph);
-    const focus = options.focus === undefined ? "" : `${options.focus} ${options.depth ?? 2}`;
-    const { fold, hideCompleted } = options;
-    const size = [graph.ids.length, graph.edges.from.length];
-    const key = [focus, graph.id, ...size, hideCompleted, ...[...fold].sort()].join("\n");
-    const same = key === this.key;
-    const mask = same && !hideCompleted ? this.mask! : visible(graph, options);
-    [this.graph, this.options] = [graph, options];
-    if (same && mask.every((each, i) => each === this.mask![i])) {
+    this.options = options;
+    this.latest = graph;
+    const { focus, depth, fold, hideCompleted } = options;
+    const centre = [graph.id, focus ?? "", focus === undefined ? "" : (depth ?? 2)].join("\n");
+    const rest = [graph.edges.from.length, hideCompleted, ...[...fold].sort()].join("\n");
+    const same = wanted?.ids === graph.ids && wanted.centre === centre && wanted.rest === rest;
+    const mask = same && !hideCompleted ? wanted.mask : visible(graph, options);
+    if (same && mask.every((each, i) => each === wanted.mask[i])) {
+      if (this.settled) this.graph = graph;
       this.restate();
       if (selected) this.reveal(options.selected);
       return;
     }
-    const fits = other || focus !== this.focusOf(this.key);
-    [this.key, this.mask] = [key, mask];
+    const fits = wanted?.centre !== centre;
     if (fits) this.before = undefined;
-    void this.arrange(graph, mask, options, fits);
+    if (this.graph?.id !== graph.id) this.scene = undefined;
+    this.wanted = { ids: graph.ids, centre, rest, mask };
+    void this.arrange(graph, mask, fits);
   }
 
   fit(): void {
@@ -170,33 +182,34 @@ export class Dag {
     this.desk.destroy();
   }
 
-  private focusOf(key: string): string | undefined {
-    return key.split("\n")[0];
-  }
-
-  private async arrange(graph: Graph, mask: Uint8Array, options: DagOptions, fits: boolean): Promise<void> {
+  private async arrange(graph: Graph, mask: Uint8Array, fits: boolean): Promise<void> {
     const turn = ++this.turn;
-    const drawn = sketch(graph, this.groups, mask, options.fold, this.before);
+    this.settled = false;
+    const known = graph.ids === this.graph?.ids && graph.groups.length === 0;
+    const groups = known ? this.groups : groupsOf(graph);
+    const drawn = sketch(graph, groups, mask, this.options!.fold, this.before);
     const places = await this.desk.places(drawn.shape);
     if (turn !== this.turn) return;
     this.before = { ids: graph.ids, first: drawn.first, places };
     const now = scene(drawn, places);
-    this.scene = now;
-    this.clusters = clusters(graph, this.groups, now.node);
+    [this.scene, this.graph, this.groups, this.settled] = [now, this.latest, groups, true];
+    this.clusters = clusters(graph, groups, now.node);
     const { from, to } = now.edges;
     this.roads = { before: links(now.count, to, from), after: links(now.count, from, to) };
     const { x, y, left, right, row } = now;
     this.desk.lines({ x, y, left, right, from, to, row });
+    this.edges?.image.close();
     this.edges = undefined;
+    const { fitted } = this.camera;
     this.camera.show({ width: now.columns, height: now.height, mostX: 290, mostY: 40 });
     this.restate();
-    if (fits) this.fit();
+    if (fits || fitted) this.fit();
     this.reveal(this.options!.selected);
   }
 
   private restate(): void {
-    if (!this.scene) return;
-    this.shown = shownOf(this.scene, this.graph!, this.options!.colour, this.looks, Date.now());
+    if (!this.scene || !this.graph) return;
+    this.shown = shownOf(this.scene, this.graph, this.options!.colour, this.looks, Date.now());
     this.map.draw(this.scene, this.shown);
     this.repaint();
   }
@@ -212,8 +225,7 @@ export class Dag {
     const { ratio } = this;
     this.canvas.width = Math.max(1, Math.round(clientWidth * ratio));
     this.canvas.height = Math.max(1, Math.round(clientHeight * ratio));
-    const { kx, ky } = this.camera.whole;
-    const fitted = this.camera.kx === kx && this.camera.ky === ky;
+    const { fitted } = this.camera;
     this.camera.resize(clientWidth, clientHeight);
     if (fitted) this.camera.fit();
     this.paint();
@@ -253,10 +265,10 @@ export class Dag {
     const selected = options.selected === undefined ? -1 : (scene.node[options.selected] ?? -1);
     const over = this.over ? (this.nodeAt(this.over.x, this.over.y) ?? -1) : -1;
     for (const node of new Set([selected, over])) if (node >= 0) paintRoads(context, sight, this.roads!, node);
-    if (stage === 3) paintNodes(context, sight);
-    else this.paintSmall(sight, stage);
-    if (stage < 3) paintFolded(context, sight);
-    if (options.found.size) paintFound(context, sight, options.found);
+    if (stage === 3) {
+      paintNodes(context, sight);
+      if (options.found.size) paintFound(context, sight, options.found);
+    } else this.paintSmall(sight, stage);
     if (selected >= 0) paintRing(context, sight, selected);
     if (over >= 0) paintTip(context, sight, this.over!, this.tip(over));
     const { kx, ky } = camera.whole;
@@ -269,14 +281,14 @@ export class Dag {
 
   /** Copies the picture of the edges, and asks for another where it does not fit any more. */
   private paintEdges(view: View, mark: Mark): void {
-    const { edges, looks } = this;
+    const { edges, looks, scene } = this;
     if (edges) copy(this.context, edges.image, edges.view, view, this.ratio);
     const fits = edges && edges.of === looks && covers(edges.view, view, this.world());
     if (fits || this.desk.busy) return;
-    const [turn, wide] = [this.turn, around(view, this.world())];
+    const wide = around(view, this.world());
     const pen = { view: wide, mark, colour: looks.edge, ratio: Math.min(this.ratio, 2) };
     this.desk.picture(pen, (image) => {
-      if (turn !== this.turn) image.close();
+      if (scene !== this.scene) image.close();
       else {
         this.edges?.image.close();
         this.edges = { image, view: wide, of: looks };
@@ -289,7 +301,13 @@ export class Dag {
   private paintSmall(sight: Sight, stage: Stage): void {
     const { context } = this;
     const { scene, shown, view } = sight;
-    const draw = stage === 2 ? paintMarks : paintBars;
+    const { found } = this.options!;
+    const draw = (on: Context, part: Sight): void => {
+      if (stage === 2) paintMarks(on, part);
+      else paintBars(on, part);
+      paintFolded(on, part);
+      if (found.size) paintFound(on, part, found);
+    };
     if (few(scene, view)) {
       draw(context, sight);
       return;

@@ -183,13 +183,19 @@ export class Gantt {
     this.paintBands(view, chart);
     context.fillStyle = looks.line;
     for (const { x } of marks) context.fillRect(Math.round(x), AXIS, 1, camera.height);
-    if (this.few(view, chart)) paintBars(context, chart, view, style);
+    const few = this.few(view, chart);
+    if (few) paintBars(context, chart, view, style);
     else {
       const without = { ...style, left: 0 };
       const draw = (on: Context, part: View): void => paintBars(on, chart, part, without);
       this.still.paint(context, view, this.world(), ratio, style, draw);
     }
-    if (options.selected !== undefined || options.found.size) this.paintRings(view, chart, options);
+    if (few && options.found.size) eachBar(chart, view, (span) => this.paintRing(view, chart, span, options));
+    if (options.selected !== undefined) {
+      for (let span = 0; span < chart.spans.count; span++) {
+        if (chart.spans.task[span] === options.selected) this.paintRing(view, chart, span, options);
+      }
+    }
     const now = (chart.now - chart.zero) / 1000;
     if (now <= chart.seconds * 1.001) this.paintNow((now - view.x) * view.kx);
     this.paintNames(view, chart);
@@ -226,18 +232,17 @@ export class Gantt {
     });
   }
 
-  private paintRings(view: View, chart: Chart, options: GanttOptions): void {
+  private paintRing(view: View, chart: Chart, span: number, options: GanttOptions): void {
     const { context, looks } = this;
-    eachBar(chart, view, (span, lane) => {
-      const task = chart.spans.task[span]!;
-      const selected = task === options.selected;
-      if (!selected && !options.found.has(task)) return;
-      const { from, to } = extent(chart, span);
-      const [x1, x2] = [(from - view.x) * view.kx, (to - view.x) * view.kx];
-      context.strokeStyle = selected ? looks.accent : looks.found;
-      context.lineWidth = selected ? 2.5 : 1.5;
-      context.strokeRect(x1 - 2, (lane - view.y) * view.ky - 1, Math.max(3, x2 - x1) + 4, view.ky + 2);
-    });
+    const task = chart.spans.task[span]!;
+    const selected = task === options.selected;
+    if (!selected && !options.found.has(task)) return;
+    const { from, to } = extent(chart, span);
+    const [x1, x2] = [(from - view.x) * view.kx, (to - view.x) * view.kx];
+    context.strokeStyle = selected ? looks.accent : looks.found;
+    context.lineWidth = selected ? 2.5 : 1.5;
+    const top = (chart.lanes.lane[span]! - view.y) * view.ky;
+    context.strokeRect(x1 - 2, top - 1, Math.max(3, x2 - x1) + 4, view.ky + 2);
   }
 
   private paintNow(x: number): void {

@@ -40,6 +40,8 @@ const DEEP = 400;
 /** Shape of a cell (wide : high), and of a picture that is easy to look at. */
 const CELL = 2.5;
 const PICTURE = 1.6;
+/** A graph that grows or shrinks keeps its rows until others are that much better. */
+const OTHER = 1.6;
 
 /** 0, 1, 2, … */
 export function upTo(count: number): Uint32Array {
@@ -76,9 +78,11 @@ function placed(shape: Shape, requires: Links, wanted: Links, level: Uint32Array
   if (shape.before) order.insert(shape.before);
   else order.sweep();
   const sizes = Array.from({ length: levels }, (_, i) => order.start[i + 1]! - order.start[i]!);
-  const rows = shape.rows ?? rowsFor(sizes);
+  const good = rowsFor(sizes);
+  const stays = shape.rows !== undefined && good < shape.rows * OTHER && good * OTHER > shape.rows;
+  const rows = stays ? shape.rows! : good;
   const columns = Uint16Array.from(sizes, (size) => Math.ceil(size / rows));
-  const { slot, height } = align(shape, requires, wanted, order, columns);
+  const { slot, height } = align(shape, stays ? shape.before : undefined, requires, wanted, order, columns);
   // Neighbours stand in columns side by side, each still at its own slot.
   const column = new Uint16Array(shape.count);
   order.tasks.forEach((task, i) => (column[task] = (i - order.start[level[task]!]!) % columns[level[task]!]!));
