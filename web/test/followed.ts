@@ -39,6 +39,7 @@ const rows = api ? new ApiRows(api, "") : new TableRows(table, sas);
 const seen: Record<string, string[]> = {};
 const troubles: string[] = [];
 let calls = 0;
+let last: Graph;
 
 function note(graph: Graph, tasks: Iterable<number>): void {
   for (const task of tasks) {
@@ -55,6 +56,7 @@ const stop = new AbortController();
 const ended = new Promise<void>((resolve) => {
   const changed = (now: Graph, tasks: readonly number[]): void => {
     calls++;
+    last = now;
     note(now, tasks);
     if (text(now.header, "state") === until) resolve();
   };
@@ -65,4 +67,5 @@ await ended;
 const before = requests;
 await pause(idle);
 stop.abort();
-process.stdout.write(JSON.stringify({ seen, calls, troubles, requests: before, idle: requests - before }));
+const unknown = last!.started.filter((each) => Number.isNaN(each)).length;
+process.stdout.write(JSON.stringify({ seen, calls, troubles, unknown, requests: before, idle: requests - before }));

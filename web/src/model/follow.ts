@@ -140,7 +140,7 @@ class Following {
     const places = new Set<number>();
     for (const fact of facts) this.apply(fact, places);
     const quiet = !facts.length;
-    const wanted = new Set(this.stale.size <= FEW || quiet ? this.stale : []);
+    const wanted = new Set(this.toRead(facts.length));
     const ready = this.ready();
     const due = quiet || performance.now() - this.lookedAt > READY_SECONDS * 1000;
     if (ready.length <= FEW || (due && ready.length <= FEW_READY)) ready.forEach((place) => wanted.add(place));
@@ -158,6 +158,12 @@ class Following {
     this.soon = SOON_SECONDS;
     this.graph = { ...this.graph, header, event };
     changed(this.graph, [...places]);
+  }
+
+  /** Stale rows: all of them where they are few or nothing is new, and some of many while little is new. */
+  private toRead(facts: number): Iterable<number> {
+    if (this.stale.size <= FEW || !facts) return this.stale;
+    return facts <= FEW ? [...this.stale].slice(0, FEW_READY) : [];
   }
 
   private place(row: Row): number {
