@@ -1,6 +1,6 @@
 /** A graph as tasks and edges: drawn on a canvas, with the same tasks in a list beside it. */
 
-import { useEffect, useMemo } from "preact/hooks";
+import { useEffect, useMemo, useState } from "preact/hooks";
 import type { VNode } from "preact";
 
 import type { Dag } from "../draw/dag.ts";
@@ -19,6 +19,8 @@ import { SearchField } from "./tasks.ts";
 
 const COLOURS = ["state", "duration", "worker", "target"] as const;
 const ZOOM = 1.4;
+/** Of so many tasks the list is made after the drawing has been asked for. */
+const LARGE = 5_000;
 type Colour = (typeof COLOURS)[number];
 
 /** Tasks that are at most so many edges away from one. */
@@ -157,7 +159,13 @@ export function DagView({ open, graph }: Of): VNode {
   useFollowRunning(graph, open.version, drawn);
   const groups = useMemo(() => groupsOf(graph), [graph.labels, graph.groups]);
   const typed = route.value.query.get("q");
+  const [begun, setBegun] = useState(graph.ids.length <= LARGE);
+  useEffect(() => {
+    const timer = setTimeout(() => setBegun(true)); // the drawing is asked for by then, in the worker
+    return () => clearTimeout(timer);
+  }, []);
   const places = useMemo(() => {
+    if (!begun) return [];
     const around = options.focus >= 0 ? near(graph, options.focus, options.depth) : undefined;
     const all = [...graph.ids.keys()].filter((place) => {
       if (around && !around.has(place)) return false;
@@ -165,7 +173,7 @@ export function DagView({ open, graph }: Of): VNode {
       return !typed || drawn.found.has(place);
     });
     return all.sort((a, b) => (graph.labels[a]! < graph.labels[b]! ? -1 : 1));
-  }, [graph.labels, options.hide && open.version, options.focus, options.depth, drawn.found]);
+  }, [begun, graph.labels, options.hide && open.version, options.focus, options.depth, drawn.found]);
   return html`<section class="fill">
     <${Controls} graph=${graph} options=${options} dag=${dag} />
     <p class="unseen">${many(graph.ids.length, "task")} and ${count(graph.edges.from.length)} requirements; the list of
