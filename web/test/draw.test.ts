@@ -214,7 +214,7 @@ test("only the bars of a part of the time and the lanes are looked at", () => {
   assert.deepEqual(seen, [102, 112, 103, 113]);
 });
 
-test("a label that is cut keeps what tells it from its neighbours", () => {
+test("a label that is cut keeps what differs from its neighbours", () => {
   const label = "bicleaner-ai-opus-Books_v1-en-fi";
   assert.equal(gist(label, ["bicleaner-ai-opus-CCAligned_v1-en-fi", "bicleaner-ai-opus-Bibles_v1-en-fi"]), "Books");
   assert.equal(gist("test", []), "test");

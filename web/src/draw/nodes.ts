@@ -48,10 +48,7 @@ export function paintNodes(context: Context, sight: Sight): void {
   });
 }
 
-/**
- * What tells a label from those above and below it, as the piece from one place to another; whole words of it. The rest
- * of the label may go where there is little room.
- */
+/** The words of a label that differ from the labels above and below it. The rest may go where there is little room. */
 export function gist(label: string, beside: readonly string[]): string {
   let [head, tail] = [label.length, label.length];
   for (const other of beside) {
@@ -69,7 +66,7 @@ export function gist(label: string, beside: readonly string[]): string {
   return head + tail < label.length ? label.slice(head, label.length - tail) : label;
 }
 
-/** A label cut to a width: what it begins with, and what tells it from its neighbours. */
+/** A label cut to a width: what it begins with, and what differs from its neighbours. */
 function brief(context: Context, { scene, graph }: Sight, node: number, width: number): string {
   const label = graph.labels[scene.first[node]!]!;
   const whole = plain(label);
