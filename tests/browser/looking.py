@@ -11,6 +11,7 @@ from playwright.sync_api import Browser, Page
 
 from tests.browser.served import Served
 
+_LOOKS_MAX: Final = 200
 Theme = Literal["light", "dark"]
 
 ROOT: Final = Path(__file__).resolve().parents[2]
@@ -23,10 +24,15 @@ _WATCH: Final = """addEventListener("securitypolicyviolation", (event) => consol
 _STILL: Final = """() => document.querySelector("main, [role=main]") !== null
   && document.querySelector(".loading, [aria-busy=true]") === null"""
 
+_FRAMES: Final = "() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => done(null))))"
+
 
 @dataclass(slots=True)
 class Look:
-    """violations: of the page's own policy. elsewhere: requests to other origins. errors: of its code."""
+    """violations: of the page's own policy. elsewhere: requests to other origins. errors: of its code.
+
+    pending: requests without an answer, but for those that wait for events.
+    """
 
     page: Page
     served: Served
@@ -34,6 +40,7 @@ class Look:
     elsewhere: list[str] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
     asked: list[str] = field(default_factory=list)
+    pending: set[Any] = field(default_factory=set)
 
     def open(self, route: str) -> None:
         """Go there as a person does who follows a link, and wait until it is read."""
@@ -41,11 +48,18 @@ class Look:
         self.settle()
 
     def settle(self) -> None:
-        self.page.wait_for_function(_STILL)
+        """Until nothing is asked for, and nothing says that it waits."""
+        for _ in range(_LOOKS_MAX):
+            self.page.wait_for_function(_STILL)
+            self.page.evaluate(_FRAMES)
+            if not self.pending and self.page.evaluate(_STILL):
+                return
+        raise AssertionError(f"{self.page.url} does not come to rest: {[each.url for each in self.pending]}")
 
     def axe(self) -> list[str]:
         """What is serious or critical about it for people who see or move badly."""
-        self.page.evaluate(AXE.read_text("utf-8"))
+        if not self.page.evaluate("'axe' in window"):
+            self.page.evaluate(AXE.read_text("utf-8"))
         found: dict[str, Any] = self.page.evaluate("axe.run(document, {resultTypes: ['violations']})")
         return [
             f"{each['id']} ({each['impact']}): {node['target']} {node['failureSummary'][:300]}"
@@ -70,6 +84,8 @@ def looking(
 
     def on_request(request: Any) -> None:
         look.asked.append(f"{request.method} {request.url}")
+        if "wait=" not in request.url:
+            look.pending.add(request)
         parts = urlsplit(request.url)
         if parts.scheme not in ("data", "blob") and parts.netloc != own:
             look.elsewhere.append(request.url)
@@ -85,6 +101,8 @@ def looking(
         dialog.dismiss()
 
     context.on("request", on_request)
+    context.on("requestfinished", lambda request: look.pending.discard(request))
+    context.on("requestfailed", lambda request: look.pending.discard(request))
     page.on("console", on_console)
     page.on("pageerror", lambda error: look.errors.append(str(error)))
     page.on("dialog", on_dialog)

@@ -11,6 +11,7 @@ FILE_LINES_MAX: Final = 700
 CLASS_LINES_MAX: Final = 400
 FUNCTION_LINES_MAX: Final = 80
 SCRIPT_LINES_MAX: Final = 400
+LINE_CHARS_MAX: Final = 120
 EXCEPTIONS_MAX: Final = 5
 
 EXCEPTIONS: Final = MappingProxyType[str, str]({})
@@ -42,6 +43,7 @@ def test_no_file_of_the_page_is_longer_than_it_may_be() -> None:
     sources = [*ROOT.glob("web/src/**/*.ts"), *ROOT.glob("web/test/**/*.ts"), *ROOT.glob("web/src/**/*.css")]
     lines = {path: path.read_text("utf-8").splitlines() for path in sources}
     assert [path.name for path, each in lines.items() if len(each) > SCRIPT_LINES_MAX] == []
+    assert [path.name for path, each in lines.items() if any(len(line) > LINE_CHARS_MAX for line in each)] == []
 
 
 def test_there_are_few_exceptions() -> None:

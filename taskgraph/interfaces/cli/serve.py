@@ -238,7 +238,7 @@ def serve(
         what = ", ".join(["handling events", *(_words_for(each, worker_slots) for each in workers)])
         listening = await _listening(app, over)
         if listening is not None:
-            what += f", answering on {listening.address}/api/v1"
+            what += f", answering on {listening.address}/api/v1, with a page on {listening.address}/"
         async with _until_stopped(app, session, what, grace_seconds) as stop:
             others = [] if listening is None else [partial(listening.run, app, stop.event)]
             await serve_app(app, stop.event, workers=workers, keep_days=days, outlets=outlets, others=others)

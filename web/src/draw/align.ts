@@ -15,7 +15,7 @@ interface Slots {
   readonly height: number;
 }
 
-/** `before` are slots that tasks keep if they can. A level in several columns has slots that much nearer to each other. */
+/** `before`: slots that tasks keep if they can. A level in several columns has slots that much nearer to each other. */
 export function align(
   shape: Shape,
   before: Float32Array | undefined,

@@ -47,7 +47,7 @@ export function useLook(): Asked<Look> {
   return useAsked(look, [source.value!.number], LIVE_SECONDS);
 }
 
-/** What tells one look from another, so that the rest is read again only where something has changed. */
+/** By what one look differs from another, so that the rest is read again only where something has changed. */
 function markOf({ graphs, workers }: Look): string {
   const states = graphs.map((each) => `${each.graphId} ${each.state}`);
   return [...states, ...workers.map((each) => `${each.name} ${each.state} ${each.busy}`)].join("\n");
