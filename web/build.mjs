@@ -1,7 +1,9 @@
 // Builds the page into ../taskgraph/interfaces/web/static, or its tests into build/test (--test).
 //
 // A name with its content's hash in it can be kept for ever, so index.html, which names these, is all that a browser
-// asks for again. The same sources and packages give the same names on every machine.
+// asks for again. The same sources and packages give the same names on every machine. report.html is the page as one
+// file, in which `taskgraph report` puts an archive.
+import { createHash } from "node:crypto";
 import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { basename } from "node:path";
 import { build } from "esbuild";
@@ -57,13 +59,46 @@ function licences(inputs) {
   return ["The page of taskgraph contains parts of these packages.\n", ...notices].join(`\n${"-".repeat(80)}\n\n`);
 }
 
+/** A text within an element `script`, which nothing in it may end. */
+function inlined(attributes, text) {
+  if (/<\/script|<!--|\r/i.test(text)) throw new Error(`what is inlined as ${attributes} would end before its end`);
+  return `    <script ${attributes}>${text}</script>\n`;
+}
+
+const hash = (text) => `'sha256-${createHash("sha256").update(text).digest("base64")}'`;
+
+/** All in one file, which asks for nothing: not even its own worker is another file. */
+async function report(worker, notices) {
+  const define = { WORKER: '""' };
+  const bundle = { ...common, define, minify: true, write: false, legalComments: "none", outdir: "." };
+  const { outputFiles } = await build({ ...bundle, entryPoints: ["src/page.css", "src/main.ts"] });
+  const [style, script] = [".css", ".js"].map((end) => outputFiles.find((each) => each.path.endsWith(end)).text);
+  const policy = [
+    "default-src 'none'", `script-src ${hash(script)}`, `style-src ${hash(style)}`, "img-src data:", "worker-src blob:",
+    "base-uri 'none'", "form-action 'none'", "require-trusted-types-for 'script'", "trusted-types taskgraph",
+  ];
+  const head = [
+    `    <meta http-equiv="Content-Security-Policy" content="${policy.join("; ")}" />\n`,
+    '    <meta name="taskgraph-source" content="none" />\n',
+    `    <style>${style}</style>\n`,
+    inlined('type="text/plain" id="licences"', notices),
+    inlined('type="text/plain" id="worker"', worker),
+    inlined('type="text/plain" id="archive"', "ARCHIVE"),
+    inlined('type="module"', script),
+  ];
+  const kept = readFileSync("index.html", "utf8").split("\n").filter((each) => !each.includes('"src/'));
+  return kept.join("\n").replace("  </head>", () => `${head.join("")}  </head>`);
+}
+
 async function buildPage() {
   if (existsSync(into)) rmSync(into, { recursive: true });
   mkdirSync(into, { recursive: true });
   const worker = await made(["src/worker.ts"]);
   const [{ name }] = worker.outputs.values();
   const rest = await made(["src/page.css", "src/main.ts"], { WORKER: JSON.stringify(`./${name}`) });
-  writeFileSync(`${into}/LICENSES.txt`, licences([...worker.inputs, ...rest.inputs]));
+  const notices = licences([...worker.inputs, ...rest.inputs]);
+  writeFileSync(`${into}/LICENSES.txt`, notices);
+  writeFileSync(`${into}/report.html`, await report(readFileSync(`${into}/${name}`, "utf8"), notices));
   writeFileSync(`${into}/index.html`, page(rest.outputs)); // last: where it is, all is
 }
 

@@ -18,8 +18,15 @@ declare global {
   }
 }
 
+/** In a report, which is one file, the code of the worker is a text of the document. */
+function addressOf(): string {
+  const inlined = document.getElementById("worker")?.textContent;
+  if (!inlined) return new URL(WORKER, import.meta.url).href;
+  return URL.createObjectURL(new Blob([inlined], { type: "text/javascript" }));
+}
+
 export function ownWorker(): Worker {
-  const address = new URL(WORKER, import.meta.url).href;
+  const address = addressOf();
   const policy = window.trustedTypes?.createPolicy("taskgraph", {
     createScriptURL(text) {
       if (text !== address) throw new TypeError(`${text} is no script of the page`);

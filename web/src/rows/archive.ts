@@ -32,13 +32,7 @@ export class ArchiveRows implements Rows {
     private readonly files: ReadonlyMap<string, readonly Uint8Array[]>,
   ) {
     this.partitions.set(graph, rows);
-    const header = rows.find((row) => row.key === "task-graph");
-    const columns: Record<string, Value> = { graph, name: nameIn(header) };
-    for (const name of ["created", "tasks", "schedule", "firedFor"]) {
-      const value = header?.columns[name];
-      if (value !== undefined) columns[name] = value;
-    }
-    this.partitions.set("index:graphs", [{ key: `0:${graph}`, columns }]);
+    this.partitions.set("index:graphs", [indexed(graph, rows.find((row) => row.key === "task-graph"))]);
   }
 
   /** Throws `Trouble` for a file that is no archive, or is cut off. */
@@ -99,6 +93,16 @@ export class ArchiveRows implements Rows {
       signal.addEventListener("abort", () => reject(signal.reason as Error), { once: true });
     });
   }
+}
+
+/** What the index of graphs has of one. */
+export function indexed(graph: string, header: Row | undefined): Row {
+  const columns: Record<string, Value> = { graph, name: nameIn(header) };
+  for (const name of ["created", "tasks", "schedule", "firedFor"]) {
+    const value = header?.columns[name];
+    if (value !== undefined) columns[name] = value;
+  }
+  return { key: `0:${graph}`, columns };
 }
 
 class Reading {

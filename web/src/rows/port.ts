@@ -55,6 +55,8 @@ export interface Fact {
 export interface Rows {
   /** What people see of it: an address, an account, the name of a file. Never a token. */
   readonly name: string;
+  /** The id of the graph that alone it has; not there where it may have any. */
+  readonly graph?: string;
   /** Rows by their keys; null for one that there is not. Throws `Trouble`. */
   get(partition: string, keys: readonly string[]): Promise<readonly (Row | null)[]>;
   /** Throws `Trouble`. */

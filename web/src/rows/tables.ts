@@ -1,5 +1,6 @@
 /** Rows straight from the tables of a storage account, by a shared access signature: no server of ours is asked. */
 
+import { indexed } from "./archive.ts";
 import { gather } from "./columns.ts";
 import { factsOf } from "./facts.ts";
 import type { Bytes, Fact, Page, Range, Row, Rows, Value } from "./port.ts";
@@ -21,14 +22,16 @@ interface Answer {
 
 export class TableRows implements Rows {
   readonly name: string;
+  readonly graph?: string;
   private readonly table: string;
   private busy = 0;
   private readonly queue: (() => void)[] = [];
 
   /**
    * table: such as `https://ACCOUNT.table.core.windows.net/taskgraph`. sas: what stands behind the `?` of a link.
-   * blobs: `https://ACCOUNT.blob.core.windows.net` and a signature behind a `?`, where files of runs may be read; the
-   * same signature where it has none.
+   * A signature for one partition opens that graph, and for others nothing is asked. blobs:
+   * `https://ACCOUNT.blob.core.windows.net` and a signature behind a `?`, where files of runs may be read; the same
+   * signature where it has none; "" where none may be read.
    */
   constructor(
     table: string,
@@ -38,10 +41,13 @@ export class TableRows implements Rows {
     this.table = table.replace(/\/$/, "");
     this.name = new URL(table).host + new URL(table).pathname;
     this.sas = sas.replace(/^\?/, "");
+    const [first, last] = ["spk", "epk"].map((name) => new URLSearchParams(this.sas).get(name));
+    if (first && first === last) this.graph = first;
   }
 
   /** One request for each: a filter over many keys would read the whole partition. */
   async get(partition: string, keys: readonly string[]): Promise<readonly (Row | null)[]> {
+    if (this.graph && partition !== this.graph) return keys.map(() => null);
     return Promise.all(
       keys.map(async (key) => {
         const place = `(PartitionKey='${quoted(partition)}',RowKey='${quoted(key)}')`;
@@ -52,6 +58,7 @@ export class TableRows implements Rows {
   }
 
   async page(partition: string, range: Range): Promise<Page> {
+    if (this.graph && partition !== this.graph) return { rows: await this.beside(this.graph, partition), next: "" };
     const { start, end, where = {}, select, limit, next } = range;
     const parts = [`PartitionKey eq '${literal(partition)}'`];
     if (start) parts.push(`RowKey ge '${literal(start)}'`);
@@ -107,6 +114,13 @@ export class TableRows implements Rows {
     return found(async () => (await this.page(graph, range)).rows.flatMap(factsOf), signal);
   }
 
+  /** What is known of another partition by one graph alone. */
+  private async beside(graph: string, partition: string): Promise<readonly Row[]> {
+    if (partition !== "index:graphs") return [];
+    const [header] = await this.get(graph, ["task-graph"]);
+    return header ? [indexed(graph, header)] : [];
+  }
+
   /** null for what there is not. */
   private async ask(place: string, query: string): Promise<Answer | null> {
     while (this.busy >= AT_ONCE) await new Promise<void>((resolve) => this.queue.push(resolve));
@@ -144,7 +158,7 @@ export class TableRows implements Rows {
     const code = /"code"\s*:\s*"([^"]+)"/.exec(text)?.[1] ?? /<Code>([^<]+)</.exec(text)?.[1] ?? "";
     const problem = { status: answer.status, code };
     if (answer.status === 403 || answer.status === 401) {
-      const remedy = "ask for a new link: taskgraph grant ID --read";
+      const remedy = "ask for a new link: taskgraph grant ID --read --link";
       return new Trouble("denied", "this link does not open that, or its time is over", remedy, problem);
     }
     const words = `${this.name} answers ${answer.status} ${code}`.trim();

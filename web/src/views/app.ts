@@ -12,32 +12,48 @@ import { Graphs } from "./graphs.ts";
 import { Help } from "./help.ts";
 import { html } from "./html.ts";
 import { Palette } from "./palette.ts";
+import { Opening } from "./opening.ts";
 import { Empty, TroubleBox } from "./parts.ts";
 import { PoisonView } from "./poison.ts";
 import { Queues } from "./queues.ts";
 import { Schedules } from "./schedules.ts";
 import { SignIn } from "./signin.ts";
 import { isSignedIn, signOut, source, wanted } from "./source.ts";
-import { broken, openArchive } from "./file.ts";
+import { broken, chooseArchive, openArchive } from "./file.ts";
 import { StoreDoctor } from "./doctor.ts";
 import { Workers } from "./workers.ts";
 import { Compared } from "./compare.ts";
 
-export const SCREENS: readonly { name: string; title: string; view: () => VNode }[] = [
+interface Screen {
+  readonly name: string;
+  readonly title: string;
+  readonly view: () => VNode;
+  /** What a source must have beside the rows of one graph. */
+  readonly needs?: "graphs" | "api";
+}
+
+const SCREENS: readonly Screen[] = [
   { name: "", title: "Graphs", view: Graphs },
-  { name: "schedules", title: "Schedules", view: Schedules },
-  { name: "workers", title: "Workers", view: Workers },
-  { name: "queues", title: "Queues", view: Queues },
-  { name: "poison", title: "Poison", view: PoisonView },
-  { name: "doctor", title: "Doctor", view: StoreDoctor },
-  { name: "compare", title: "Compare", view: Compared },
+  { name: "schedules", title: "Schedules", view: Schedules, needs: "graphs" },
+  { name: "workers", title: "Workers", view: Workers, needs: "graphs" },
+  { name: "queues", title: "Queues", view: Queues, needs: "graphs" },
+  { name: "poison", title: "Poison", view: PoisonView, needs: "api" },
+  { name: "doctor", title: "Doctor", view: StoreDoctor, needs: "api" },
+  { name: "compare", title: "Compare", view: Compared, needs: "graphs" },
 ];
+
+/** Those that the present source can fill. */
+export function screens(): readonly Screen[] {
+  const { api, rows } = source.value ?? {};
+  return SCREENS.filter(({ needs }) => !needs || api || (needs === "graphs" && rows && !rows.graph));
+}
 
 function Missing(): VNode {
   return html`<div class="page"><${Empty}>There is no such page. <a href=${href([])}>All graphs</a></${Empty}></div>`;
 }
 
 function screen(): VNode {
+  if (!source.value) return html`<${Opening} />`;
   const name = route.value.path[0] ?? "";
   if (name === "g" && route.value.path[1]) return html`<${GraphFrame} key=${route.value.path[1]} />`;
   const found = SCREENS.find((each) => each.name === name);
@@ -50,7 +66,7 @@ function Top({ skip, help, palette }: Record<"skip" | "help" | "palette", () => 
     <button type="button" class="skip" onClick=${skip}>Skip to the content</button>
     <a class="brand" href=${href([])}>taskgraph</a>
     <nav aria-label="Screens">
-      ${SCREENS.map((each) => {
+      ${screens().map((each) => {
         const present = each.name === name || (name === "g" && each.name === "");
         return html`<a key=${each.name} href=${href([each.name].filter(Boolean))}
           aria-current=${present ? "page" : undefined}>${each.title}</a>`;
@@ -58,6 +74,8 @@ function Top({ skip, help, palette }: Record<"skip" | "help" | "palette", () => 
     </nav>
     <span class="switches">
       <span class="source" title="What this page reads">${source.value?.rows.name}</span>
+      ${!source.value?.api && html`<button type="button" onClick=${chooseArchive}
+        title="A file that taskgraph archive has written">Open an archive …</button>`}
       <button type="button" onClick=${palette} title=${keyTitle("palette")}>Go to …</button>
       <button type="button" onClick=${nextTimeMode} title=${keyTitle("times")}>Times: ${timeMode.value}</button>
       <button type="button" onClick=${nextTheme} title=${keyTitle("theme")}>Theme: ${theme.value}</button>
@@ -109,7 +127,8 @@ export function App(): VNode {
     home: () => go(href([])),
   });
   const skip = (): void => main.current?.focus();
-  return html`<div class="frame">
+  const frame = source.value && !source.value.api ? "frame rows-alone" : "frame";
+  return html`<div class=${frame}>
     <${Top} skip=${skip} help=${() => setShown("help")} palette=${() => setShown("palette")} />
     <main ref=${main} tabindex="-1">
       ${broken.value && html`<${TroubleBox} trouble=${broken.value} />`}

@@ -109,9 +109,9 @@ export function Selected({ graph, place }: { graph: Graph; place: number }): VNo
     ]} />
     <p class="actions">
       <a class="button small" href=${taskHref(graph.id, label, "log")}>Log</a>
-      <a class="button small" href=${taskHref(graph.id, label, "why")}>Why</a>
+      <a class="button small judged" href=${taskHref(graph.id, label, "why")}>Why</a>
       <a class="button small" href=${href(["g", graph.id, "dag"], { focus: label, depth: 2 })}>Neighbours</a>
-      ${FAILED_CODES.has(graph.state[place]!) && html`<a class="button small" href=${plan}>Rerun …</a>`}
+      ${FAILED_CODES.has(graph.state[place]!) && html`<a class="button small judged" href=${plan}>Rerun …</a>`}
     </p>
   </section>`;
 }

@@ -3,7 +3,7 @@
 import { signal } from "@preact/signals";
 
 import { ArchiveRows } from "../rows/archive.ts";
-import { go, href } from "../route.ts";
+import { go, href, route } from "../route.ts";
 import { showRows } from "./source.ts";
 
 /** Why the last file could not be opened; null where it could. */
@@ -14,10 +14,21 @@ export async function openArchive(file: File): Promise<void> {
     const rows = await ArchiveRows.open(file);
     broken.value = null;
     showRows(rows);
-    go(href(["g", rows.graph]));
+    const [first, id] = route.peek().path;
+    if (first !== "g" || id !== rows.graph) go(href(["g", rows.graph]));
   } catch (trouble) {
     broken.value = trouble;
   }
+}
+
+/** In a report the archive is a text of the document, as base64. */
+const inlined = (): string => document.getElementById("archive")?.textContent?.trim() ?? "";
+
+export const isReport = (): boolean => inlined() !== "";
+
+export function openReport(): void {
+  const bytes = Uint8Array.from(atob(inlined()), (each) => each.charCodeAt(0));
+  void openArchive(new File([bytes], "this report"));
 }
 
 export function chooseArchive(): void {

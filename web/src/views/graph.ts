@@ -17,6 +17,7 @@ import { LogView } from "./log.ts";
 import { Notices } from "./notices.ts";
 import { Bar, Loading, State, Time, TroubleBox } from "./parts.ts";
 import { PlanView } from "./plan.ts";
+import { needsServer, source } from "./source.ts";
 import { countsOf, endOf, type Open, stateOf, useGraph } from "./store.ts";
 import { Summary } from "./summary.ts";
 import { TaskView } from "./task.ts";
@@ -35,20 +36,40 @@ const DagView = lazily(async () => (await import("./dag.ts")).DagView);
 const Timeline = lazily(async () => (await import("./timeline.ts")).Timeline);
 const Past = lazily(async () => (await import("./past.ts")).Past);
 
-const TABS: readonly { name: string; title: string; view: View; wide?: boolean }[] = [
+interface Tab {
+  readonly name: string;
+  readonly title: string;
+  readonly view: View;
+  readonly wide?: boolean;
+  /** What a source must have beside the rows of this graph. */
+  readonly needs?: "graphs" | "api";
+}
+
+const TABS: readonly Tab[] = [
   { name: "", title: "Summary", view: Summary },
   { name: "dag", title: "Graph", view: DagView, wide: true },
   { name: "time", title: "Timeline", view: Timeline, wide: true },
   { name: "tasks", title: "Tasks", view: Tasks, wide: true },
   { name: "events", title: "Journal", view: Journal, wide: true },
   { name: "at", title: "As it was", view: Past, wide: true },
-  { name: "plan", title: "Change", view: PlanView },
+  { name: "plan", title: "Change", view: PlanView, needs: "api" },
 ];
-const MORE: readonly { name: string; title: string; view: View }[] = [
-  { name: "doctor", title: "Doctor", view: Doctor },
-  { name: "notices", title: "Notices", view: Notices },
-  { name: "compare", title: "Compare", view: Compared },
+const MORE: readonly Tab[] = [
+  { name: "doctor", title: "Doctor", view: Doctor, needs: "api" },
+  { name: "notices", title: "Notices", view: Notices, needs: "api" },
+  { name: "compare", title: "Compare", view: Compared, needs: "graphs" },
 ];
+
+/** Whether the present source can fill the tab of this name. */
+export function isThere(name: string): boolean {
+  const needs = [...TABS, ...MORE].find((each) => each.name === name)?.needs;
+  const { api, rows } = source.value ?? {};
+  return !needs || Boolean(api) || (needs === "graphs" && !rows?.graph);
+}
+
+function Unanswered(): VNode {
+  return html`<${TroubleBox} trouble=${needsServer()} />`;
+}
 
 function viewOf(path: readonly string[]): { view: View; wide: boolean } {
   const [, , name = "", , inner = ""] = path;
@@ -57,7 +78,7 @@ function viewOf(path: readonly string[]): { view: View; wide: boolean } {
     return { view, wide: inner === "log" };
   }
   const found = [...TABS, ...MORE].find((each) => each.name === name) ?? TABS[0]!;
-  return { view: found.view, wide: "wide" in found && found.wide === true };
+  return { view: isThere(found.name) ? found.view : Unanswered, wide: found.wide === true };
 }
 
 /** The task at this place of the address, by its label or taskId; -1 for none. */
@@ -103,7 +124,7 @@ function Header({ open, graph }: Of): VNode {
 
 function Tabs({ id, name }: { id: string; name: string }): VNode {
   return html`<nav class="tabs" aria-label="Views of the graph">
-    ${[...TABS, ...MORE].map((each) => {
+    ${[...TABS, ...MORE].filter((each) => isThere(each.name)).map((each) => {
       const present = name === each.name || (name === "t" && each.name === "tasks");
       return html`<a key=${each.name} href=${href(["g", id, each.name].filter(Boolean))}
         aria-current=${present ? "page" : undefined}>

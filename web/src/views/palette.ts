@@ -5,11 +5,11 @@ import type { VNode } from "preact";
 
 import { graphs as listing } from "../model/list.ts";
 import { go, href, route } from "../route.ts";
-import { SCREENS } from "./app.ts";
+import { screens } from "./app.ts";
 import { Dialog } from "./dialog.ts";
 import { chooseArchive } from "./file.ts";
 import { nextTheme, nextTimeMode, shown } from "./format.ts";
-import { taskHref } from "./graph.ts";
+import { isThere, taskHref } from "./graph.ts";
 import { html } from "./html.ts";
 import { matcher } from "./picked.ts";
 import { source } from "./source.ts";
@@ -30,7 +30,9 @@ function useGraphNames(): readonly string[] {
   const [names, setNames] = useState<readonly string[]>([]);
   useEffect(() => {
     const read = async (): Promise<void> => {
-      for await (const page of listing(source.peek()!.rows)) return setNames(page.map((each) => each.id));
+      const rows = source.peek()?.rows;
+      if (!rows) return;
+      for await (const page of listing(rows)) return setNames(page.map((each) => each.id));
     };
     void read().catch(() => undefined); // without the list the rest can be gone to
   }, []);
@@ -42,11 +44,13 @@ function entriesOf(typed: string, names: readonly string[]): Entry[] {
   const fits = matcher(typed);
   const { graph } = open.value;
   const views = id
-    ? VIEWS.map((each) => to("view", `${id}: ${each || "summary"}`, href(["g", id, each].filter(Boolean))))
+    ? VIEWS.filter(isThere).map((each) =>
+        to("view", `${id}: ${each || "summary"}`, href(["g", id, each].filter(Boolean))),
+      )
     : [];
   const fixed: Entry[] = [
     ...views,
-    ...SCREENS.map((each) => to("screen", each.title, href([each.name].filter(Boolean)))),
+    ...screens().map((each) => to("screen", each.title, href([each.name].filter(Boolean)))),
     { kind: "file", title: "Open an archive of a graph …", act: chooseArchive },
     { kind: "switch", title: "Times: local, UTC, relative", act: nextTimeMode },
     { kind: "switch", title: "Theme: of the system, light, dark", act: nextTheme },

@@ -5,7 +5,7 @@ import { signal } from "@preact/signals";
 import { ApiRows } from "../rows/api.ts";
 import { type Rows, Trouble } from "../rows/port.ts";
 import { TableRows } from "../rows/tables.ts";
-import { takeSecrets } from "../route.ts";
+import { type Secrets, takeSecrets } from "../route.ts";
 
 export interface Source {
   readonly rows: Rows;
@@ -23,24 +23,42 @@ function overApi(number: number): Source {
   return { rows: api, api, number };
 }
 
+/** null where nothing is open yet. */
 export const source = signal<Source | null>(null);
 
 /** Why a token is asked for; "" where none is. */
 export const wanted = signal("");
 
+/** Whether no server stands behind the page: the copies of `web deploy` and `report` say so. */
+const isAlone = (): boolean => document.querySelector('meta[name="taskgraph-source"][content="none"]') !== null;
+
+const nextNumber = (): number => (source.peek()?.number ?? 0) + 1;
+
 export function startSource(): void {
-  const secrets = takeSecrets();
+  openBy(takeSecrets());
+  addEventListener("hashchange", () => {
+    const secrets = takeSecrets(); // a link that is opened in the same tab loads nothing anew
+    if (Object.keys(secrets).length > 0) openBy(secrets);
+  });
+}
+
+function openBy(secrets: Secrets): void {
+  wanted.value = "";
   if (secrets.token !== undefined) sessionStorage.setItem(TOKEN, secrets.token);
   const { at, sas, blobs } = secrets;
   if (at !== undefined && sas !== undefined) sessionStorage.setItem(TABLE, JSON.stringify([at, sas, blobs ?? ""]));
-  source.value = (secrets.token === undefined && overTable()) || overApi(1);
+  source.value = (secrets.token === undefined && overTable()) || overServer();
 }
+
+/** null where there is none. */
+const overServer = (): Source | null => (isAlone() ? null : overApi(nextNumber()));
 
 /** The table that a link named, null where none did, or what it named is no address. */
 function overTable(): Source | null {
   try {
     const [address, signature, files] = JSON.parse(sessionStorage.getItem(TABLE) ?? "[]") as string[];
-    return address ? { rows: new TableRows(address, signature ?? "", files ?? ""), api: null, number: 1 } : null;
+    if (!address) return null;
+    return { rows: new TableRows(address, signature ?? "", files ?? ""), api: null, number: nextNumber() };
   } catch {
     sessionStorage.removeItem(TABLE);
     return null;
@@ -50,13 +68,13 @@ function overTable(): Source | null {
 export function signIn(token: string): void {
   sessionStorage.setItem(TOKEN, token);
   wanted.value = "";
-  source.value = overApi((source.peek()?.number ?? 0) + 1);
+  source.value = overApi(nextNumber());
 }
 
 export function signOut(): void {
   sessionStorage.removeItem(TOKEN);
   sessionStorage.removeItem(TABLE);
-  source.value = overApi((source.peek()?.number ?? 0) + 1);
+  source.value = overServer();
 }
 
 export function isSignedIn(): boolean {
@@ -65,7 +83,7 @@ export function isSignedIn(): boolean {
 
 export function showRows(rows: Rows): void {
   wanted.value = "";
-  source.value = { rows, api: null, number: (source.peek()?.number ?? 0) + 1 };
+  source.value = { rows, api: null, number: nextNumber() };
 }
 
 /** Note a refusal, so that the page asks for a token; gives the trouble back. */
@@ -92,9 +110,14 @@ export function read<T>(how: (rows: Rows) => Promise<T>): Promise<T> {
 /** Ask the API for what it judges, or have it change something. Throws `Trouble` where the page has no API. */
 export async function ask<T>(method: string, path: string, body?: unknown): Promise<T> {
   const { api } = source.value!;
-  if (!api)
-    throw new Trouble("missing", "This is said by the HTTP API alone.", "Open the graph on the page of a server.");
+  if (!api) throw needsServer();
   return (await watched(api.ask(method, path, body))) as T;
+}
+
+/** What is said in place of an answer that the API alone gives. */
+export function needsServer(): Trouble {
+  const words = "A server works this out, and none stands behind this page: it shows rows as they are.";
+  return new Trouble("missing", words, "Open the page of a server over the same store: taskgraph ui, or serve --http.");
 }
 
 /** A path of the API, its parts encoded. */

@@ -69,14 +69,15 @@ function Failures({ open, graph }: Of): VNode | null {
           <${State} state=${TASK_STATES[graph.state[place]!]!.name} brief />
           <a class="label" href=${taskHref(open.id, graph.labels[place]!)}>${shown(graph.labels[place]!)}</a>
           <a class="small" href=${taskHref(open.id, graph.labels[place]!, "log")}>log</a>
-          <a class="small" href=${taskHref(open.id, graph.labels[place]!, "why")}>why</a>
+          <a class="small judged" href=${taskHref(open.id, graph.labels[place]!, "why")}>why</a>
         </li>`,
       )}
     </ul>
     <p>
       ${failed.length > FAILURES_SHOWN && html`<a
         href=${href(["g", open.id, "tasks"], { state: "failed" })}>All of them</a> · `}
-      <a class="button" href=${href(["g", open.id, "plan"], { change: "rerun", failed: 1 })}>Rerun what failed …</a>
+      <a class="button judged"
+        href=${href(["g", open.id, "plan"], { change: "rerun", failed: 1 })}>Rerun what failed …</a>
     </p>
   </section>`;
 }

@@ -156,14 +156,14 @@ function Actions({ id, label, task }: { id: string; label: string; task: Task })
   const over = FAILED_CODES.has(task.state) || task.state === CODE.completed || task.state === CODE.skipped;
   const inactive = task.held.includes("inactive");
   return html`<p class="actions">
-    ${task.state !== CODE.completed && html`<a class="button" href=${taskHref(id, label, "why")}>
+    ${task.state !== CODE.completed && html`<a class="button judged" href=${taskHref(id, label, "why")}>
       ${over ? "Why" : "Why it does not run"}</a>`}
     <a class="button" href=${taskHref(id, label, "log")}>Log</a>
-    ${over && html`<a class="button" href=${plan("rerun")}>Rerun …</a>`}
-    ${!over && html`<a class="button" href=${plan("cancel")}>Cancel …</a>`}
-    ${!over && html`<a class="button" href=${plan(inactive ? "activate" : "deactivate")}>
+    ${over && html`<a class="button judged" href=${plan("rerun")}>Rerun …</a>`}
+    ${!over && html`<a class="button judged" href=${plan("cancel")}>Cancel …</a>`}
+    ${!over && html`<a class="button judged" href=${plan(inactive ? "activate" : "deactivate")}>
       ${inactive ? "Let go …" : "Hold back …"}</a>`}
-    ${!over && html`<a class="button" href=${plan("prioritize")}>Priority …</a>`}
+    ${!over && html`<a class="button judged" href=${plan("prioritize")}>Priority …</a>`}
   </p>`;
 }
 

@@ -90,11 +90,11 @@ function Selected({ id, labels, clear }: { id: string; labels: readonly string[]
       ${count(labels.length)} selected: a plan takes ${count(SELECTED_MAX)} at most.</p>`;
   return html`<p class="selection" role="status">
     <strong>${many(labels.length, "task")} selected</strong>
-    <a class="button" href=${plan("rerun")}>Rerun …</a>
-    <a class="button" href=${plan("cancel")}>Cancel …</a>
-    <a class="button" href=${plan("deactivate")}>Hold back …</a>
-    <a class="button" href=${plan("activate")}>Let go …</a>
-    <a class="button" href=${plan("prioritize")}>Priority …</a>
+    <a class="button judged" href=${plan("rerun")}>Rerun …</a>
+    <a class="button judged" href=${plan("cancel")}>Cancel …</a>
+    <a class="button judged" href=${plan("deactivate")}>Hold back …</a>
+    <a class="button judged" href=${plan("activate")}>Let go …</a>
+    <a class="button judged" href=${plan("prioritize")}>Priority …</a>
     <button type="button" class="small" onClick=${clear}>Select none</button>
   </p>`;
 }
