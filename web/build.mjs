@@ -1,7 +1,7 @@
 // Builds the page into ../taskgraph/interfaces/web/static, or its tests into build/test (--test).
 //
 // A name with its content's hash in it can be kept for ever, so index.html, which names these, is all that a browser
-// asks for again. The same sources and packages give the same names on every machine. report.html is the page as one
+// asks for again. The same sources and packages give the same names on every machine. report.template is the page as one
 // file, in which `taskgraph report` puts an archive.
 import { createHash } from "node:crypto";
 import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
@@ -98,7 +98,7 @@ async function buildPage() {
   const rest = await made(["src/page.css", "src/main.ts"], { WORKER: JSON.stringify(`./${name}`) });
   const notices = licences([...worker.inputs, ...rest.inputs]);
   writeFileSync(`${into}/LICENSES.txt`, notices);
-  writeFileSync(`${into}/report.html`, await report(readFileSync(`${into}/${name}`, "utf8"), notices));
+  writeFileSync(`${into}/report.template`, await report(readFileSync(`${into}/${name}`, "utf8"), notices));
   writeFileSync(`${into}/index.html`, page(rest.outputs)); // last: where it is, all is
 }
 

@@ -50,7 +50,7 @@ async def archive_to(
     place that cannot be written to.
     """
     if not overwrite:
-        _must_be_free(path)
+        must_be_free(path)
     with written_whole(path, handlers.clock.new_id()[:8]) as out:
         return await archive_whole(handlers, logs, graph_id, out, with_logs=with_logs, signer=signer, progress=progress)
 
@@ -75,7 +75,8 @@ async def archive_whole(
     return done
 
 
-def _must_be_free(path: Path) -> None:
+def must_be_free(path: Path) -> None:
+    """Raises Refused for a file that exists."""
     if path.exists():
         raise Refused(f"{path} exists; choose another file, or say --force", "exists")
 

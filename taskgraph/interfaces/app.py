@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from taskgraph.engine.signing import Signer
     from taskgraph.model.placement import Offer
     from taskgraph.queries.overview import Overview
+    from taskgraph.storage.azure.site import Site
     from taskgraph.storage.http.calls import Server
     from taskgraph.worker.executors import Executors
     from taskgraph.worker.gateway import Gateway
@@ -82,6 +83,10 @@ class App:
     table_endpoint: str = ""
     sign: Sign | None = field(default=None, repr=False)
     """What signs for the reading of a graph, at that endpoint; only where the store has the account's key."""
+    sign_files: Callable[[datetime, str], str] | None = field(default=None, repr=False)
+    """What signs for the files of runs until then, from these addresses: gives their endpoint with a signature."""
+    site: "Callable[[], Site] | None" = field(default=None, repr=False)
+    """The static website of the store; only where it is a storage account."""
 
     @property
     def handlers(self) -> "Handlers":
@@ -378,6 +383,7 @@ async def open_app(
         tables, logs = azure.tables(settings.prefix), azure.logs()
         queues, close = azure.queues(), azure.close
         of_kind.update(table_endpoint=azure.table_endpoint, sign=azure.partition_signer())
+        of_kind.update(sign_files=azure.files_signer(), site=azure.site)
     queues = Announced(queues, wakeup)
     if telemetry.enabled:
         tables, logs = telemetry.tables(tables, clock), telemetry.logs(logs, clock)

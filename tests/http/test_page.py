@@ -41,7 +41,7 @@ async def test_the_page_needs_no_token_and_the_api_does(tmp_path: Path, built: P
 async def test_a_hashed_name_is_kept_for_ever_and_packed(local: Server, built: Path) -> None:
     status, headers, text = await asked(local, "/main-K2YAK5LW.js", accept_encoding="gzip")
     assert (status, headers["content-type"]) == (200, "text/javascript; charset=utf-8")
-    assert (headers["cache-control"], headers["content-encoding"]) == (files._KEPT, "gzip")
+    assert (headers["cache-control"], headers["content-encoding"]) == (files.KEPT, "gzip")
     assert text == (built / "main-K2YAK5LW.js").read_text()
     status, headers, text = await asked(local, "/LICENSES.txt")
     assert (status, headers["cache-control"], text) == (200, "no-store", "notices")
@@ -102,7 +102,7 @@ def test_what_was_built_is_whole() -> None:
     named = re.findall(r'(?:src|href)="([^":]+)"', text)
     assert len(named) >= 2
     for each in named:
-        assert files._HASHED.search(each), "what is kept for ever"
+        assert files.HASHED.search(each), "what is kept for ever"
         assert (files.STATIC / each).is_file()
     assert "://" not in text
     assert re.search(r"<script(?![^>]* src=)|<style| style=| on[a-z]+=", text) is None, (

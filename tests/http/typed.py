@@ -23,6 +23,7 @@ DIRECT: Final = {
     "token create": "making a token",
     "token list": "listing tokens",
     "token revoke": "revoking a token",
+    "web deploy": "deploying the page",
 }
 """Commands that take the store itself, and what they say cannot be done over HTTP."""
 

@@ -120,6 +120,7 @@ WORDS: Final[dict[str, tuple[str, ...]]] = {
     "token share": ("ran",),
     "token list": (),
     "token revoke": ("ci",),
+    "report": ("ran", "--output", "REPORT"),
     "keygen": ("KEY",),
     "init": ("BEGUN",),
     "validate": ("FILE",),
@@ -129,8 +130,9 @@ WORDS: Final[dict[str, tuple[str, ...]]] = {
 WITHOUT_STORE: Final = {"import"}
 """Commands without `--json` that look at files alone."""
 
-ELSEWHERE: Final = {"functions list", "functions start", "grant"}
-"""A grant needs a storage account, as below; the others a function app: tests/functions holds theirs by the schema."""
+ELSEWHERE: Final = {"functions list", "functions start", "grant", "web deploy"}
+"""A grant and the page need a storage account, as below; the others a function app: tests/functions holds theirs by the
+schema."""
 
 UNSEEN: Final = {"changeApplied", "event", "failureLine", "functions", "functionsLine", "grant", "look", "result"}
 """Shapes that are not seen here: see ELSEWHERE, and what goes on for as long as somebody looks."""
@@ -218,7 +220,10 @@ def answered(tmp_path_factory: pytest.TempPathFactory) -> Answers:
     documents = {"FILE": GRAPH, "MORE": {"tasks": {"more": {"requires": ["a"], "task": {}}}}, "SMALL": SMALL}
     documents["CHANGE"] = {"change": "prioritize", "priority": "low"}
     documents["DONE"] = {"tasks": {"one": {"task": {"payload": {"command": ["true"]}}}}}
-    made = {name: str(folder / f"{name.lower()}.json") for name in (*documents, "ARCHIVE", "ENDED", "KEY", "PLANS")}
+    made = {
+        name: str(folder / f"{name.lower()}.json")
+        for name in (*documents, "ARCHIVE", "ENDED", "KEY", "PLANS", "REPORT")
+    }
     made["BEGUN"] = str(folder / "begun.yaml")
     for name, document in documents.items():
         Path(made[name]).write_text(json.dumps(document))

@@ -37,6 +37,7 @@ from taskgraph.interfaces.cli import (
     tasks,
     timeline,
     top,
+    web,
     workers,
 )
 from taskgraph.interfaces.cli.common import Command, OwnCommand, OwnGroup, Root, Session, set_up_logging
@@ -103,7 +104,7 @@ _add(
     (
         *(graphs.list_, graphs.status, graphs.watch, graphs.show, tasks.task, tasks.why, logs.logs, tasks.results),
         *(files.files, timeline.timeline, events.events, notices.notices, document.document, top.top),
-        serve.ui,
+        *(serve.ui, web.report),
     ),
     _LOOK,
 )
@@ -164,6 +165,12 @@ _add_group(
     _ADMINISTER,
     "What opens the HTTP API: make it, look at it, take it back.",
     (grant.create, grant.share, grant.list_, grant.revoke),
+)
+_add_group(
+    "web",
+    _ADMINISTER,
+    "The page as a website of the storage account, where no server is.",
+    (web.deploy,),
 )
 _add_group(
     "poison",

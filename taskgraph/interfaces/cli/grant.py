@@ -28,6 +28,9 @@ NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="Its name: 1 t
 @command(
     "taskgraph grant nightly-2026-08-01 --read",
     "taskgraph grant nightly-2026-08-01 --read --hours 24 --ip 203.0.113.7",
+    "taskgraph grant nightly-2026-08-01 --read --link",
+    "taskgraph grant nightly-2026-08-01 --read --link --logs --hours 8",
+    "taskgraph grant nightly-2026-08-01 --read --link --page https://graphs.example.org/",
     "taskgraph grant nightly-2026-08-01 --read --json",
 )
 def grant(
@@ -42,29 +45,50 @@ def grant(
     addresses: Annotated[
         str, typer.Option("--ip", metavar="ADDRESS", help="Only from this IPv4 address, or range A-B of them.")
     ] = "",
+    link: Annotated[
+        bool,
+        typer.Option("--link", help="Print an address of the page that shows the graph, in place of that of rows."),
+    ] = False,
+    logs: Annotated[
+        bool,
+        typer.Option(
+            "--logs",
+            help="With --link: it opens the output of runs too: of any graph, for who knows the ids of its tasks.",
+        ),
+    ] = False,
+    page: Annotated[
+        str,
+        typer.Option("--page", metavar="URL", help="With --link: where the page is, if not where web deploy put it."),
+    ] = "",
 ) -> None:
     """Print an address that gives read access to the rows of one graph, and nothing else, for some hours.
 
-    It works in Storage Explorer, az and the SDKs, without an account and without taskgraph. It needs a store with the
-    account's key. The address opens payloads too, and cannot be taken back.
+    It works in Storage Explorer, az and the SDKs, without an account and without taskgraph; with --link in a browser,
+    which asks no server of ours. It needs a store with the account's key. The address opens payloads too, and cannot
+    be taken back.
     """
     check_graph_id(graph_id)
+    if (logs or page) and not link:
+        raise InvalidInput("--logs and --page are for --link")
     if not read:
         raise InvalidInput("say --read: it is the only right that can be granted, and must not be granted by mistake")
 
-    async def granted(app: "App", graph_id: str) -> "Grant":
-        from taskgraph.interfaces.operations import grant
+    async def granted(app: "App", graph_id: str) -> "tuple[Grant, str]":
+        from taskgraph.interfaces.operations import grant, site
 
-        return await grant.read(app, graph_id, hours=hours, addresses=addresses)
+        found = await grant.read(app, graph_id, hours=hours, addresses=addresses)
+        return found, await site.link(app, found, page=page, files=logs) if link else ""
 
-    _, found = session.open_graph(graph_id, granted)
-    if session.answered(views.grant, found):
+    _, (found, address) = session.open_graph(graph_id, granted)
+    if session.answered(views.grant, found, address):
         return
-    session.output.data(found.url)
-    _explain(session, found)
+    session.output.data(address or found.url)
+    _explain(session, found, with_tools=not link)
+    if logs:
+        session.output.say("it opens the output of runs too, of any graph, for who knows the ids of its tasks")
 
 
-def _explain(session: Session, found: "Grant") -> None:
+def _explain(session: Session, found: "Grant", *, with_tools: bool) -> None:
     output = session.output
     place = f"partition {found.graph_id} of table {found.table}"
     where = f", from {found.addresses}" if found.addresses else ""
@@ -74,6 +98,8 @@ def _explain(session: Session, found: "Grant") -> None:
     output.say("but by renewing the account's key, which shuts out everybody who works with that key")
     if "http" in found.protocols.split(","):
         output.warn("this store is spoken to without TLS, so the address is too; an emulator may open the whole table")
+    if not with_tools:
+        return
     keys = f"PartitionKey eq '{found.graph_id}'"
     output.hint("Storage Explorer: connect to a table, by shared access signature URL: the address as it is")
     output.hint(f"az: az storage entity query -t {found.table} --table-endpoint {found.endpoint} \\")

@@ -1,10 +1,11 @@
 """Archive graphs, put them back, and delete graphs that have ended."""
 
 import os
+import tempfile
 from collections.abc import Callable, Collection
 from datetime import datetime
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, cast
 
 from taskgraph.engine import archive as archives
 from taskgraph.engine import delete as deletion
@@ -23,6 +24,7 @@ from taskgraph.model.ids import GRAPH
 from taskgraph.model.states import GRAPH_GONE
 from taskgraph.protocol.lifecycle import undeletable
 from taskgraph.queries.lookup import check_graph_id
+from taskgraph.storage.private_files import written_whole
 
 
 async def write(
@@ -45,6 +47,37 @@ async def write(
     return await archives.archive_to(
         handlers, logs, graph_id, out, with_logs=with_logs, overwrite=overwrite, signer=signer, progress=progress
     )
+
+
+async def write_report(
+    app: App,
+    graph_id: str,
+    path: Path,
+    *,
+    with_logs: bool = False,
+    overwrite: bool = False,
+    progress: Progress = no_progress,
+) -> Archived:
+    """Write a graph into a file that is the page with its archive. Raises as `write`, InvalidSettings without a page."""
+    from taskgraph.interfaces.web import alone
+
+    check_graph_id(graph_id)
+    await app.queries.graph_row(graph_id)
+    if not overwrite:
+        archives.must_be_free(path)
+    with written_whole(path, app.clock.new_id()[:8]) as out, tempfile.TemporaryFile() as kept:
+        done = await archives.archive_whole(
+            app.handlers,
+            app.logs,
+            graph_id,
+            cast(BinaryIO, kept),
+            with_logs=with_logs,
+            signer=app.signer(os.environ),
+            progress=progress,
+        )
+        kept.seek(0)
+        alone.write_report(cast(BinaryIO, kept), out)
+    return done
 
 
 async def write_before_deletion(

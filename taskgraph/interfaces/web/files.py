@@ -1,7 +1,7 @@
 """The files of the page behind `/`: code alone and no data, so they are given without a token."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -20,24 +20,23 @@ from taskgraph.interfaces.http.problems import Problem
 INDEX: Final = "index.html"
 STATIC: Final = Path(__file__).parent / "static"
 NOT_BUILT: Final = "the page is not built here: run scripts/web in the checkout (it needs Node.js)"
-_TYPES: Final = {".css": "text/css", ".html": "text/html", ".js": "text/javascript", ".txt": "text/plain"}
-_HASHED: Final = re.compile(r"-[A-Z0-9]{8}\.")
-_KEPT: Final = "public, max-age=31536000, immutable"
+TYPES: Final = {".css": "text/css", ".html": "text/html", ".js": "text/javascript", ".txt": "text/plain"}
+HASHED: Final = re.compile(r"-[A-Z0-9]{8}\.")
+KEPT: Final = "public, max-age=31536000, immutable"
 
-POLICY: Final = "; ".join(
-    (
-        "default-src 'none'",
-        "script-src 'self' 'wasm-unsafe-eval'",
-        "style-src 'self'",
-        "img-src 'self' data:",
-        "connect-src 'self'",
-        "base-uri 'none'",
-        "form-action 'none'",
-        "frame-ancestors 'none'",
-        "require-trusted-types-for 'script'",
-        "trusted-types taskgraph",  # which makes the address of the page's own worker, and nothing else
-    )
-)
+RULES: Final[Mapping[str, str]] = {
+    "default-src": "'none'",
+    "script-src": "'self' 'wasm-unsafe-eval'",
+    "style-src": "'self'",
+    "img-src": "'self' data:",
+    "connect-src": "'self'",
+    "base-uri": "'none'",
+    "form-action": "'none'",
+    "frame-ancestors": "'none'",
+    "require-trusted-types-for": "'script'",
+    "trusted-types": "taskgraph",  # which makes the address of the page's own worker, and nothing else
+}
+POLICY: Final = "; ".join(f"{name} {value}" for name, value in RULES.items())
 HEADERS: Final = {
     "Content-Security-Policy": POLICY,
     "Cross-Origin-Opener-Policy": "same-origin",
@@ -73,10 +72,10 @@ def _answer(request: Request, name: str) -> Response:
     place = STATIC / name
     if name == INDEX and not are_built():
         return problems.response(Problem(404, "no-page", f"{NOT_BUILT}. The API is at /api/v1"))
-    if place.parent != STATIC or place.suffix not in _TYPES or not place.is_file():
+    if place.parent != STATIC or place.suffix not in TYPES or not place.is_file():
         raise HTTPException(404)
     if request.method not in ("GET", "HEAD"):
         allowed = {"Allow": "GET, HEAD"}
         return problems.response(Problem(405, "method", f"{request.method} is none of GET, HEAD", headers=allowed))
-    keep = _KEPT if _HASHED.search(name) else "no-store"
-    return FileResponse(place, media_type=_TYPES[place.suffix], headers={**HEADERS, "Cache-Control": keep})
+    keep = KEPT if HASHED.search(name) else "no-store"
+    return FileResponse(place, media_type=TYPES[place.suffix], headers={**HEADERS, "Cache-Control": keep})

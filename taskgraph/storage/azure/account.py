@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
 from email.utils import format_datetime
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 from azure.core.credentials import AzureNamedKeyCredential, AzureSasCredential
@@ -24,13 +24,16 @@ from taskgraph.storage.azure.logs import CONTAINER, AzureLogs
 from taskgraph.storage.azure.pool import Pool, Transport
 from taskgraph.storage.azure.queue_requests import QueueCalls
 from taskgraph.storage.azure.queues import AzureQueues
-from taskgraph.storage.azure.signing import Credential, partition_signer, signer_for
+from taskgraph.storage.azure.signing import Credential, files_signer, partition_signer, signer_for
 from taskgraph.storage.azure.table_requests import TableCalls
 from taskgraph.storage.azure.tables import AzureTables
 from taskgraph.storage.azure.wire import Wire
 from taskgraph.storage.logs import StoredLogs
 from taskgraph.storage.queues import Queues
 from taskgraph.storage.tables import Tables
+
+if TYPE_CHECKING:
+    from taskgraph.storage.azure.site import Site
 
 # The emulator's account: well known, documented, the same everywhere, and no secret.
 _EMULATOR_ACCOUNT: Final = "devstoreaccount1"
@@ -126,6 +129,24 @@ class AzureStore:
 
     def partition_signer(self) -> Callable[[str, str, datetime, str], str] | None:
         return partition_signer(self._account.credential, self._account.table)
+
+    def files_signer(self) -> Callable[[datetime, str], str] | None:
+        return files_signer(self._account.credential, self._account.blob, CONTAINER)
+
+    def site(self) -> "Site":
+        from azure.data.tables.aio import TableServiceClient  # heavy, and only `web deploy` and links need it
+        from azure.storage.blob.aio import BlobServiceClient
+
+        from taskgraph.storage.azure.site import Site
+
+        table, blob, options = self._account.table, self._account.blob, self._options
+        return Site(
+            table,
+            blob,
+            self._caller(blob),
+            lambda: TableServiceClient(table, **options),
+            lambda: BlobServiceClient(blob, **options),
+        )
 
     async def close(self) -> None:
         """Close the connections. Idempotent; later calls raise StorageUnavailable."""

@@ -153,3 +153,29 @@ def partition_signer(credential: object, endpoint: str) -> Callable[[str, str, d
         )
 
     return sign
+
+
+def files_signer(credential: object, endpoint: str, container: str) -> Callable[[datetime, str], str] | None:
+    """Signs (end, addresses) for reading files of a container whose names are known; None if the credential is no key.
+
+    Gives the endpoint with the signature behind it.
+    """
+    if not isinstance(credential, AzureNamedKeyCredential):
+        return None
+    from azure.storage.blob import ContainerSasPermissions, generate_container_sas
+
+    account, key = credential.named_key
+
+    def sign(expires: datetime, addresses: str) -> str:
+        token = generate_container_sas(
+            account,
+            container,
+            account_key=key,
+            permission=ContainerSasPermissions(read=True),  # and no listing
+            expiry=expires.astimezone(UTC),
+            protocol="https" if endpoint.startswith("https:") else "https,http",
+            ip=addresses or None,
+        )
+        return f"{endpoint}?{token}"
+
+    return sign

@@ -1,0 +1,162 @@
+"""The page as a static website of the account itself: put there, taken away, and links to it.
+
+What lies there is code and no data. It reads rows by the signature of a link, straight from the tables, so browsers
+are let in from its origin alone.
+"""
+
+import hashlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+from urllib.parse import quote, urlsplit
+
+from taskgraph.interfaces.app import App
+from taskgraph.interfaces.operations.grant import Grant
+from taskgraph.model.errors import InvalidInput, InvalidSettings, Refused
+
+if TYPE_CHECKING:
+    from taskgraph.storage.azure.site import Rule, Site
+
+_WHICH: Final = "az storage account show --name ACCOUNT --query primaryEndpoints.web --output tsv"
+_PAGING: Final = ("x-ms-continuation-NextPartitionKey", "x-ms-continuation-NextRowKey")
+_RANGES: Final = ("Accept-Ranges", "Content-Length", "Content-Range")
+
+
+@dataclass(frozen=True, slots=True)
+class Deployed:
+    """address: of the page. What was other than it is now: files, and services whose rules have changed."""
+
+    address: str
+    uploaded: tuple[str, ...]
+    removed: tuple[str, ...]
+    services: tuple[str, ...]
+    turned: bool
+
+
+async def deploy(app: App, address: str = "") -> Deployed:
+    """Put the page there, or what of it is new. address: of the site; "" for the one that was noted the last time.
+
+    Raises InvalidInput without an address, InvalidSettings where the page is not built, Refused where another site lies
+    there, or where there is no room for a rule. Otherwise it may be repeated, and goes on where it was cut off.
+    """
+    from taskgraph.interfaces.web import alone
+
+    site = _site(app)
+    files = alone.files((site.table_endpoint, site.blob_endpoint))
+    noted = await site.address()
+    address = _checked(address or noted)
+    there = await site.files()
+    if there.get(alone.INDEX, "ours") == "":
+        raise Refused("another site lies in the container $web: its index.html is none of ours", "another-site")
+    rule = _rule(address)
+    tables, blobs = await site.rules()
+    wanted = [_with(each, rule, _rule(noted) if noted else rule) for each in (tables, blobs)]
+    turned = not await site.is_on()
+    if turned or not there:
+        await site.turn(True)
+    uploaded = []
+    for name, (data, kind, keep) in files.items():  # index.html is the last: where it is, all is
+        digest = hashlib.sha256(data).hexdigest()
+        if there.get(name) != digest:
+            await site.put(name, data, kind, keep, digest)
+            uploaded.append(name)
+    removed = tuple(sorted(name for name, digest in there.items() if digest and name not in files))
+    await site.remove(removed)
+    services = await _set(site, (tables, blobs), wanted)
+    if address != noted:
+        await site.note_address(address)
+    return Deployed(address, tuple(uploaded), removed, services, turned)
+
+
+async def remove(app: App) -> Deployed:
+    """Take our files and rules away. The website is switched off where nothing of others lies in it."""
+    site = _site(app)
+    address = await site.address()
+    there = await site.files()
+    ours = tuple(sorted(name for name, digest in there.items() if digest))
+    rules = await site.rules()
+    left = [[each for each in some if not address or each != _rule(address)] for some in rules]
+    turned = bool(ours) and len(ours) == len(there) and await site.is_on()
+    if turned:
+        await site.turn(False)
+    await site.remove(ours)
+    services = await _set(site, rules, left)
+    if address:
+        await site.note_address("")
+    return Deployed(address, (), ours, services, turned)
+
+
+async def link(app: App, found: Grant, *, page: str = "", files: bool = False) -> str:
+    """An address of the page that opens what was granted. page: where it is; "" for the one that was deployed.
+
+    files: with those of runs: of any graph, for who knows the ids of its tasks, since the service signs for one file
+    or for all. Raises InvalidInput where no page is known, Refused where there is no key to sign with.
+    """
+    if not page and app.site is not None:
+        page = await app.site().address()
+    if not page:
+        raise InvalidInput(
+            "no page is known to open it with: put one beside the tables by `taskgraph web deploy`, or name one by "
+            "--page"
+        )
+    parts = {"at": f"{found.endpoint}/{found.table}", "sas": found.token}
+    if files:
+        if app.sign_files is None:
+            raise Refused("the output of runs can be opened where the store has the account's key alone", "no-key")
+        parts["blobs"] = app.sign_files(found.expires, found.addresses)
+    query = "&".join(f"{name}={quote(value, safe='')}" for name, value in parts.items())
+    return f"{_checked(page)}#/g/{quote(found.graph_id, safe='')}?{query}"
+
+
+def _site(app: App) -> "Site":
+    app.check_direct("deploying the page", "that server shows the page itself")
+    if app.site is None:
+        raise InvalidSettings(
+            f"{app.settings.display} is no storage account, and so has no website: open the page by `taskgraph ui`, or "
+            "hand on a graph as one file by `taskgraph report ID`"
+        )
+    return app.site()
+
+
+def _checked(address: str) -> str:
+    if not address:
+        raise InvalidInput(f"name the address of the account's website by --site: {_WHICH}")
+    parts = urlsplit(address)
+    if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment or parts.username:
+        raise InvalidInput(f"“{address}” is no address of a site: {_WHICH}")
+    return address if parts.path.endswith(".html") else f"{address.rstrip('/')}/"
+
+
+def _rule(address: str) -> "Rule":
+    from taskgraph.storage.azure.site import Rule
+
+    parts = urlsplit(address)
+    origin = f"{parts.scheme}://{parts.netloc}"
+    return Rule((origin,), ("GET",), ("accept", "range"), (*_PAGING, *_RANGES), 3600)
+
+
+def _with(rules: "list[Rule]", rule: "Rule", old: "Rule") -> "list[Rule]":
+    """The rules of others, and ours. Raises Refused where there is no room."""
+    from taskgraph.storage.azure.site import RULES_MAX
+
+    if rule in rules and (old == rule or old not in rules):
+        return rules
+    made = [*(each for each in rules if each not in (rule, old)), rule]
+    if len(made) > RULES_MAX:
+        raise Refused(
+            f"the account has {RULES_MAX} CORS rules already, and takes no more: take one away "
+            "(az storage cors list; az storage cors clear), and deploy again",
+            "no-room",
+        )
+    return made
+
+
+async def _set(site: "Site", old: "tuple[list[Rule], list[Rule]]", new: "list[list[Rule]]") -> tuple[str, ...]:
+    """The services whose rules were other ones."""
+    changed = []
+    for name, before, after, put in zip(
+        ("table", "blob"), old, new, (site.set_table_rules, site.set_blob_rules), strict=True
+    ):
+        if before != after:
+            await put(after)
+            changed.append(name)
+    return tuple(changed)
