@@ -35,17 +35,17 @@ def report(
 ) -> None:
     """Write a graph into one HTML file that shows it in any browser: the page, and an archive of the graph in it.
 
-    It asks for nothing on the network, and shows the graph as it is now. Whoever has the file sees all rows, payloads
-    too.
+    It asks for nothing on the network, and shows the graph as it is now. Who has the file sees all rows, payloads too.
     """
 
     async def write(app: "App", graph_id: str) -> "tuple[Archived, Path]":
         from taskgraph.interfaces.operations import archive
+        from taskgraph.interfaces.web import alone
 
         path = Path(output_file or f"{graph_id}.html")
         with counting(session.output, app.clock, f"archiving {graph_id}", rows_text) as progress:
             done = await archive.write_report(
-                app, graph_id, path, with_logs=with_logs, overwrite=force, progress=progress
+                app, graph_id, path, alone.write_report, with_logs=with_logs, overwrite=force, progress=progress
             )
         return done, path
 
@@ -86,8 +86,9 @@ def deploy(
 
     async def put(app: "App") -> "Deployed":
         from taskgraph.interfaces.operations import site as sites
+        from taskgraph.interfaces.web import alone
 
-        return await (sites.remove(app) if remove else sites.deploy(app, site))
+        return await (sites.remove(app) if remove else sites.deploy(app, alone.files, site))
 
     done = session.open(put)
     if session.answered(views.deployed, done):
@@ -96,7 +97,8 @@ def deploy(
     changed += [f"{count(len(done.removed), 'file')} taken away"] if done.removed else []
     changed += [f"CORS of {' and '.join(done.services)} service"] if done.services else []
     changed += [f"website switched {'off' if remove else 'on'}"] if done.turned else []
-    session.output.data(done.address)
+    if done.address:
+        session.output.data(done.address)
     session.output.say(", ".join(changed) or "all was as it is: nothing changed")
     if not remove:
         session.output.hint(f"taskgraph grant ID --read --link{session.store_words}")

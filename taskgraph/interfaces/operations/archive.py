@@ -53,14 +53,13 @@ async def write_report(
     app: App,
     graph_id: str,
     path: Path,
+    wrap: Callable[[BinaryIO, BinaryIO], None],
     *,
     with_logs: bool = False,
     overwrite: bool = False,
     progress: Progress = no_progress,
 ) -> Archived:
-    """Write a graph into a file that is the page with its archive. Raises as `write`, InvalidSettings without a page."""
-    from taskgraph.interfaces.web import alone
-
+    """Write a graph into a file around its archive. wrap: writes such a file, given the archive. Raises as `write`."""
     check_graph_id(graph_id)
     await app.queries.graph_row(graph_id)
     if not overwrite:
@@ -76,7 +75,7 @@ async def write_report(
             progress=progress,
         )
         kept.seek(0)
-        alone.write_report(cast(BinaryIO, kept), out)
+        wrap(cast(BinaryIO, kept), out)
     return done
 
 

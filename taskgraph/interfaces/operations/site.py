@@ -5,6 +5,7 @@ are let in from its origin alone.
 """
 
 import hashlib
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote, urlsplit
@@ -21,6 +22,10 @@ _PAGING: Final = ("x-ms-continuation-NextPartitionKey", "x-ms-continuation-NextR
 _RANGES: Final = ("Accept-Ranges", "Content-Length", "Content-Range")
 
 
+Files = Mapping[str, tuple[bytes, str, str]]
+"""Name to bytes, media type, how long browsers keep it. The last is the one that names the others."""
+
+
 @dataclass(frozen=True, slots=True)
 class Deployed:
     """address: of the page. What was other than it is now: files, and services whose rules have changed."""
@@ -32,21 +37,21 @@ class Deployed:
     turned: bool
 
 
-async def deploy(app: App, address: str = "") -> Deployed:
+async def deploy(app: App, made: Callable[[Sequence[str]], Files], address: str = "") -> Deployed:
     """Put the page there, or what of it is new. address: of the site; "" for the one that was noted the last time.
 
-    Raises InvalidInput without an address, InvalidSettings where the page is not built, Refused where another site lies
-    there, or where there is no room for a rule. Otherwise it may be repeated, and goes on where it was cut off.
+    made: gives the files of the page, which may ask these endpoints alone. Raises InvalidInput without an address,
+    Refused where another site lies there, or where there is no room for a rule. It may be repeated, and goes on where
+    it was cut off.
     """
-    from taskgraph.interfaces.web import alone
-
     site = _site(app)
-    files = alone.files((site.table_endpoint, site.blob_endpoint))
+    files = made((site.table_endpoint, site.blob_endpoint))
+    index = list(files)[-1]
     noted = await site.address()
     address = _checked(address or noted)
     there = await site.files()
-    if there.get(alone.INDEX, "ours") == "":
-        raise Refused("another site lies in the container $web: its index.html is none of ours", "another-site")
+    if there.get(index, "ours") == "":
+        raise Refused(f"another site lies in the container $web: its {index} is none of ours", "another-site")
     rule = _rule(address)
     tables, blobs = await site.rules()
     wanted = [_with(each, rule, _rule(noted) if noted else rule) for each in (tables, blobs)]
@@ -54,7 +59,7 @@ async def deploy(app: App, address: str = "") -> Deployed:
     if turned or not there:
         await site.turn(True)
     uploaded = []
-    for name, (data, kind, keep) in files.items():  # index.html is the last: where it is, all is
+    for name, (data, kind, keep) in files.items():  # in their order: where the last is, all is
         digest = hashlib.sha256(data).hexdigest()
         if there.get(name) != digest:
             await site.put(name, data, kind, keep, digest)

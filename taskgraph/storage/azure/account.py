@@ -141,8 +141,7 @@ class AzureStore:
 
         table, blob, options = self._account.table, self._account.blob, self._options
         return Site(
-            table,
-            blob,
+            self._caller(table),
             self._caller(blob),
             lambda: TableServiceClient(table, **options),
             lambda: BlobServiceClient(blob, **options),

@@ -6,6 +6,7 @@ the address is kept with the container.
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, TypeVar
 
 from azure.core.exceptions import HttpResponseError
@@ -41,28 +42,28 @@ class Site:
 
     def __init__(
         self,
-        table_endpoint: str,
-        blob_endpoint: str,
-        caller: Caller,
+        of_tables: Caller,
+        of_blobs: Caller,
         make_tables: Callable[[], TableServiceClient],
         make_blobs: Callable[[], BlobServiceClient],
     ) -> None:
-        self.table_endpoint = table_endpoint
-        self.blob_endpoint = blob_endpoint
-        self._caller = caller
+        self.table_endpoint = of_tables.endpoint
+        self.blob_endpoint = of_blobs.endpoint
+        self._caller = of_blobs
+        self._of_tables = of_tables
         self._tables = make_tables()
         self._blobs = make_blobs()
         self._container = self._blobs.get_container_client(CONTAINER)
 
     async def rules(self) -> tuple[list[Rule], list[Rule]]:
         """Those of tables, and those of blobs."""
-        of_tables: Any = await self._ask(self._tables.get_service_properties)
+        of_tables: Any = await self._ask(self._tables.get_service_properties, self._of_tables)
         of_blobs: Any = await self._ask(self._blobs.get_service_properties)
         return [_rule(each) for each in of_tables["cors"] or ()], [_rule(each) for each in of_blobs["cors"] or ()]
 
     async def set_table_rules(self, rules: Sequence[Rule]) -> None:
         made = [TableCorsRule(list(each.origins), list(each.methods), **_more(each)) for each in rules]
-        await self._ask(lambda: self._tables.set_service_properties(cors=made))
+        await self._ask(lambda: self._tables.set_service_properties(cors=made), self._of_tables)
 
     async def set_blob_rules(self, rules: Sequence[Rule]) -> None:
         made = [CorsRule(list(each.origins), list(each.methods), **_more(each)) for each in rules]
@@ -119,16 +120,17 @@ class Site:
     async def remove(self, names: Iterable[str]) -> None:
         for name in names:
             try:
-                await self._caller.call(lambda name=name: self._container.delete_blob(name), Repeat.ALWAYS)
+                await self._caller.call(partial(self._container.delete_blob, name), Repeat.ALWAYS)
             except HttpResponseError as error:
                 if error.status_code != 404:
                     raise self._caller.refused(error) from error
 
-    async def _ask(self, work: Callable[[], Awaitable[_T]]) -> _T:
+    async def _ask(self, work: Callable[[], Awaitable[_T]], caller: Caller | None = None) -> _T:
+        by = caller or self._caller
         try:
-            return await self._caller.call(work, Repeat.ALWAYS)
+            return await by.call(work, Repeat.ALWAYS)
         except HttpResponseError as error:
-            raise self._caller.refused(error) from error
+            raise by.refused(error) from error
 
 
 def _rule(found: Any) -> Rule:

@@ -1,0 +1,183 @@
+"""The page without a server: over the tables of an account by a link, over an archive, and as one file."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+import pytest
+from azure.storage.blob import BlobServiceClient
+from playwright.sync_api import Browser, Page
+
+from taskgraph.interfaces.web import files
+from tests.browser.documents import MIXED
+from tests.browser.hosted import Host, hosting
+
+_STILL: Final = """() => document.querySelector("main") !== null
+  && document.querySelector(".loading, [aria-busy=true]") === null"""
+_ROUTES: Final = {
+    "#/": "away",
+    "#/g/away": "1 failed",
+    "#/g/away/dag": "build",
+    "#/g/away/time": "build",
+    "#/g/away/tasks": "publish",
+    "#/g/away/events": "1.0",
+    "#/g/away/t/build": "completed",
+    "#/g/away/t/build/log": "red",
+}
+"""Places, and what is read there."""
+
+
+@dataclass(slots=True)
+class Watched:
+    page: Page
+    asked: list[str] = field(default_factory=list)
+    wrong: list[str] = field(default_factory=list)
+
+    def open(self, address: str) -> str:
+        self.page.goto(address)
+        self.page.wait_for_function(_STILL)
+        return self.page.locator("main").inner_text()
+
+    def read(self, text: str) -> None:
+        self.page.locator("main").get_by_text(text).first.wait_for(state="attached", timeout=10_000)
+
+
+@contextmanager
+def watched(browser: Browser) -> Iterator[Watched]:
+    """A tab whose requests are noted, and whose errors and refusals by its own policy must be none."""
+    context = browser.new_context(viewport={"width": 1440, "height": 900}, reduced_motion="reduce")
+    look = Watched(context.new_page())
+
+    def on_console(message: Any) -> None:
+        if message.type == "error":
+            look.wrong.append(message.text)
+
+    context.on("request", lambda request: look.asked.append(f"{request.method} {request.url}"))
+    look.page.on("console", on_console)
+    look.page.on("pageerror", lambda error: look.wrong.append(str(error)))
+    try:
+        yield look
+        assert look.wrong == []
+    finally:
+        context.close()
+
+
+def typed(store: str, *words: str, expected: int = 0) -> str:
+    """What a command prints; it has ended then."""
+    done = subprocess.run(
+        [sys.executable, "-m", "taskgraph", *words],
+        env={**os.environ, "TASKGRAPH_STORE": store},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == expected, done.stderr
+    return done.stdout.strip()
+
+
+def written(folder: Path) -> str:
+    place = folder / "graph.json"
+    place.write_text(json.dumps(MIXED))
+    return str(place)
+
+
+@pytest.fixture(scope="module")
+def host(account: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Host]:
+    """The page as `web deploy` put it into `$web`, on another origin than the tables."""
+    assert files.are_built(), files.NOT_BUILT
+    with hosting() as made, BlobServiceClient.from_connection_string(account) as blobs:
+        typed(account, "run", written(tmp_path_factory.mktemp("away")), "--id", "away", expected=1)
+        assert typed(account, "web", "deploy", "--site", made.address) == f"{made.address}/"
+        made.take(blobs.get_container_client("$web"))
+        yield made
+        typed(account, "web", "deploy", "--remove")
+
+
+@pytest.mark.azurite
+def test_one_graph_is_shown_from_tables_by_a_link_with_nothing_of_ours_running(
+    browser: Browser, account: str, host: Host
+) -> None:
+    link = typed(account, "grant", "away", "--read", "--link", "--logs")
+    assert link.startswith(f"{host.address}/#/g/away?at=")
+    services = {urlsplit(part.partition("=")[2]).netloc for part in account.split(";") if "Endpoint=http" in part}
+    with watched(browser) as look:
+        assert "1 failed" in look.open(link)
+        assert look.page.url == f"{host.address}/#/g/away", "no signature stays in the address"
+        for route, text in _ROUTES.items():
+            look.open(f"{host.address}/{route}")
+            look.read(text)
+        look.page.reload()
+        look.page.wait_for_function(_STILL)
+        look.read("red")
+        assert look.page.get_by_role("navigation", name="Screens").get_by_role("link").all_inner_texts() == ["Graphs"]
+        assert "A server works this out" in look.open(f"{host.address}/#/g/away/t/test/why")
+        assert "A server works this out" in look.open(f"{host.address}/#/g/away/plan")
+        look.open(f"{host.address}/#/g/away/t/test")
+        assert [each for each in look.page.locator(".judged").all() if each.is_visible()] == []
+        look.open(link)
+        assert look.page.url == f"{host.address}/#/g/away", "nor of one that is opened in the same tab"
+    assert host.missed == []
+    assert {each.split()[0] for each in look.asked} <= {"GET", "OPTIONS"}
+    own = urlsplit(host.address).netloc
+    asked = {urlsplit(each.split()[1]).netloc for each in look.asked if " data:" not in each and " blob:" not in each}
+    assert own in asked
+    assert asked - {own} <= services
+    assert not [each for each in look.asked if own in each and "sig=" in each], "the host learns no signature"
+
+
+@pytest.mark.azurite
+def test_a_link_without_logs_says_what_it_lacks(browser: Browser, account: str, host: Host) -> None:
+    with watched(browser) as look:
+        look.open(typed(account, "grant", "away", "--read", "--link"))
+        assert "this link opens rows, and no files of runs" in look.open(f"{host.address}/#/g/away/t/build/log")
+
+
+@pytest.mark.azurite
+def test_an_archive_is_shown_where_nothing_is_open(browser: Browser, account: str, host: Host, tmp_path: Path) -> None:
+    archive = tmp_path / "away.json.gz"
+    typed(account, "archive", "away", "--logs", "-o", str(archive))
+    with watched(browser) as look:
+        assert "Nothing is open yet" in look.open(f"{host.address}/")
+        damaged = tmp_path / "damaged.gz"
+        damaged.write_bytes(archive.read_bytes()[:200])
+        look.page.locator("input[type=file]").set_input_files(damaged)
+        look.read("damaged.gz")
+        look.page.locator("input[type=file]").set_input_files(archive)
+        look.read("1 failed")
+        look.open(f"{host.address}/#/g/away/t/build/log")
+        look.read("red")
+    assert [each for each in look.asked if host.address not in each and "data:" not in each] == []
+
+
+def test_a_report_is_one_file_that_asks_for_nothing(browser: Browser, tmp_path: Path) -> None:
+    store, report = f"sqlite:///{tmp_path}/store.db", tmp_path / "run.html"
+    typed(store, "run", written(tmp_path), "--id", "away", expected=1)
+    said = typed(store, "report", "away", "--logs", "-o", str(report))
+    assert f"{report.stat().st_size:,} bytes" in said
+    assert (
+        "exists"
+        in subprocess.run(
+            [sys.executable, "-m", "taskgraph", "report", "away", "-o", str(report), "--store", store],
+            capture_output=True,
+            text=True,
+            check=False,
+        ).stderr
+    )
+    with watched(browser) as look:
+        look.open(report.as_uri())
+        look.read("1 failed")
+        for route, text in _ROUTES.items():
+            look.page.evaluate("route => { location.hash = route }", route)
+            look.page.wait_for_function(_STILL)
+            look.read(text)
+        look.page.screenshot(path=str(tmp_path / "report.png"))
+    assert {urlsplit(each.split()[1]).scheme for each in look.asked} <= {"file", "data", "blob"}
+    assert len([each for each in look.asked if " file:" in each]) == 1
