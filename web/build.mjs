@@ -1,8 +1,8 @@
 // Builds the page into ../taskgraph/interfaces/web/static, or its tests into build/test (--test).
 //
 // A name with its content's hash in it can be kept for ever, so index.html, which names these, is all that a browser
-// asks for again. The same sources and packages give the same names on every machine. report.template is the page as one
-// file, in which `taskgraph report` puts an archive.
+// asks for again. The same sources and packages give the same names on every machine. report.template is the page as
+// one file, in which `taskgraph report` puts an archive.
 import { createHash } from "node:crypto";
 import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { basename } from "node:path";

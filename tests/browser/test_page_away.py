@@ -102,6 +102,7 @@ def host(account: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hos
 
 
 @pytest.mark.azurite
+@pytest.mark.campaign
 def test_one_graph_is_shown_from_tables_by_a_link_with_nothing_of_ours_running(
     browser: Browser, account: str, host: Host
 ) -> None:
@@ -125,7 +126,7 @@ def test_one_graph_is_shown_from_tables_by_a_link_with_nothing_of_ours_running(
         look.open(link)
         assert look.page.url == f"{host.address}/#/g/away", "nor of one that is opened in the same tab"
     assert host.missed == []
-    assert {each.split()[0] for each in look.asked} <= {"GET", "OPTIONS"}
+    assert {each.split()[0] for each in look.asked} <= {"GET", "HEAD", "OPTIONS"}
     own = urlsplit(host.address).netloc
     asked = {urlsplit(each.split()[1]).netloc for each in look.asked if " data:" not in each and " blob:" not in each}
     assert own in asked
@@ -134,6 +135,7 @@ def test_one_graph_is_shown_from_tables_by_a_link_with_nothing_of_ours_running(
 
 
 @pytest.mark.azurite
+@pytest.mark.campaign
 def test_a_link_without_logs_says_what_it_lacks(browser: Browser, account: str, host: Host) -> None:
     with watched(browser) as look:
         look.open(typed(account, "grant", "away", "--read", "--link"))
@@ -141,6 +143,7 @@ def test_a_link_without_logs_says_what_it_lacks(browser: Browser, account: str, 
 
 
 @pytest.mark.azurite
+@pytest.mark.campaign
 def test_an_archive_is_shown_where_nothing_is_open(browser: Browser, account: str, host: Host, tmp_path: Path) -> None:
     archive = tmp_path / "away.json.gz"
     typed(account, "archive", "away", "--logs", "-o", str(archive))

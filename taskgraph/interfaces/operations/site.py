@@ -136,7 +136,7 @@ def _rule(address: str) -> "Rule":
 
     parts = urlsplit(address)
     origin = f"{parts.scheme}://{parts.netloc}"
-    return Rule((origin,), ("GET",), ("accept", "range"), (*_PAGING, *_RANGES), 3600)
+    return Rule((origin,), ("GET", "HEAD"), ("accept", "range"), (*_PAGING, *_RANGES), 3600)
 
 
 def _with(rules: "list[Rule]", rule: "Rule", old: "Rule") -> "list[Rule]":
