@@ -42,8 +42,8 @@ if TYPE_CHECKING:
     from taskgraph.engine.signing import Signer
     from taskgraph.model.placement import Offer
     from taskgraph.queries.overview import Overview
-    from taskgraph.storage.azure.site import Site
     from taskgraph.storage.http.calls import Server
+    from taskgraph.storage.site import Site
     from taskgraph.worker.executors import Executors
     from taskgraph.worker.gateway import Gateway
     from taskgraph.worker.loop import Worker

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from taskgraph.engine.store_times import ExaminedStore
     from taskgraph.engine.submission import Extension, Submission
     from taskgraph.interfaces.operations.grant import Grant
-    from taskgraph.interfaces.operations.site import Deployed
     from taskgraph.interfaces.operations.tokens import Token
     from taskgraph.protocol.invariants.findings import Finding
     from taskgraph.protocol.schedule_rules import Schedule
@@ -367,22 +366,17 @@ def replayed(found: Iterable["PoisonMessage"]) -> Json:
     return {"replayed": [each.key for each in found]}
 
 
-def grant(found: "Grant", link: str = "") -> Json:
-    """The signature is included: it is what was asked for. link: an address of the page that shows it."""
+def grant(found: "Grant") -> Json:
+    """The signature is included: it is what was asked for."""
     return {
-        **attributes(found, "graph_id", "url", "token", "endpoint", "table"),
+        **attributes(found, "graph_id", "url", "token", "endpoint", "table", "link"),
         "partition": found.graph_id,
         "permissions": "read",
         "starts": None,  # at once, whatever the clocks say
         "expires": iso(found.expires),
         "protocols": found.protocols.split(","),
         "addresses": found.addresses or None,
-        "link": link or None,
     }
-
-
-def deployed(found: "Deployed") -> Json:
-    return fields_of(found)
 
 
 def tokens(found: Iterable["Token"]) -> Json:

@@ -37,7 +37,6 @@ from taskgraph.interfaces.cli import (
     tasks,
     timeline,
     top,
-    web,
     workers,
 )
 from taskgraph.interfaces.cli.common import Command, OwnCommand, OwnGroup, Root, Session, set_up_logging
@@ -104,7 +103,7 @@ _add(
     (
         *(graphs.list_, graphs.status, graphs.watch, graphs.show, tasks.task, tasks.why, logs.logs, tasks.results),
         *(files.files, timeline.timeline, events.events, notices.notices, document.document, top.top),
-        *(serve.ui, web.report),
+        *(serve.ui, archive.report),
     ),
     _LOOK,
 )
@@ -170,7 +169,7 @@ _add_group(
     "web",
     _ADMINISTER,
     "The page as a website of the storage account, where no server is.",
-    (web.deploy,),
+    (grant.deploy,),
 )
 _add_group(
     "poison",

@@ -1,4 +1,4 @@
-"""The commands `archive`, `restore` and `keygen`: a graph is written into a file, and put back.
+"""The commands `archive`, `report`, `restore` and `keygen`: a graph is written into a file, shown by it, put back.
 
 The format of files is in `engine.archive_file`; what of them is accepted, in `engine.restore`.
 """
@@ -16,6 +16,7 @@ import typer
 from taskgraph.interfaces import views
 from taskgraph.interfaces.cli import completion
 from taskgraph.interfaces.cli.common import STDIN, Session, command
+from taskgraph.interfaces.cli.options import GraphArgument
 from taskgraph.interfaces.cli.output import count, moment
 from taskgraph.interfaces.cli.progress import counting
 from taskgraph.model.errors import InvalidInput
@@ -114,6 +115,45 @@ async def _to_stdout(app: "App", session: Session, graph_id: str, *, with_logs: 
 
 def rows_text(done: int, total: int | None) -> str:
     return f"{done:,}{f' of {total:,}' if total else ''} rows"
+
+
+@command(
+    "taskgraph report nightly-2026-08-01",
+    "taskgraph report nightly-2026-08-01 --logs -o run.html",
+    "taskgraph report nightly-2026-08-01 -o run.html --json",
+)
+def report(
+    session: Session,
+    graph_id: GraphArgument,
+    output_file: Annotated[
+        str, typer.Option("--output", "-o", metavar="FILE", help="Where to; otherwise ID.html here.")
+    ] = "",
+    with_logs: Annotated[bool, typer.Option("--logs", help="With the output of every run, and its results.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite a file that exists.")] = False,
+) -> None:
+    """Write a graph into one HTML file that shows it in any browser: the page, and an archive of the graph in it.
+
+    It asks for nothing on the network, and shows the graph as it is now. Who has the file sees all rows, payloads too.
+    """
+
+    async def write(app: "App", graph_id: str) -> "tuple[Archived, Path]":
+        from taskgraph.interfaces.operations import archive
+        from taskgraph.interfaces.web import alone
+
+        path = Path(output_file or f"{graph_id}.html")
+        with counting(session.output, app.clock, f"archiving {graph_id}", rows_text) as progress:
+            done = await archive.write_report(
+                app, graph_id, path, alone.write_report, with_logs=with_logs, overwrite=force, progress=progress
+            )
+        return done, path
+
+    _, (done, path) = session.open_graph(graph_id, write)
+    size = path.stat().st_size
+    if not session.answered(views.archived, done, str(path), size):
+        files = f", {count(done.logs, 'log file')}" if with_logs else ""
+        session.output.data(
+            f"{path}: graph {done.graph_id}, {done.state}, {count(done.rows, 'row')}{files}, {size:,} bytes"
+        )
 
 
 @command(

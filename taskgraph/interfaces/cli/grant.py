@@ -1,4 +1,4 @@
-"""What lets others in: `grant`, an address by which one graph can be read, and `token`, for the HTTP API.
+"""What lets others in: `grant`, an address by which one graph can be read, `token`, for the HTTP API, and `web deploy`.
 
 Either goes to stdout alone; no line on stderr and no log repeats the signature in it.
 """
@@ -11,12 +11,13 @@ from taskgraph.interfaces import views
 from taskgraph.interfaces.cli import completion
 from taskgraph.interfaces.cli.common import Session, check_graph_id, command
 from taskgraph.interfaces.cli.options import GraphArgument
-from taskgraph.interfaces.cli.output import Column, moment
+from taskgraph.interfaces.cli.output import Column, count, moment
 from taskgraph.model.errors import InvalidInput
 
 if TYPE_CHECKING:
     from taskgraph.interfaces.app import App
     from taskgraph.interfaces.operations.grant import Grant
+    from taskgraph.interfaces.operations.site import Deployed
     from taskgraph.interfaces.operations.tokens import Token
 
 _HOURS_DEFAULT: Final = 1.0  # as in the operation, which is not imported for a page of help
@@ -73,22 +74,22 @@ def grant(
     if not read:
         raise InvalidInput("say --read: it is the only right that can be granted, and must not be granted by mistake")
 
-    async def granted(app: "App", graph_id: str) -> "tuple[Grant, str]":
+    async def granted(app: "App", graph_id: str) -> "Grant":
         from taskgraph.interfaces.operations import grant, site
 
         found = await grant.read(app, graph_id, hours=hours, addresses=addresses)
-        return found, await site.link(app, found, page=page, files=logs) if link else ""
+        return await site.link(app, found, page=page, files=logs) if link else found
 
-    _, (found, address) = session.open_graph(graph_id, granted)
-    if session.answered(views.grant, found, address):
+    _, found = session.open_graph(graph_id, granted)
+    if session.answered(views.grant, found):
         return
-    session.output.data(address or found.url)
+    session.output.data(found.link or found.url)
     _explain(session, found, with_tools=not link)
     if logs:
         session.output.say("it opens the output of runs too, of any graph, for who knows the ids of its tasks")
 
 
-def _explain(session: Session, found: "Grant", *, with_tools: bool) -> None:
+def _explain(session: Session, found: "Grant", *, with_tools: bool = True) -> None:
     output = session.output
     place = f"partition {found.graph_id} of table {found.table}"
     where = f", from {found.addresses}" if found.addresses else ""
@@ -259,3 +260,49 @@ def revoke(session: Session, name: NameArgument) -> None:
         return
     session.output.data(found.name)
     session.output.say(f"token {found.name} opens nothing any more")
+
+
+@command(
+    "taskgraph web deploy --site https://ACCOUNT.z6.web.core.windows.net",
+    "taskgraph web deploy",
+    "taskgraph web deploy --json",
+    "taskgraph web deploy --remove",
+)
+def deploy(
+    session: Session,
+    site: Annotated[
+        str,
+        typer.Option(
+            "--site",
+            metavar="URL",
+            help="The address of the account's website, or your own name for it; said once, it is kept there.",
+        ),
+    ] = "",
+    remove: Annotated[bool, typer.Option("--remove", help="Take it all away again.")] = False,
+) -> None:
+    """Put the page into the storage account, as its static website, and let browsers read rows from there.
+
+    The files hold code and no data. What they show is opened by a link: taskgraph grant ID --read --link. It adds one
+    CORS rule for tables and one for blobs, for reading, and leaves those of others. Run again it changes what is other.
+    """
+    if remove and site:
+        raise InvalidInput("--remove takes away what was put there, and needs no --site")
+
+    async def put(app: "App") -> "Deployed":
+        from taskgraph.interfaces.operations import site as sites
+        from taskgraph.interfaces.web import alone
+
+        return await (sites.remove(app) if remove else sites.deploy(app, alone.files, site))
+
+    done = session.open(put)
+    if session.answered(views.fields_of, done):
+        return
+    changed = [f"{count(len(done.uploaded), 'file')} put there"] if done.uploaded else []
+    changed += [f"{count(len(done.removed), 'file')} taken away"] if done.removed else []
+    changed += [f"CORS of {' and '.join(done.services)} service"] if done.services else []
+    changed += [f"website switched {'off' if remove else 'on'}"] if done.turned else []
+    if done.address:
+        session.output.data(done.address)
+    session.output.say(", ".join(changed) or "all was as it is: nothing changed")
+    if not remove:
+        session.output.hint(f"taskgraph grant ID --read --link{session.store_words}")

@@ -26,7 +26,7 @@ HOURS_MAX: Final = 7 * 24.0
 class Grant:
     """What may be read until when: the partition of the graph, from now on. A secret: the url, or the token, is enough.
 
-    url: of the table, with the token. token: the query of that address. protocols: "https", or "https,http" where the
+    url: of the table, with the token. link: of the page that shows it, "" where none was asked for. token: the query of that address. protocols: "https", or "https,http" where the
     store itself is reached without TLS. addresses: an IPv4 address or a range of them from which it works, "" for any.
     """
 
@@ -38,6 +38,7 @@ class Grant:
     addresses: str
     url: str = field(repr=False)
     token: str = field(repr=False)
+    link: str = field(default="", repr=False)
 
 
 @over_http("grant")

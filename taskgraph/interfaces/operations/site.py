@@ -6,16 +6,14 @@ are let in from its origin alone.
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from dataclasses import dataclass, replace
+from typing import Final
 from urllib.parse import quote, urlsplit
 
 from taskgraph.interfaces.app import App
 from taskgraph.interfaces.operations.grant import Grant
 from taskgraph.model.errors import InvalidInput, InvalidSettings, Refused
-
-if TYPE_CHECKING:
-    from taskgraph.storage.azure.site import Rule, Site
+from taskgraph.storage.site import RULES_MAX, Rule, Site
 
 _WHICH: Final = "az storage account show --name ACCOUNT --query primaryEndpoints.web --output tsv"
 _PAGING: Final = ("x-ms-continuation-NextPartitionKey", "x-ms-continuation-NextRowKey")
@@ -90,8 +88,8 @@ async def remove(app: App) -> Deployed:
     return Deployed(address, (), ours, services, turned)
 
 
-async def link(app: App, found: Grant, *, page: str = "", files: bool = False) -> str:
-    """An address of the page that opens what was granted. page: where it is; "" for the one that was deployed.
+async def link(app: App, found: Grant, *, page: str = "", files: bool = False) -> Grant:
+    """The same with an address of the page that opens it. page: where it is; "" for the one that was deployed.
 
     files: with those of runs: of any graph, for who knows the ids of its tasks, since the service signs for one file
     or for all. Raises InvalidInput where no page is known, Refused where there is no key to sign with.
@@ -109,10 +107,10 @@ async def link(app: App, found: Grant, *, page: str = "", files: bool = False) -
             raise Refused("the output of runs can be opened where the store has the account's key alone", "no-key")
         parts["blobs"] = app.sign_files(found.expires, found.addresses)
     query = "&".join(f"{name}={quote(value, safe='')}" for name, value in parts.items())
-    return f"{_checked(page)}#/g/{quote(found.graph_id, safe='')}?{query}"
+    return replace(found, link=f"{_checked(page)}#/g/{quote(found.graph_id, safe='')}?{query}")
 
 
-def _site(app: App) -> "Site":
+def _site(app: App) -> Site:
     app.check_direct("deploying the page", "that server shows the page itself")
     if app.site is None:
         raise InvalidSettings(
@@ -131,18 +129,14 @@ def _checked(address: str) -> str:
     return address if parts.path.endswith(".html") else f"{address.rstrip('/')}/"
 
 
-def _rule(address: str) -> "Rule":
-    from taskgraph.storage.azure.site import Rule
-
+def _rule(address: str) -> Rule:
     parts = urlsplit(address)
     origin = f"{parts.scheme}://{parts.netloc}"
     return Rule((origin,), ("GET", "HEAD"), ("accept", "range"), (*_PAGING, *_RANGES), 3600)
 
 
-def _with(rules: "list[Rule]", rule: "Rule", old: "Rule") -> "list[Rule]":
+def _with(rules: list[Rule], rule: Rule, old: Rule) -> list[Rule]:
     """The rules of others, and ours. Raises Refused where there is no room."""
-    from taskgraph.storage.azure.site import RULES_MAX
-
     if rule in rules and (old == rule or old not in rules):
         return rules
     made = [*(each for each in rules if each not in (rule, old)), rule]
@@ -155,7 +149,7 @@ def _with(rules: "list[Rule]", rule: "Rule", old: "Rule") -> "list[Rule]":
     return made
 
 
-async def _set(site: "Site", old: "tuple[list[Rule], list[Rule]]", new: "list[list[Rule]]") -> tuple[str, ...]:
+async def _set(site: Site, old: tuple[list[Rule], list[Rule]], new: list[list[Rule]]) -> tuple[str, ...]:
     """The services whose rules were other ones."""
     changed = []
     for name, before, after, put in zip(

@@ -33,7 +33,7 @@ from taskgraph.storage.queues import Queues
 from taskgraph.storage.tables import Tables
 
 if TYPE_CHECKING:
-    from taskgraph.storage.azure.site import Site
+    from taskgraph.storage.azure.site import AzureSite
 
 # The emulator's account: well known, documented, the same everywhere, and no secret.
 _EMULATOR_ACCOUNT: Final = "devstoreaccount1"
@@ -133,14 +133,14 @@ class AzureStore:
     def files_signer(self) -> Callable[[datetime, str], str] | None:
         return files_signer(self._account.credential, self._account.blob, CONTAINER)
 
-    def site(self) -> "Site":
+    def site(self) -> "AzureSite":
         from azure.data.tables.aio import TableServiceClient  # heavy, and only `web deploy` and links need it
         from azure.storage.blob.aio import BlobServiceClient
 
-        from taskgraph.storage.azure.site import Site
+        from taskgraph.storage.azure.site import AzureSite
 
         table, blob, options = self._account.table, self._account.blob, self._options
-        return Site(
+        return AzureSite(
             self._caller(table),
             self._caller(blob),
             lambda: TableServiceClient(table, **options),

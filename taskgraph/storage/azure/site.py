@@ -5,7 +5,6 @@ the address is kept with the container.
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, TypeVar
 
@@ -16,28 +15,16 @@ from azure.storage.blob import ContentSettings, CorsRule, StaticWebsite
 from azure.storage.blob.aio import BlobServiceClient
 
 from taskgraph.storage.azure.calls import Caller, Repeat, code_of
+from taskgraph.storage.site import Rule
 
 _T = TypeVar("_T")
 
 CONTAINER: Final = "$web"
-RULES_MAX: Final = 5
-"""Of each service, says the service."""
 _ADDRESS: Final = "taskgraphpage"  # metadata of the container
 _DIGEST: Final = "taskgraphdigest"  # metadata of a file of ours
 
 
-@dataclass(frozen=True, slots=True)
-class Rule:
-    """What browsers may ask of a service for pages of these origins (CORS)."""
-
-    origins: tuple[str, ...]
-    methods: tuple[str, ...]
-    headers: tuple[str, ...]
-    exposed: tuple[str, ...]
-    seconds: int
-
-
-class Site:
+class AzureSite:
     """make_tables, make_blobs: clients of the two services of one account."""
 
     def __init__(
@@ -56,7 +43,6 @@ class Site:
         self._container = self._blobs.get_container_client(CONTAINER)
 
     async def rules(self) -> tuple[list[Rule], list[Rule]]:
-        """Those of tables, and those of blobs."""
         of_tables: Any = await self._ask(self._tables.get_service_properties, self._of_tables)
         of_blobs: Any = await self._ask(self._blobs.get_service_properties)
         return [_rule(each) for each in of_tables["cors"] or ()], [_rule(each) for each in of_blobs["cors"] or ()]
@@ -81,7 +67,6 @@ class Site:
             await self._caller.create(self._container.create_container, "ContainerAlreadyExists")
 
     async def address(self) -> str:
-        """Under which the site is shown, as it was noted; "" if it was not."""
         try:
             found = await self._caller.call(self._container.get_container_properties, Repeat.ALWAYS)
         except HttpResponseError as error:
@@ -94,8 +79,6 @@ class Site:
         await self._ask(lambda: self._container.set_container_metadata({_ADDRESS: address} if address else {}))
 
     async def files(self) -> dict[str, str]:
-        """Name to digest, "" for a file that is none of ours."""
-
         async def listed() -> dict[str, str]:
             blobs = self._container.list_blobs(include=["metadata"])
             return {each.name: (each.metadata or {}).get(_DIGEST, "") async for each in blobs}
@@ -108,7 +91,6 @@ class Site:
             raise self._caller.refused(error) from error
 
     async def put(self, name: str, data: bytes, kind: str, keep: str, digest: str) -> None:
-        """kind: its media type. keep: how long browsers may keep it (Cache-Control)."""
         settings = ContentSettings(content_type=kind, cache_control=keep)
         metadata = {_DIGEST: digest}
         await self._ask(
