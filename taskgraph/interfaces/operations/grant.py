@@ -26,8 +26,9 @@ HOURS_MAX: Final = 7 * 24.0
 class Grant:
     """What may be read until when: the partition of the graph, from now on. A secret: the url, or the token, is enough.
 
-    url: of the table, with the token. link: of the page that shows it, "" where none was asked for. token: the query of that address. protocols: "https", or "https,http" where the
-    store itself is reached without TLS. addresses: an IPv4 address or a range of them from which it works, "" for any.
+    url: of the table, with the token. token: the query of that address. link: of the page that shows it, "" where none
+    was asked for. protocols: "https", or "https,http" where the store itself is reached without TLS. addresses: an IPv4
+    address or a range of them from which it works, "" for any.
     """
 
     graph_id: str
