@@ -120,6 +120,8 @@ def test_one_graph_is_shown_from_tables_by_a_link_with_nothing_of_ours_running(
         for route, text in _ROUTES.items():
             look.open(f"{host.address}/{route}")
             look.read(text)
+            shut = look.page.locator('a[href*="/plan?"], a[href$="/why"], a[href$="/compare"]')
+            assert [each.inner_text() for each in shut.all() if each.is_visible()] == [], route
         look.page.reload()
         look.page.wait_for_function(_STILL)
         look.read("red")

@@ -86,7 +86,7 @@ def grant(
     session.output.data(found.link or found.url)
     _explain(session, found, with_tools=not link)
     if logs:
-        session.output.say("it opens the output of runs too, of any graph, for who knows the ids of its tasks")
+        session.output.say("and the output of runs, also of other graphs for who knows the ids of their tasks")
 
 
 def _explain(session: Session, found: "Grant", *, with_tools: bool = True) -> None:

@@ -6,7 +6,7 @@ import { object, text, texts, time, whole } from "../model/columns.ts";
 import { FAILED_CODES, TASK_STATES } from "../model/states.ts";
 import { href } from "../route.ts";
 import { count, duration, now, shown } from "./format.ts";
-import { type Of, taskHref } from "./graph.ts";
+import { isThere, type Of, taskHref } from "./graph.ts";
 import { html } from "./html.ts";
 import { answered, Empty, Facts, Json, State, Time, useAsked } from "./parts.ts";
 import { rest } from "./picked.ts";
@@ -169,14 +169,14 @@ function About({ open, graph }: Of): VNode {
         ],
       ]}
     />
-    <p><a href=${href(["g", open.id, "compare"])}>Compare with another graph</a></p>
+    ${isThere("compare") && html`<p><a href=${href(["g", open.id, "compare"])}>Compare with another graph</a></p>`}
   </section>`;
 }
 
 function Actions({ open, graph }: Of): VNode | null {
   const state = stateOf(graph.header);
   const plan = (change: string, title: string, more = {}): VNode =>
-    html`<a class="button" href=${href(["g", open.id, "plan"], { change, ...more })}>${title}</a>`;
+    html`<a class="button judged" href=${href(["g", open.id, "plan"], { change, ...more })}>${title}</a>`;
   const live = ["running", "paused", "blocked"].includes(state);
   if (!live) return null;
   return html`<p class="actions">
