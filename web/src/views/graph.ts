@@ -10,7 +10,7 @@ import { go, href, route } from "../route.ts";
 import { Compared } from "./compare.ts";
 import { Doctor } from "./doctor.ts";
 import { Journal } from "./events.ts";
-import { count, percent } from "./format.ts";
+import { count, percent, shown } from "./format.ts";
 import { type Content, html } from "./html.ts";
 import { lazily } from "./lazy.ts";
 import { LogView } from "./log.ts";
@@ -112,7 +112,7 @@ function Header({ open, graph }: Of): VNode {
   const { name } = object(graph.header, "metadata");
   return html`<header class="graph-head">
     <h1><a href=${href(["g", open.id])}>${open.id}</a> <${State} state=${state} /></h1>
-    ${typeof name === "string" && html`<p class="graph-name">${name}</p>`}
+    ${typeof name === "string" && html`<p class="graph-name">${shown(name)}</p>`}
     <p class="graph-when">
       ${count(counts[3]! + counts[7]!)} of ${count(graph.ids.length)} done${failed > 0 && `, ${count(failed)} failed`};
       ${" "}created <${Time} at=${time(graph.header, "created")} />
