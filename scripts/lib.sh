@@ -146,6 +146,10 @@ install_page_tools() {
     unlock
 }
 
+apt_install() {
+    DEBIAN_FRONTEND=noninteractive apt-get -qq install --yes --no-install-recommends "$@" >&2
+}
+
 # A browser for the tests of the page. Where there is none, and it cannot be installed here, they say so.
 install_chromium() {
     local name
@@ -154,7 +158,8 @@ install_chromium() {
     done
     if ((EUID == 0)) && command -v apt-get >/dev/null; then
         say "installing chromium by apt-get (once; a minute, 400 MB)"
-        { apt-get -qq update && apt-get -qq install --yes --no-install-recommends chromium fonts-dejavu-core; } >&2 ||
+        # Where lists of packages are there already they will do, and are not always allowed to be fetched again.
+        apt_install chromium fonts-dejavu-core || { apt-get -qq update && apt_install chromium fonts-dejavu-core; } >&2 ||
             die "apt-get could not install chromium, for the reason above"
     else
         die "needs Chromium, for the tests of the page: install it, or name one by TASKGRAPH_TEST_CHROMIUM"
