@@ -371,9 +371,12 @@ class LimitedStore:
         return self._wrapped("logs", LimitedLogs(self._account, self._caller))
 
     table_endpoint = ENDPOINT
+    site = None  # no browser comes here
 
     def partition_signer(self) -> None:
         """Nothing here is signed: there is no key."""
+
+    files_signer = partition_signer
 
     async def close(self) -> None:
         """Nothing is open."""
