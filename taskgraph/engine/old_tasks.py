@@ -6,6 +6,7 @@ graph finds them.
 
 import json
 from collections.abc import Iterable
+from itertools import chain
 from typing import Final
 
 from taskgraph.model import limits
@@ -14,7 +15,7 @@ from taskgraph.model.errors import Conflict, NotFound, Refused, Unclear
 from taskgraph.model.ids import row_key, task_id_of
 from taskgraph.model.names import OLD_TASKS
 from taskgraph.protocol.definitions import gathered
-from taskgraph.storage.tables import Change, Insert, Range, Replace, Tables, prefix
+from taskgraph.storage.tables import Change, Insert, Range, Replace, Row, Tables, prefix
 
 AT_ONCE: Final = limits.COMMIT_CHANGES_MAX // 2
 
@@ -47,16 +48,18 @@ async def enter(tables: Tables, graph_id: str, task_ids: Iterable[str]) -> None:
 
 async def _enter(tables: Tables, graph_id: str, task_ids: list[str]) -> None:
     for _ in range(limits.COMMIT_ATTEMPTS_MAX):
-        by_graph = [f"{graph_id}:{each}" for each in task_ids]
-        rows = await tables.get(OLD_TASKS, [*task_ids, *by_graph])
+        keys = [(each, f"{graph_id}:{each}") for each in task_ids]
+        rows = dict(zip(chain(*keys), await tables.get(OLD_TASKS, [*chain(*keys)]), strict=True))
         changes: list[Change] = []
-        for key, row in zip((*task_ids, *by_graph), rows, strict=True):
-            if row is None:
-                changes.append(Insert(key, {"graph": graph_id}))
-            elif (other := str(row.columns.get("graph", ""))) != graph_id:
-                if await _has(tables, other, key):
-                    raise Refused(f"graph {other} has a task {key} already", "taken")
-                changes.append(Replace(key, row.etag, {"graph": graph_id}))
+        for pair in keys:
+            task_id, own = pair[0], rows[pair[0]]
+            other = graph_id if own is None else str(own.columns.get("graph", ""))
+            if own is not None and other == graph_id and rows[pair[1]] is not None:
+                continue
+            if other != graph_id and await _has(tables, other, task_id):
+                raise Refused(f"graph {other} has a task {task_id} already", "taken")
+            # Both, also where one is there: a deletion that takes it away meanwhile must not leave the other behind.
+            changes += [_written(each, rows[each], graph_id) for each in pair]
         if not changes:
             return
         try:
@@ -65,6 +68,11 @@ async def _enter(tables: Tables, graph_id: str, task_ids: list[str]) -> None:
             continue  # read what is there now
         return
     raise Conflict(f"others kept writing rows of {OLD_TASKS}")
+
+
+def _written(key: str, row: Row | None, graph_id: str) -> Change:
+    columns = {"graph": graph_id}
+    return Insert(key, columns) if row is None else Replace(key, row.etag, columns)
 
 
 async def _has(tables: Tables, graph_id: str, task_id: str) -> bool:
