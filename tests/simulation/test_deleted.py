@@ -72,6 +72,11 @@ class NoLogs:
         raise AssertionError(f"nobody asks for {name}")
 
 
+def _take_up_a_plan(rows: Mapping[str, Row], changes: Iterable[Change]) -> bool:
+    """Whether a commit takes up what was planned of a graph that has ended: the journal says so, as of any change."""
+    return any(isinstance(each, Merge) and "plan" in rows[each.key].columns for each in changes if each.key in rows)
+
+
 @dataclass
 class After:
     """The mirror of a partition that is being emptied, in place of the invariants of a graph that lives.
@@ -106,7 +111,8 @@ class After:
             late = change.key.startswith("request:late") or change.key in self.staged
             self.late += late and isinstance(change, Insert)
             if isinstance(change, Insert):
-                told = change.key.startswith("event:") and state in ("blocked", "deleting")
+                may_be_told = state in ("blocked", "deleting") or _take_up_a_plan(rows, changes)
+                told = change.key.startswith("event:") and may_be_told
                 hold(late or told or change.key in expected, f"{change.key} comes into a graph that is {state}")
                 self.came |= {change.key} & expected
             if isinstance(change, Merge) and change.columns.get("state") == "running":
