@@ -7,6 +7,8 @@ import signal
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from taskgraph.interfaces.app import open_app
 from taskgraph.interfaces.settings import read_settings
 from tests.e2e.processes import started, taskgraph, until
@@ -26,6 +28,7 @@ async def messages(store: str, folder: Path) -> list[str]:
     return found
 
 
+@pytest.mark.campaign
 def test_a_server_that_is_killed_leaves_no_message_out(tmp_path: Path) -> None:
     store = f"sqlite:///{tmp_path}/store.db"
     over = ("serve", "--http", "0", "--no-auth", "--taskcluster", "--exchanges", "pulse")

@@ -59,7 +59,7 @@ def task(folder: Path, graph_id: str, label: str) -> Any:
     return json.loads(run(folder, "task", graph_id, label, "--json").stdout)
 
 
-@pytest.fixture(params=sorted(WORKERS))
+@pytest.fixture(params=["node", pytest.param("sh", marks=pytest.mark.campaign)])
 def kind(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 

@@ -148,7 +148,7 @@ async def test_a_drained_worker(local: Server) -> None:
     await claim(local, "none")
     assert (await local.ask("POST", "/workers/w-1:drain?exit=1")).status == 200
     local.app.gateway.crew = Crew(local.app.tables, local.app.clock, "")  # of a server that has just begun
-    answer = await claim(local, "none", wait=20)
+    answer = await claim(local, "none", wait=1)
     assert (answer["tasks"], answer["draining"], answer["exit"]) == ([], "finish", True)
 
 

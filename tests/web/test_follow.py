@@ -30,7 +30,14 @@ async def followed(programs: Programs, started: asyncio.subprocess.Process) -> d
     return found
 
 
-@pytest.mark.parametrize("place", ["embedded", "crowded", pytest.param("azurite", marks=pytest.mark.azurite)])
+@pytest.mark.parametrize(
+    "place",
+    [
+        "embedded",
+        pytest.param("crowded", marks=pytest.mark.campaign),
+        pytest.param("azurite", marks=[pytest.mark.azurite, pytest.mark.campaign]),
+    ],
+)
 async def test_a_graph_is_followed_to_its_end(
     programs: Programs, tmp_path: Path, place: str, request: pytest.FixtureRequest
 ) -> None:

@@ -211,6 +211,7 @@ def _logs_of(connection_string: str) -> str:
     return f"{service.url}?{token}"
 
 
+@pytest.mark.campaign
 @pytest.mark.azurite
 async def test_the_page_agrees_with_queries_from_tables(programs: Programs, tmp_path: Path, azurite: str) -> None:
     async with serving(azurite, tmp_path) as server:
