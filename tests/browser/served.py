@@ -1,18 +1,15 @@
 """A server with its page in a thread of its own, over a store with graphs that have run."""
 
-import asyncio
 import json
-import queue
-import threading
-from collections.abc import Awaitable, Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from taskgraph.interfaces.web import files
 from taskgraph.model.roles import Role
-from tests.http.serving import Server, serving
+from tests.http.serving import Server, apart, serving
 
 Fill = Callable[[Server], Awaitable[None]]
 
@@ -32,32 +29,15 @@ class Served:
 def served(store: str, folder: Path, fill: Fill, **more: Any) -> Iterator[Served]:
     """fill: what the store gets before. more: see `serving`."""
     assert files.are_built(), files.NOT_BUILT
-    made: queue.Queue[Served | BaseException] = queue.Queue()
-    stop = threading.Event()
 
-    async def serve() -> None:
+    @asynccontextmanager
+    async def filled() -> AsyncIterator[Served]:
         async with serving(store, folder, anonymous=False, **more) as server:
             await fill(server)
-            made.put(Served(server.address, server.tokens[Role.ADMIN]))
-            await asyncio.to_thread(stop.wait)
+            yield Served(server.address, server.tokens[Role.ADMIN])
 
-    def run() -> None:
-        try:
-            asyncio.run(serve())
-        except BaseException as error:
-            made.put(error)
-            raise
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    try:
-        begun = made.get(timeout=120)
-        if isinstance(begun, BaseException):
-            raise begun
-        yield begun
-    finally:
-        stop.set()
-        thread.join()
+    with apart(filled()) as found:
+        yield found
 
 
 def graphs(documents: Mapping[str, Any], *, end: bool = True) -> Fill:

@@ -3,13 +3,15 @@
 import asyncio
 import io
 import json
+import queue
 import secrets
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+import threading
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import aiohttp
 
@@ -27,6 +29,8 @@ from taskgraph.model import schemas
 from taskgraph.model.clock import Clock
 from taskgraph.model.roles import Role
 from taskgraph.worker.executors import built_in
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +126,36 @@ async def serving(
         finally:
             stop.set()
             await serve
+
+
+@contextmanager
+def apart(served: AbstractAsyncContextManager[T]) -> Iterator[T]:
+    """What a server gives, in a thread and an event loop of its own, for tests that block."""
+    made: queue.Queue[T | BaseException] = queue.Queue()
+    stop = threading.Event()
+
+    async def serve() -> None:
+        async with served as found:
+            made.put(found)
+            await asyncio.to_thread(stop.wait)
+
+    def run() -> None:
+        try:
+            asyncio.run(serve())
+        except BaseException as error:
+            made.put(error)
+            raise
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        found = made.get(timeout=120)
+        if isinstance(found, BaseException):
+            raise found
+        yield found
+    finally:
+        stop.set()
+        thread.join()
 
 
 def shape_errors(name: str, value: object) -> list[str]:

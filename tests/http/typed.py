@@ -1,8 +1,5 @@
 """The command line over servers: what tests type over a store goes over one in front of it."""
 
-import asyncio
-import queue
-import threading
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
@@ -12,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from tests.e2e import processes
-from tests.http.serving import serving
+from tests.http.serving import apart, serving
 
 DIRECT: Final = {
     "run": "running tasks",
@@ -37,31 +34,8 @@ _SQLITE: Final = "sqlite:///"
 @contextmanager
 def answering(store: str) -> Iterator[str]:
     """The address of a server in a thread of its own. It answers, and handles nothing."""
-    made: queue.Queue[str | BaseException] = queue.Queue()
-    stop = threading.Event()
-
-    async def answer() -> None:
-        async with serving(store, Path.cwd(), slots=0, handles=False) as server:
-            made.put(f"{server.address}/api")
-            await asyncio.to_thread(stop.wait)
-
-    def run() -> None:
-        try:
-            asyncio.run(answer())
-        except BaseException as error:
-            made.put(error)
-            raise
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    try:
-        address = made.get(timeout=20)
-        if isinstance(address, BaseException):
-            raise address
-        yield address
-    finally:
-        stop.set()
-        thread.join()
+    with apart(serving(store, Path.cwd(), slots=0, handles=False)) as server:
+        yield f"{server.address}/api"
 
 
 @contextmanager
