@@ -1,7 +1,8 @@
 /**
  * Keeping a graph in memory up to date. The facts of its journal are applied at once; rows are read where these are
  * few, and else when it has become quiet: many pages that follow one graph must not slow it down. Claims are no facts,
- * so tasks that are ready are looked at, ever more rarely.
+ * so rows of tasks that are ready are read each second while something moves, some by turns where they are many, and
+ * ever more rarely while nothing does.
  */
 
 import type { Fact, Row, Rows } from "../rows/port.ts";
@@ -23,12 +24,14 @@ const GAP_SECONDS = 1;
 const GAP_LOOKS = 4;
 const SOON_SECONDS = 1;
 const SOON_SECONDS_MAX = 16;
-const READY_SECONDS = 10;
+const IDLE_SECONDS = 60;
 const QUIET_SECONDS = 2;
 const AWAY_SECONDS = 2;
 const AWAY_SECONDS_MAX = 15;
 const FEW = 30;
 const FEW_READY = 100;
+/** Where one page has all tasks, those that run are asked for instead. */
+const PAGE_TASKS = 1_000;
 const KEYS_MAX = 400;
 const KEYS_SHARE = 20;
 
@@ -56,14 +59,15 @@ const WHOLE: ReadonlySet<string> = new Set([
 /**
  * Until `signal` is aborted, or the graph is gone. Arrays of the graph are changed in place, and `changed` is called
  * with a new `Graph` over them and the places that changed; after an extension or an edit with all places of a graph
- * whose `ids` are new. troubled: is called with what keeps the source away, and without it when it is back.
+ * whose `ids` are new. troubled: is called with what keeps the source away and the seconds until it is tried again,
+ * and without them when it is back.
  */
 export async function follow(
   rows: Rows,
   graph: Graph,
   changed: Changed,
   signal: AbortSignal,
-  troubled: (trouble?: Trouble) => void = () => undefined,
+  troubled: (trouble?: Trouble, seconds?: number) => void = () => undefined,
 ): Promise<void> {
   let following: Following | undefined;
   let away = 0;
@@ -87,9 +91,9 @@ export async function follow(
     } catch (error) {
       if (signal.aborted) return;
       if (!(error instanceof Trouble)) throw error;
-      troubled(error);
-      if (error.reason === "missing") return;
+      if (error.reason === "missing") return troubled(error);
       away = Math.min(AWAY_SECONDS_MAX, away * 2 || AWAY_SECONDS);
+      troubled(error, away);
     }
   }
 }
@@ -103,7 +107,8 @@ class Following {
   /** Tasks of which facts have said something that their rows were not read for. */
   private readonly stale = new Set<number>();
   private soon = SOON_SECONDS;
-  private lookedAt = performance.now();
+  private coming: Promise<readonly Fact[]> | undefined;
+  private turn = 0;
 
   constructor(
     private readonly rows: Rows,
@@ -121,39 +126,40 @@ class Following {
   async wait(signal: AbortSignal): Promise<readonly Fact[]> {
     const over = new AbortController();
     const either = AbortSignal.any([signal, over.signal]);
-    const waits = [this.rows.news(this.graph.id, this.graph.event, either)];
+    if (!this.coming) {
+      this.coming = this.rows.news(this.graph.id, this.graph.event, signal).finally(() => (this.coming = undefined));
+      this.coming.catch(() => undefined); // while rows are read nothing waits for it: it is asked again
+    }
     const nothing = (): Fact[] => [];
-    if (this.stale.size) waits.push(pause(QUIET_SECONDS * (1 + Math.random()), either).then(nothing));
-    else if (this.soon <= SOON_SECONDS_MAX && this.ready().length) waits.push(pause(this.soon, either).then(nothing));
-    this.soon *= 2;
     const unlessOver = (error: unknown): Fact[] => {
       if (!either.aborted) throw error;
       return [];
     };
-    const found = await Promise.race(waits.map((each) => each.catch(unlessOver))).finally(() => over.abort());
+    const waits = [this.coming];
+    const looks = (seconds: number): unknown => waits.push(pause(seconds, either).then(nothing, unlessOver));
+    if (this.stale.size) looks(QUIET_SECONDS * (1 + Math.random()));
+    else if (this.ready().length) looks(this.isIdle() ? IDLE_SECONDS : this.soon);
+    this.soon = Math.min(2 * this.soon, 2 * SOON_SECONDS_MAX);
+    const found = await Promise.race(waits).finally(() => over.abort());
     await visible(signal);
     return found;
+  }
+
+  private isIdle(): boolean {
+    return this.soon > SOON_SECONDS_MAX;
   }
 
   /** Applies facts, and reads rows; calls back with what has changed by these. */
   async look(facts: readonly Fact[], changed: Changed): Promise<void> {
     const places = new Set<number>();
     for (const fact of facts) this.apply(fact, places);
-    const quiet = !facts.length;
-    const wanted = new Set(this.toRead(facts.length));
-    const ready = this.ready();
-    const due = quiet || performance.now() - this.lookedAt > READY_SECONDS * 1000;
-    if (ready.length <= FEW || (due && ready.length <= FEW_READY)) ready.forEach((place) => wanted.add(place));
-    else if (due) for (const row of await this.running()) if (this.update(row)) places.add(this.place(row));
-    if (due) this.lookedAt = performance.now();
-    let { header } = this.graph;
-    if (wanted.size || facts.some((fact) => fact.kind.startsWith("graph-"))) {
-      const read = await this.read([...wanted]);
-      header = read.header;
-      for (const row of read.tasks) if (this.update(row)) places.add(this.place(row));
-      for (const place of wanted) this.stale.delete(place);
-    }
+    const wanted = [...this.toRead(facts.length)];
+    const whole = wanted.length > 0 || facts.some((fact) => fact.kind.startsWith("graph-"));
+    const [read, claimed] = await Promise.all([whole ? this.read(wanted) : undefined, this.claimed(facts.length)]);
+    for (const row of [...(read?.tasks ?? []), ...claimed]) if (this.update(row)) places.add(this.place(row));
+    if (read) for (const place of wanted) this.stale.delete(place);
     const event = facts.at(-1)?.sequence ?? this.graph.event;
+    const header = read?.header ?? this.graph.header;
     if (!facts.length && !places.size && sameRow(header, this.graph.header)) return;
     this.soon = SOON_SECONDS;
     this.graph = { ...this.graph, header, event };
@@ -176,6 +182,34 @@ class Following {
     const found: number[] = [];
     for (let place = 0; place < state.length; place++) if (state[place] === PENDING && !held[place]) found.push(place);
     return found;
+  }
+
+  /** Rows of tasks that may have been claimed; the fewer, the more facts there are. */
+  private async claimed(facts: number): Promise<readonly Row[]> {
+    const ready = this.ready();
+    const most = facts > FEW ? FEW : this.isIdle() ? (this.rows.together ?? 1) : FEW_READY;
+    const many = ready.length > Math.min(most, FEW) && facts <= FEW;
+    if (many && this.graph.ids.length <= PAGE_TASKS) return this.running();
+    const some = this.some(ready, most);
+    if (!some.length) return [];
+    const found = await this.rows.get(this.graph.id, some.map((place) => this.key(place)));
+    return found.filter((row) => row !== null);
+  }
+
+  /** Of many that are ready: those that were first, those that were last, and others by turns. */
+  private some(ready: readonly number[], most: number): readonly number[] {
+    if (ready.length <= most) return ready;
+    const part = Math.ceil(most / 3);
+    const since = (place: number): number => this.columns.pendingSince[place] as number;
+    const times = Float64Array.from(ready, since).sort();
+    const first = ready.filter((place) => since(place) <= (times[part - 1] as number)).slice(0, part);
+    const last = ready.filter((place) => since(place) >= (times[times.length - part] as number)).slice(0, part);
+    this.turn = (this.turn + part) % ready.length;
+    return [...new Set([...first, ...last, ...ready.slice(this.turn, this.turn + part)])].slice(0, most);
+  }
+
+  private key(place: number): string {
+    return `task:${this.graph.ids[place] as string}`;
   }
 
   private apply(fact: Fact, places: Set<number>): void {
@@ -231,7 +265,7 @@ class Following {
     if (places.length > Math.max(KEYS_MAX, ids.length / KEYS_SHARE)) {
       return { header: await headerOf(this.rows, id), tasks: await this.tasks({}) };
     }
-    const keys = [GRAPH, ...places.map((place) => `task:${ids[place] as string}`)];
+    const keys = [GRAPH, ...places.map((place) => this.key(place))];
     const [header, ...tasks] = await this.rows.get(id, keys);
     if (!header) throw new Trouble("missing", `graph ${id} was deleted`);
     return { header, tasks: tasks.filter((row) => row !== null) }; // one that an edit took away: a fact says so

@@ -36,6 +36,7 @@ interface Waiting {
 
 export class ApiRows implements Rows {
   readonly name: string;
+  readonly together = KEYS_MAX;
   private made: Waiting[] = [];
 
   /** address: such as `https://host`, or `""` for the server of this page. token: "" for none. */

@@ -57,6 +57,8 @@ export interface Rows {
   readonly name: string;
   /** The id of the graph that alone it has; not there where it may have any. */
   readonly graph?: string;
+  /** How many rows a request brings by their keys; one where it is not said. */
+  readonly together?: number;
   /** Rows by their keys; null for one that there is not. Throws `Trouble`. */
   get(partition: string, keys: readonly string[]): Promise<readonly (Row | null)[]>;
   /** Throws `Trouble`. */

@@ -17,7 +17,7 @@ export function pause(seconds: number, signal?: AbortSignal): Promise<void> {
 }
 
 const LOOK_SECONDS = 2;
-const LOOK_SECONDS_MAX = 15;
+const LOOK_SECONDS_MAX = 20;
 const LOOK_GROWTH = 1.5;
 
 /** Looks until something is found, ever more rarely, and not while the page is hidden. Rejects with `signal`. */

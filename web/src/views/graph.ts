@@ -10,7 +10,7 @@ import { go, href, route } from "../route.ts";
 import { Compared } from "./compare.ts";
 import { Doctor } from "./doctor.ts";
 import { Journal } from "./events.ts";
-import { count, percent, shown } from "./format.ts";
+import { count, now, percent, shown } from "./format.ts";
 import { type Content, html } from "./html.ts";
 import { lazily } from "./lazy.ts";
 import { LogView } from "./log.ts";
@@ -155,6 +155,18 @@ function useGraphKeys(id: string): void {
   const stateOfOpen = (): string => (latest?.graph ? stateOf(latest.graph.header) : "");
 }
 
+/** What keeps the page from following: small, and above each view. */
+function Away({ open }: { open: Open }): VNode | null {
+  const { trouble, away } = open;
+  if (!trouble) return null;
+  if (!away) return html`<${TroubleBox} trouble=${trouble} />`;
+  const words = trouble instanceof Error ? trouble.message : String(trouble);
+  const left = Math.max(0, Math.ceil((away.again - now.value) / 1000));
+  return html`<p class="strip"><span class="mark" aria-hidden="true">!</span> <span role="status">Not reached since
+    ${" "}<${Time} at=${away.since} />: ${shown(words)}</span>; ${left ? `tried again in ${left} s` : "trying again"}.
+    What is shown is as it was then.</p>`;
+}
+
 let latest: Open | undefined;
 
 export function GraphFrame(): VNode {
@@ -174,7 +186,7 @@ export function GraphFrame(): VNode {
     ${graph ? html`<${Header} open=${open} graph=${graph} />` : html`<header class="graph-head"><h1>${id}</h1>
       </header>`}
     <${Tabs} id=${id} name=${path[2] ?? ""} />
-    ${graph && open.trouble ? html`<${TroubleBox} trouble=${open.trouble} />` : ""}
+    ${graph && html`<${Away} open=${open} />`}
     <div class="graph-view">${content}</div>
   </div>`;
 }

@@ -18,9 +18,13 @@ export interface Open {
   /** Rows that have been read so far. */
   readonly read: number;
   readonly trouble: unknown;
+  /** Since when the source has not been reached, and when it is tried again; milliseconds. */
+  readonly away: { readonly since: number; readonly again: number } | null;
 }
 
-export const open = signal<Open>({ id: "", graph: null, version: 0, read: 0, trouble: null });
+const opening = (id: string): Open => ({ id, graph: null, version: 0, read: 0, trouble: null, away: null });
+
+export const open = signal<Open>(opening(""));
 
 const [PAUSE, PAUSE_MOST, TASKS_A_MS] = [150, 2_000, 15];
 
@@ -43,7 +47,7 @@ function followed(id: string, first: Graph, ended: AbortSignal): void {
   let timer: ReturnType<typeof setTimeout> | undefined;
   const show = (): void => {
     timer = undefined;
-    change(id, { graph, version: open.peek().version + 1, trouble: null });
+    change(id, { graph, version: open.peek().version + 1 });
   };
   const stop = effect(() => {
     if (!seen.value) return undefined;
@@ -54,9 +58,13 @@ function followed(id: string, first: Graph, ended: AbortSignal): void {
       timer ??= setTimeout(show, pauseOf(graph));
     };
     const { rows } = source.peek()!;
-    const troubled = (trouble?: unknown): void => change(id, { trouble: trouble ? noted(trouble) : null });
+    const troubled = (trouble?: unknown, seconds?: number): void => {
+      const now = Date.now();
+      const away = seconds ? { since: open.peek().away?.since ?? now, again: now + seconds * 1000 } : null;
+      change(id, { trouble: trouble ? noted(trouble) : null, away });
+    };
     follow(rows, graph, changed, signals, troubled).catch((trouble: unknown) => {
-      if (!signals.aborted) change(id, { trouble: noted(trouble) });
+      if (!signals.aborted) troubled(trouble);
     });
     return () => unseen.abort();
   });
@@ -68,7 +76,7 @@ function followed(id: string, first: Graph, ended: AbortSignal): void {
 
 function start(id: string): () => void {
   const ended = new AbortController();
-  open.value = { id, graph: null, version: 0, read: 0, trouble: null };
+  open.value = opening(id);
   const { rows } = source.peek()!;
   load(rows, id, (read) => ended.signal.aborted || change(id, { read })).then(
     (graph) => {
@@ -85,7 +93,7 @@ export function useGraph(id: string): Open {
   const { number } = source.value!;
   useEffect(() => start(id), [id, number]);
   const { value } = open;
-  return value.id === id ? value : { id, graph: null, version: 0, read: 0, trouble: null };
+  return value.id === id ? value : opening(id);
 }
 
 /** How many tasks are in each state. */
