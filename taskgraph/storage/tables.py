@@ -73,6 +73,14 @@ class Page:
 
 
 @dataclass(frozen=True, slots=True)
+class TextPage:
+    """A page as JSON. text: objects with key, etag and columns (as `model.column_json` has these), with commas."""
+
+    text: str
+    continuation: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Range:
     """Row keys from `start` (inclusive) to `end` (exclusive, "" for no bound).
 
@@ -111,6 +119,14 @@ class Tables(Protocol):
 def changes_max_of(tables: Tables) -> int:
     """How many changes a commit takes: as many as in every store, or more where one says so."""
     return int(getattr(tables, "changes_max", limits.COMMIT_CHANGES_MAX))
+
+
+async def query_text(
+    tables: Tables, partition: str, rows: Range, *, limit: int, continuation: str | None = None
+) -> TextPage | None:
+    """What `query` gives, from a store that has rows as JSON already; None where they must be made of values."""
+    query = getattr(tables, "query_text", None)
+    return None if query is None else await query(partition, rows, limit=limit, continuation=continuation)
 
 
 async def pages(tables: Tables, partition: str, rows: Range, limit: int = limits.PAGE_ROWS_MAX) -> AsyncGenerator[Page]:

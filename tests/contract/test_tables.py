@@ -2,12 +2,14 @@
 
 import asyncio
 import dataclasses
+import json
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta, timezone
 from enum import StrEnum
 
 import pytest
 
+from taskgraph.interfaces import views
 from taskgraph.model import limits
 from taskgraph.model.columns import Columns, Value
 from taskgraph.model.errors import Conflict, TooLarge
@@ -21,9 +23,11 @@ from taskgraph.storage.tables import (
     Replace,
     Row,
     Tables,
+    TextPage,
     changes_max_of,
     prefix,
     query_all,
+    query_text,
 )
 from tests.conftest import OpenStore
 
@@ -432,6 +436,54 @@ async def test_select_gives_the_named_columns(store: OpenStore) -> None:
     rows = await query_all(tables, "p", Range(where={"y": ("2",)}, select=("z",)))
     assert rows == [Row("a", str(etags[0]), {"z": True})]
     await tables.commit("p", [Merge("a", rows[0].etag, {"x": 2})])
+
+
+_TEXTS = (
+    "",
+    "x+00:00",
+    '{"t":"2026-01-01T00:00:00+00:00"}',
+    '":1.5',
+    "\\",
+    'a"b',
+    "\u202e\U0001f600 é\n\t\x7f",
+    '["a"]',
+)
+
+
+async def test_a_page_as_text_says_what_a_page_of_values_says(store: OpenStore) -> None:
+    tables = store.tables
+    wanted = Range("a", select=("time", "t", "text", "number", "nowhere", "yes", "text"))
+    assert await query_text(tables, "p", wanted, limit=5) in (None, TextPage(""))
+    moment = datetime(2026, 1, 2, 3, 4, 5, 678, UTC)
+    times = (moment, moment.replace(microsecond=0), moment.astimezone(timezone(timedelta(hours=5))))
+    for start in range(0, 420, 70):
+        inserts = [
+            Insert(
+                f'a"é{number:03}',
+                {"t": text, "number": -number, "time": times[number % 3], "other": "x", "text": text}
+                if number % 7
+                else {"yes": True, "no": False, "double": 0.5},
+            )
+            for number in range(start, start + 70)
+            for text in [_TEXTS[number % len(_TEXTS)]]
+        ]
+        await tables.commit("p", inserts)
+    for limit in (1, 199, 200, 333, 1000):
+        after: str | None = None
+        for _ in range(4):
+            values = await tables.query("p", wanted, limit=limit, continuation=after)
+            page = await query_text(tables, "p", wanted, limit=limit, continuation=after)
+            if store.kind != "embedded":
+                assert page is None
+                return
+            assert page is not None
+            assert json.loads(f"[{page.text}]") == views.stored_rows(values.rows, None)["rows"]
+            assert page.continuation == values.continuation
+            after = page.continuation
+            if after is None:
+                break
+    for other in (Range(select=("double",)), Range(), Range(select=("no",), where={"text": ("x",)})):
+        assert await query_text(tables, "p", other, limit=9) is None
 
 
 # --- keys --------------------------------------------------------------------------------------------------------

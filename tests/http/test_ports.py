@@ -92,3 +92,15 @@ async def test_the_pages_of_a_partition_are_all_its_rows(local: Server) -> None:
         assert (foreign.status, foreign.json["code"]) == (400, "invalid-page")
     whole = (await rows(local, "g", None, "?limit=1000")).json["rows"]
     assert found == [each["key"] for each in whole]
+
+
+async def test_a_page_is_the_same_alone_and_among_others(local: Server) -> None:
+    await local.ask("PUT", "/graphs/g", data={"tasks": {name: {"task": {"executor": "noop"}} for name in "abc"}})
+    await ended(local, "g")
+    select = "".join(f"&select={name}" for name in ("label", "state", "run", "started", "leaseSeconds"))
+    for query in (f"?start=task:&limit=2{select.removesuffix('&select=leaseSeconds')}", f"?limit=9{select}"):
+        alone = (await rows(local, "g", None, query)).json
+        [among] = (await local.ask("POST", "/reads", data=[f"/partitions/g/rows{query}"])).json["answers"]
+        assert len(alone["rows"]) >= 2
+        assert alone == among
+    assert shape_errors("storedRows", alone) == []

@@ -5,6 +5,7 @@ Who may read which partition is in one table. What it does not name is served to
 
 import asyncio
 import dataclasses
+import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
@@ -33,6 +34,7 @@ from taskgraph.protocol.definitions import gathered
 from taskgraph.protocol.schedule_rules import SCHEDULES
 from taskgraph.queries.targets import GATES
 from taskgraph.queries.workers import WORKERS
+from taskgraph.storage import tables
 from taskgraph.storage.tables import Page, Range, Row
 
 KEYS_MAX: Final = 100
@@ -94,23 +96,44 @@ _INDEXES: Final[Mapping[str, _Index]] = {
 async def rows(asked: Asked) -> Any:
     """Rows by their keys, null for one that there is not; or a page of a range."""
     query, partition = asked.query, asked.path["partition"]
+    if _entered(asked, partition) == _WHOLE and not query["key"]:
+        page = await _checked(tables.query_text(asked.app.tables, partition, **_wanted(asked)))
+        if page is not None:
+            rest = json.dumps(_rest(asked, page.continuation))
+            return Response(f'{{"rows":[{page.text}],"next":{rest}}}', media_type="application/json")  # `stored_rows`
+    return await _rows(asked)
+
+
+async def _rows(asked: Asked) -> Any:
+    """The same, made of values."""
+    query, partition = asked.query, asked.path["partition"]
     index = _entered(asked, partition)
-    where = {name: texts for name, texts in query["where."].items() if texts}
-    if index.columns and not index.columns.issuperset(where):
+    if index.columns and not index.columns.issuperset(_where(asked)):
         raise Problem(403, "scope", f"the token {asked.who.name} sees only some columns of {partition}")
-    tables = asked.app.tables
     if keys := query["key"]:
         if len(keys) > KEYS_MAX:
             raise Problem(400, "invalid-query", f"{len(keys)} keys; {KEYS_MAX} are allowed")
-        found = await _checked(tables.get(partition, keys))
+        found = await _checked(asked.app.tables.get(partition, keys))
         shown = [None if row is None or not _seen(asked, index, row) else _part(index, row) for row in found]
         return views.stored_rows(shown, None)
-    wanted = Range(query["start"] or "", query["end"] or "", where, query["select"] or None)
-    page: Page = await _checked(
-        tables.query(partition, wanted, limit=query["limit"], continuation=paging.after(asked, _ANY) or None)
-    )
-    rest = paging.token(asked, page.continuation) if page.continuation else None
-    return views.stored_rows([_part(index, row) for row in page.rows if _seen(asked, index, row)], rest)
+    page: Page = await _checked(asked.app.tables.query(partition, **_wanted(asked)))
+    seen = [_part(index, row) for row in page.rows if _seen(asked, index, row)]
+    return views.stored_rows(seen, _rest(asked, page.continuation))
+
+
+def _where(asked: Asked) -> dict[str, list[str]]:
+    return {name: texts for name, texts in asked.query["where."].items() if texts}
+
+
+def _wanted(asked: Asked) -> dict[str, Any]:
+    """What `query` is asked for beside the partition."""
+    query = asked.query
+    wanted = Range(query["start"] or "", query["end"] or "", _where(asked), query["select"] or None)
+    return {"rows": wanted, "limit": query["limit"], "continuation": paging.after(asked, _ANY) or None}
+
+
+def _rest(asked: Asked, continuation: str | None) -> str | None:
+    return paging.token(asked, continuation) if continuation else None
 
 
 async def reads(route: Route, asked: Asked) -> Any:
@@ -128,7 +151,7 @@ async def reads(route: Route, asked: Asked) -> Any:
         try:
             query = read_query(route, parse_qsl(place.query, keep_blank_values=True))
             named = {"partition": path.split("/")[2]}
-            return await rows(dataclasses.replace(asked, request=request, path=named, query=query))
+            return await _rows(dataclasses.replace(asked, request=request, path=named, query=query))
         except TaskgraphError:  # reach: http
             return None
 

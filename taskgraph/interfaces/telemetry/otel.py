@@ -172,7 +172,8 @@ class OpenTelemetry(Telemetry):
     # --- ports
 
     def tables(self, tables: Tables, clock: Clock) -> Tables:
-        return cast(Tables, _Port("tables", ("get", "query", "commit"), tables, self, clock))
+        more = [each for each in ("query_text",) if hasattr(tables, each)]
+        return cast(Tables, _Port("tables", ("get", "query", "commit", *more), tables, self, clock))
 
     def queues(self, queues: Queues, clock: Clock) -> Queues:
         return cast(Queues, _Queues("queues", ("renew", "delete", "count"), queues, self, clock))

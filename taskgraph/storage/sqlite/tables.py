@@ -6,6 +6,8 @@ merges: the columns that a merge does not name are never decoded here.
 """
 
 import json
+import re
+import sqlite3
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -19,7 +21,7 @@ from taskgraph.model.columns import Columns, Value
 from taskgraph.model.errors import Conflict, TooLarge
 from taskgraph.storage import checks
 from taskgraph.storage.sqlite.file import MANY, File, Session
-from taskgraph.storage.tables import Change, Delete, Insert, Merge, Page, Range, Replace, Row
+from taskgraph.storage.tables import Change, Delete, Insert, Merge, Page, Range, Replace, Row, TextPage
 
 _ROWS_AT_ONCE: Final = 200  # rows in one answer of SQLite, which is one text and may have 1e9 bytes
 _PAGE_CHARS: Final = 4_000_000  # a page ends early past this, as the service's pages do
@@ -78,6 +80,19 @@ _SCAN_WHERE: Final = """
     FROM (SELECT key, etag, columns, {condition} AS agrees
           FROM row WHERE tab = ? AND partition = ? AND key >= ? AND key < ? ORDER BY key LIMIT ?)
 """
+# Selected columns as they are stored, and times as `model.column_json` has them. Nothing else looks like a time: inside
+# of texts quotes are escaped, and the object of the columns has spaces at both ends.
+_SCAN_TEXT: Final = """
+    SELECT count(*), max(key), group_concat(key, char(10)), replace(replace(group_concat(
+        '{{"key":' || json_quote(key) || ',"etag":"' || etag || '","columns":{{ ' || substr({columns}, 2) || ' }}}}'
+    ), '{{"t":"', '{{"time":"'), '+00:00"}}', 'Z"}}')
+    FROM (SELECT key, etag, columns FROM row WHERE tab = ? AND partition = ? AND key >= ? AND key < ?
+          ORDER BY key LIMIT ?)
+"""
+_COLUMN_TEXT: Final = """ifnull(',"{name}":' || (columns -> '{name}'), '')"""
+_ARROWS: Final = sqlite3.sqlite_version_info >= (3, 38)
+_COLUMNS_IN_TEXT_MAX: Final = 50  # an expression of SQLite has a depth
+_DOUBLE: Final = re.compile(r'"(?<!\\"):-?[0-9]+[.eE]')  # behind the name of a column
 _INSERT: Final = _sized("INSERT INTO row (tab, partition, key, etag, columns) VALUES ", "(?, ?, ?, ?, ?)", "")
 _MERGE: Final = (
     "UPDATE row SET etag = ?2, columns = json_patch(columns, ?3) WHERE rowid = ?1",
@@ -114,6 +129,20 @@ class EmbeddedTables:
         return await self._file.call(
             lambda session: _query(session, self._name, partition, rows, limit, continuation),
             rows=limit if limit <= _SHORT_PAGE_ROWS and not rows.where else MANY,
+        )
+
+    async def query_text(
+        self, partition: str, rows: Range, *, limit: int = 1000, continuation: str | None = None
+    ) -> TextPage | None:
+        """See `storage.tables.query_text`."""
+        checks.check_query(partition, rows, limit)
+        names = list(dict.fromkeys(rows.select or ()))
+        if rows.where or not 0 < len(names) <= _COLUMNS_IN_TEXT_MAX or not _ARROWS:
+            return None
+        statement = _SCAN_TEXT.format(columns=" || ".join(_COLUMN_TEXT.format(name=name) for name in names))
+        return await self._file.call(
+            lambda session: _query_text(session, self._name, partition, rows, statement, limit, continuation),
+            rows=limit if limit <= _SHORT_PAGE_ROWS else MANY,
         )
 
     async def commit(self, partition: str, changes: Sequence[Change]) -> list[str | None]:
@@ -173,6 +202,30 @@ def _scan(rows: Range) -> tuple[str, list[str]]:
     # nothing else looks like it; _agrees makes sure all the same, and looks at the other columns.
     condition = " OR ".join(["instr(columns, ?) > 0"] * len(texts)) or "false"
     return _SCAN_WHERE.format(condition=condition), [f"{_dump(name)}:{_dump(text)}" for text in texts]
+
+
+def _query_text(
+    session: Session, table: str, partition: str, rows: Range, statement: str, limit: int, continuation: str | None
+) -> TextPage | None:
+    number = session.table_id(table, make=False)
+    start = rows.start if continuation is None else continuation + "\0"
+    texts: list[str] = []
+    count = chars = 0
+    while True:
+        wanted = min(_ROWS_AT_ONCE, limit - count)
+        seen, last, keys, text = session.one(statement, number, partition, start, rows.end or _KEY_END, wanted)
+        count += seen
+        if text is not None:
+            in_order = keys.split("\n")
+            if in_order != sorted(in_order) or _DOUBLE.search(text):  # they come in order; SQL does not promise it
+                return None
+            texts.append(text)
+            chars += len(text)
+        if seen < wanted:
+            return TextPage(",".join(texts))
+        if count == limit or chars > _PAGE_CHARS:
+            return TextPage(",".join(texts), last)
+        start = last + "\0"
 
 
 def _agrees(row: Row, rows: Range) -> bool:
