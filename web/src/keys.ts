@@ -61,6 +61,7 @@ export const KEYS = {
   back: key("As it was", "One event back", "ArrowLeft"),
   forth: key("As it was", "One event on", "ArrowRight"),
   play: key("As it was", "Play or stop", "."),
+  plan: key("A plan", "Plan the document that is written", "Ctrl+Enter"),
   apply: key("A plan", "Apply it", "a"),
 } as const satisfies Record<string, Key>;
 
@@ -84,7 +85,7 @@ export function useKeys(actions: Actions): void {
 
 function named(event: KeyboardEvent): string {
   const control = event.ctrlKey || event.metaKey ? "Ctrl+" : "";
-  return control + (control ? event.key.toUpperCase() : event.key);
+  return control + (control && event.key.length === 1 ? event.key.toUpperCase() : event.key);
 }
 
 const TYPED_INTO = "input:not([type=checkbox]):not([type=range]):not([type=radio]), textarea, select";

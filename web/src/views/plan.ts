@@ -8,9 +8,10 @@ import { Trouble } from "../rows/port.ts";
 import { here, route, set } from "../route.ts";
 import { count, many, shown } from "./format.ts";
 import { type Of, taskHref } from "./graph.ts";
-import { html } from "./html.ts";
+import { type Content, html } from "./html.ts";
+import { lazily } from "./lazy.ts";
 import { Empty, Loading, State, TroubleBox, useAsked } from "./parts.ts";
-import { type Change, changed, changeOf, gone, isNothing, KINDS, labelsOf, type Plan } from "./planned.ts";
+import { type Change, changed, changeOf, gone, isNothing, KINDS, labelsOf, type Plan, WRITTEN } from "./planned.ts";
 import { ask, path } from "./source.ts";
 
 const SHOWN = 200;
@@ -142,7 +143,14 @@ interface Applying {
   readonly trouble: unknown;
 }
 
-function Planned({ id, change }: { id: string; change: Change }): VNode {
+interface PlannedProps {
+  readonly id: string;
+  readonly change: Change;
+  /** Is called with what went wrong with the planning, undefined for nothing, and shows problems of the document. */
+  readonly failed?: (trouble: unknown) => void;
+}
+
+export function Planned({ id, change, failed }: PlannedProps): VNode {
   const text = JSON.stringify(change);
   const asked = useAsked(() => ask<Plan>("POST", `${graphPath(id)}/changes?dryRun=1`, change), [`${id} ${text}`]);
   const [applying, setApplying] = useState<Applying>({ state: "", trouble: null });
@@ -151,6 +159,7 @@ function Planned({ id, change }: { id: string; change: Change }): VNode {
     setStale(null);
     setApplying({ state: "", trouble: null });
   }, [id, text]);
+  useEffect(() => failed?.(asked.trouble), [asked.trouble]);
   const plan = stale?.plan ?? asked.value;
   const left = stale ? gone(stale.old, stale.plan) : [];
   const marks = stale ? changed(stale.old, stale.plan) : new Map<string, string>();
@@ -171,7 +180,10 @@ function Planned({ id, change }: { id: string; change: Change }): VNode {
     }
   };
   useKeys({ apply: () => void apply() });
-  if (asked.trouble && !asked.value) return html`<${TroubleBox} trouble=${asked.trouble} again=${asked.again} />`;
+  if (asked.trouble && !asked.value) {
+    if (failed && asked.trouble instanceof Trouble && asked.trouble.problem.problems) return html`<div></div>`;
+    return html`<${TroubleBox} trouble=${asked.trouble} again=${asked.again} />`;
+  }
   if (!plan) return html`<${Loading} what="the plan" />`;
   if (applying.state === "done" || applying.state === "asked") {
     return html`<p class="done" role="status"><span class="mark" aria-hidden="true">✓</span>
@@ -202,15 +214,21 @@ function Planned({ id, change }: { id: string; change: Change }): VNode {
   </div>`;
 }
 
+const Editing = lazily(async () => (await import("./edit.ts")).Editing);
+
 export function PlanView({ open, graph }: Of): VNode {
-  const change = changeOf(route.value.query);
+  const { query } = route.value;
+  const change = changeOf(query);
+  let content: Content;
+  if (WRITTEN[query.get("change") ?? ""]) content = html`<${Editing} open=${open} graph=${graph} />`;
+  else if (change) content = html`<${Planned} id=${open.id} change=${change} />`;
+  else {
+    const words = "Choose a change. What it would do is shown first, and written when you apply it.";
+    content = html`<${Empty}>${words}</${Empty}>`;
+  }
   return html`<section>
     <h2>Change the graph</h2>
     <${Form} graph=${graph} />
-    ${
-      change
-        ? html`<${Planned} id=${open.id} change=${change} />`
-        : html`<${Empty}>Choose a change. What it would do is shown first, and written when you apply it.</${Empty}>`
-    }
+    ${content}
   </section>`;
 }

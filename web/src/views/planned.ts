@@ -55,7 +55,12 @@ export const KINDS: Readonly<Record<string, Kind>> = {
   activate: { takes: ["labels", "reason"], needs: [["labels"]] },
   "set-limit": { takes: ["max", "group", "reason"], needs: [["max"]] },
   prioritize: { takes: ["priority", "labels", "group", "reason"], needs: [["priority"]] },
+  edit: { takes: [], needs: [["edit"]] },
+  extend: { takes: [], needs: [["extension"]] },
 };
+
+/** Kinds whose document is written, and the key that has it. */
+export const WRITTEN: Readonly<Record<string, string>> = { edit: "edit", extend: "extension" };
 
 const FLAGS = ["failed", "all", "downstream", "terminate"];
 
@@ -69,11 +74,22 @@ export function labelsOf(text: string): readonly string[] {
   }
 }
 
-/** The change that an address names; null while it lacks something. */
-export function changeOf(query: URLSearchParams): Change | null {
-  const kind = KINDS[query.get("change") ?? ""];
+function parsed(json: string): unknown {
+  try {
+    return JSON.parse(json) as unknown;
+  } catch {
+    return undefined;
+  }
+}
+
+/** The change that an address names, with the document that was written for it; null while it lacks something. */
+export function changeOf(query: URLSearchParams, document = ""): Change | null {
+  const name = query.get("change") ?? "";
+  const kind = KINDS[name];
   if (!kind) return null;
-  const made: Record<string, unknown> & { change: string } = { change: query.get("change")! };
+  const made: Record<string, unknown> & { change: string } = { change: name };
+  const found = WRITTEN[name] && parsed(document);
+  if (typeof found === "object" && found !== null) made[WRITTEN[name]!] = found;
   for (const name of kind.takes) {
     const text = query.get(name);
     if (!text) continue;

@@ -182,6 +182,7 @@ function Actions({ open, graph }: Of): VNode | null {
   return html`<p class="actions">
     ${state === "paused" ? plan("resume", "Resume …") : plan("pause", "Pause …")}
     ${plan("set-limit", "Limit …")} ${plan("prioritize", "Priority …")} ${plan("cancel", "Cancel …")}
+    ${plan("edit", "Edit …")} ${plan("extend", "Extend …")}
   </p>`;
 }
 

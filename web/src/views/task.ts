@@ -15,6 +15,7 @@ import { answered, CopyButton, Empty, Facts, Json, State, Time, useAsked } from 
 import { read } from "./source.ts";
 
 const EDGES_SHOWN = 30;
+const EDITED: ReadonlySet<number> = new Set([CODE.unscheduled!, CODE.pending!, ...FAILED_CODES]);
 
 function endOf({ cause, reason, exitCode }: RunLine): string {
   const code = exitCode === undefined || reason.includes(`exit code ${exitCode}`) ? "" : ` (exit code ${exitCode})`;
@@ -164,6 +165,8 @@ function Actions({ id, label, task }: { id: string; label: string; task: Task })
     ${!over && html`<a class="button judged" href=${plan(inactive ? "activate" : "deactivate")}>
       ${inactive ? "Let go …" : "Hold back …"}</a>`}
     ${!over && html`<a class="button judged" href=${plan("prioritize")}>Priority …</a>`}
+    ${EDITED.has(task.state) && html`<a class="button judged"
+      href=${href(["g", id, "plan"], { change: "edit", task: label })}>Edit …</a>`}
   </p>`;
 }
 
