@@ -152,6 +152,37 @@ async def test_long_polls_from_any_event_get_as_many_as_they_ask_for(local: Serv
     await asyncio.gather(*(follow(begin) for begin in (0, 0, 2, 2, len(expected) - 2)))
 
 
+async def test_long_polls_get_all_that_was_read_once_for_others(local: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where none of them is there just then, and in as many batches as there are."""
+    places = []
+    real = feeds.Feeds._batches
+
+    def counted(self: feeds.Feeds, graph_id: str, place: feeds.Place) -> AsyncIterator[feeds.Batch]:
+        places.append(place)
+        return real(self, graph_id, place)
+
+    monkeypatch.setattr(feeds.Feeds, "_batches", counted)
+    monkeypatch.setattr(feeds, "_BATCH_EVENTS", 1)
+    await local.ask("PUT", "/graphs/g", data=WAITS)
+    for number in range(3):
+        more = {"tasks": {f"m{number}": {"task": {"executor": "noop"}}}}
+        await local.ask("POST", "/graphs/g/extensions", data=more, Prefer="wait=20")
+    expected = await journal(local, "g")
+    since = 0
+    while since < expected[-1]["sequence"]:  # until the feed has read it all
+        since = (await local.get(f"/graphs/g/events?since={since}&wait=5")).json["events"][-1]["sequence"]
+    sequences = [each["sequence"] for each in expected]
+    assert len({*sequences}) > 3
+    before = len(places)
+    for since in (0, sequences[1], 0):
+        for encoding in ("gzip", "identity"):
+            found = await local.get(f"/graphs/g/events?since={since}&wait=5", Accept_Encoding=encoding)
+            assert found.json == {"graphId": "g", "events": [each for each in expected if each["sequence"] > since]}
+    cut = (await local.get("/graphs/g/events?since=0&wait=5&limit=2")).json["events"]
+    assert cut == [each for each in expected if each["sequence"] <= cut[-1]["sequence"]][:2]
+    assert (0, 0) not in places[before:]
+
+
 async def test_a_long_poll_waits_for_the_next_event(open_to_all: Server) -> None:
     await open_to_all.ask("PUT", "/graphs/g", data=WAITS)
     events = (await open_to_all.get("/graphs/g/events")).json["events"]

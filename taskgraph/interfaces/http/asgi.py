@@ -18,9 +18,10 @@ from starlette.routing import Route as StarletteRoute
 from taskgraph.interfaces.app import App
 from taskgraph.interfaces.http import problems
 from taskgraph.interfaces.http.asked import Asked
-from taskgraph.interfaces.http.feeds import GZIP_LEVEL, Feeds
+from taskgraph.interfaces.http.feeds import Feeds
 from taskgraph.interfaces.http.gate import Gate
 from taskgraph.interfaces.http.measured import Measured, patterns
+from taskgraph.interfaces.http.packing import GZIP_LEVEL
 from taskgraph.interfaces.http.problems import Problem
 from taskgraph.interfaces.http.routes import Route, read_query
 from taskgraph.interfaces.http.table import ROUTES

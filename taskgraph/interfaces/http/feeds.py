@@ -7,7 +7,6 @@ further behind reads rows by itself until it has come up to them.
 
 import asyncio
 import functools
-import gzip
 import json
 from collections import deque
 from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
@@ -17,20 +16,19 @@ from typing import Final
 
 from taskgraph.interfaces import views
 from taskgraph.interfaces.app import App
+from taskgraph.interfaces.http import packing
 from taskgraph.model.errors import NotFound, StorageError, TaskgraphError
 from taskgraph.model.states import GRAPH_ENDED
 from taskgraph.queries.journal import agrees, read_cursor
 from taskgraph.queries.values import Event
 from taskgraph.storage.signals.wakeup import wait_any
 
-GZIP_LEVEL: Final = 1
-"""JSON gets hardly smaller by the others, and takes five times as long."""
-
 _KEPT_EVENTS: Final = 20_000  # some ten megabytes of a graph that is followed
 _BATCH_EVENTS: Final = 5_000
 _GATHER_SECONDS: Final = 0.1  # between two reads of a journal that grows, at the least
 _GATHER_SECONDS_MAX: Final = 1.5
 _GATHER_SECONDS_EACH: Final = 0.005  # more for each follower: what is read is sent to every one of them
+_KEPT_SECONDS: Final = 5.0  # a feed that none follows: a page that looks again and again does so until then
 _LOOK_SECONDS: Final = 0.25
 _LOOK_SECONDS_MAX: Final = 2.0
 
@@ -53,8 +51,7 @@ class Batch:
         self.start = start
         self.end = end
         self.events = events
-        self._answer = self._packed = b""
-        self._rest = self._first = self
+        self._rest = self
 
     @functools.cached_property
     def texts(self) -> list[bytes]:
@@ -67,35 +64,27 @@ class Batch:
         named = zip(self.events, self.texts, strict=True)
         return b"".join(b"id: %b\nevent: %b\ndata: %b\n\n" % (*_head(each), text) for each, text in named)
 
-    def answer(self, graph_id: str) -> bytes:
-        """As an answer with all of them; made once for all that ask at one place of the graph."""
-        if not self._answer:
-            head = _as_json(views.events(graph_id, ())).removesuffix("]}").encode()
-            self._answer = head + b",".join(self.texts) + b"]}"
-        return self._answer
+    @functools.cached_property
+    def joined(self) -> bytes:
+        return b",".join(self.texts)
 
-    def packed(self, graph_id: str) -> bytes:
-        """The same by gzip."""
-        if not self._packed:
-            self._packed = gzip.compress(self.answer(graph_id), GZIP_LEVEL)
-        return self._packed
+    @functools.cached_property
+    def packed(self) -> bytes:
+        return packing.packed(self.joined)
 
     def rest(self, place: Place) -> "Batch":
         """What of it comes behind a place; made once for all that follow in step."""
-        if self.start == place:
+        if not self.events or _after(self.events[0]) > place:
             return self
         if self._rest.start != place:
             self._rest = Batch(place, self.end, [each for each in self.events if _after(each) > place])
         return self._rest
 
     def first(self, count: int) -> "Batch":
-        """So many of it at most; made once, too."""
+        """So many of it at most."""
         if len(self.events) <= count:
             return self
-        if len(self._first.events) != count:
-            events = self.events[:count]
-            self._first = Batch(self.start, _after(events[-1]), events)
-        return self._first
+        return Batch(self.start, _after(self.events[count - 1]), self.events[:count])
 
     def only(self, where: Where) -> "Batch":
         return Batch(self.start, self.end, [each for each in self.events if agrees(each, where)]) if where else self
@@ -113,6 +102,7 @@ class _Feed:
     batches: deque[Batch] = field(default_factory=deque)
     followers: int = 0
     bell: asyncio.Event = field(default_factory=asyncio.Event)
+    come: asyncio.Event = field(default_factory=asyncio.Event)
     more: asyncio.Event = field(default_factory=asyncio.Event)
     ended: bool = False
     trouble: TaskgraphError | None = None
@@ -196,6 +186,7 @@ class Feeds:
             await self._app.queries.state(graph_id)
             feed = self._feeds.setdefault(graph_id, _Feed(place))
         feed.followers += 1
+        feed.come.set()
         if feed.reader is None:
             feed.reader = asyncio.create_task(self._read(graph_id, feed))
         try:
@@ -243,11 +234,18 @@ class Feeds:
         if events:
             yield Batch(start, _after(events[-1]), events)
 
+    async def _is_followed(self, feed: _Feed) -> bool:
+        """Whether it has followers, waited for so long as a feed without any is kept."""
+        if not feed.followers:
+            feed.come.clear()
+            await wait_any((feed.come, self._closed), _KEPT_SECONDS)
+        return feed.followers > 0
+
     async def _read(self, graph_id: str, feed: _Feed) -> None:
         """Read the journal of a graph while it has followers."""
         pause = _LOOK_SECONDS
         try:
-            while feed.followers and not self._closed.is_set():
+            while not self._closed.is_set() and await self._is_followed(feed):
                 feed.bell.clear()
                 waiting = feed.followers  # before they are answered: those of long polls go then, and come again
                 ended = await self._app.queries.state(graph_id) in GRAPH_ENDED  # first: its last events are read after
@@ -271,11 +269,23 @@ class Feeds:
                 del self._feeds[graph_id]
             feed.announce()
 
-    async def first(self, graph_id: str, since: str, where: Where, seconds: float) -> Batch | None:
-        """The first events after a cursor, waited for so long; None if there are none by then."""
+    async def next(self, graph_id: str, since: str, where: Where, seconds: float, most: int) -> list[Batch]:
+        """The events after a cursor that are kept, waited for so long: none if there are none by then."""
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds), aclosing(self.follow(graph_id, since, where)) as batches:
                 async for batch in batches:
                     if batch.events:
-                        return batch
-        return None
+                        return self._with_more(graph_id, batch.first(most), where, most)
+        return []
+
+    def _with_more(self, graph_id: str, batch: Batch, where: Where, most: int) -> list[Batch]:
+        """The batch, and whole ones that are kept behind it."""
+        found, count = [batch], len(batch.events)
+        feed = self._feeds.get(graph_id)
+        while feed is not None and (more := feed.next(found[-1].end)) is not None:
+            more = more.only(where)
+            count += len(more.events)
+            if count > most:
+                break
+            found.append(more)
+        return [each for each in found if each.events]

@@ -1,10 +1,8 @@
 """The route of a journal: a page of it, the next events waited for, or a stream of server-sent events."""
 
 import asyncio
-import functools
-import struct
-import zlib
-from collections.abc import AsyncGenerator, Awaitable, Callable
+import json
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing
 from typing import Final
 
@@ -14,8 +12,9 @@ from starlette.types import Message, Receive, Scope, Send
 
 from taskgraph.engine.telemetry import POLL, STREAM
 from taskgraph.interfaces import views
+from taskgraph.interfaces.http import packing
 from taskgraph.interfaces.http.asked import Asked
-from taskgraph.interfaces.http.feeds import GZIP_LEVEL, Batch, Where
+from taskgraph.interfaces.http.feeds import Batch, Where
 from taskgraph.interfaces.http.problems import Problem, response
 from taskgraph.model.errors import TaskgraphError
 from taskgraph.queries.journal import read_cursor
@@ -25,8 +24,6 @@ _PING_SECONDS: Final = 15
 _RETRY_MILLISECONDS: Final = 2_000
 _SEND_SECONDS: Final = 60.0  # a client that takes nothing for so long is let go
 _PACKED: Final = {"Content-Encoding": "gzip", "Vary": "Accept-Encoding"}
-_GZIP_HEAD: Final = b"\x1f\x8b\x08\0\0\0\0\0\x04\xff"  # of RFC 1952: deflated, without name and time
-_GZIP_END: Final = b"\x03\0"  # an empty last block of RFC 1951
 
 
 async def events(asked: Asked) -> Response:
@@ -70,10 +67,10 @@ def _takes_gzip(asked: Asked) -> bool:
 
 
 class _PackedStream(EventSourceResponse):
-    """The same by gzip. Each piece is packed without those before it: what many clients get is packed once for all."""
+    """The same by gzip, piece by piece."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        head, crc, size = _GZIP_HEAD, 0, 0
+        head, crc, size = packing.HEAD, 0, 0
         in_order = asyncio.Lock()  # a ping may come while a client takes nothing
 
         async def packed(message: Message) -> None:
@@ -82,36 +79,35 @@ class _PackedStream(EventSourceResponse):
                 return await send(message)
             async with in_order:
                 body = message["body"]
-                crc, size = _sum(body, crc), size + len(body)
-                end = b"" if message.get("more_body") else _GZIP_END + struct.pack("<LL", crc, size & 0xFFFFFFFF)
-                message["body"], head = head + _deflated(body) + end, b""
+                crc, size = packing.checksum(body, crc), size + len(body)
+                end = b"" if message.get("more_body") else packing.end(crc, size)
+                message["body"], head = head + packing.packed_once(body) + end, b""
                 return await send(message)
 
         await super().__call__(scope, receive, packed)
 
 
-@functools.lru_cache(maxsize=32)
-def _deflated(piece: bytes) -> bytes:
-    packer = zlib.compressobj(GZIP_LEVEL, zlib.DEFLATED, -zlib.MAX_WBITS)
-    return packer.compress(piece) + packer.flush(zlib.Z_FULL_FLUSH)
-
-
-@functools.lru_cache(maxsize=32)
-def _sum(piece: bytes, before: int) -> int:
-    """The checksum of a stream behind a piece; of many clients that are at the same place, made once."""
-    return zlib.crc32(piece, before)
-
-
 async def _waited(asked: Asked, where: Where) -> Response:
-    """The next events, as soon as there is one; made once for all that ask at the same place."""
+    """The next events, as soon as there is one, made of what is written and packed once for all that follow."""
     asked.holds(POLL)
-    batch = await asked.feeds.first(asked.graph, asked.query["since"], where, asked.query["wait"])
-    if batch is None:
+    query = asked.query
+    batches = await asked.feeds.next(asked.graph, query["since"], where, query["wait"], query["limit"])
+    if not batches:
         return JSONResponse(views.events(asked.graph, ()))
-    batch = batch.first(asked.query["limit"])
+    parts = _parts(asked.graph, batches)
     if _takes_gzip(asked):
-        return Response(batch.packed(asked.graph), headers=_PACKED, media_type="application/json")
-    return Response(batch.answer(asked.graph), media_type="application/json")
+        return Response(packing.whole(parts), headers=_PACKED, media_type="application/json")
+    return Response(b"".join(part for part, _ in parts), media_type="application/json")
+
+
+def _parts(graph_id: str, batches: Sequence[Batch]) -> list[tuple[bytes, bytes]]:
+    """An answer with all of them, in parts: each as it is, and packed."""
+    head, tail = json.dumps(views.events(graph_id, ())).encode().removesuffix(b"]}"), b"]}"
+    parts = []
+    for number, batch in enumerate(batches):
+        before = b"," if number else head
+        parts += [(before, packing.packed_once(before)), (batch.joined, batch.packed)]
+    return [*parts, (tail, packing.packed_once(tail))]
 
 
 async def _stream(

@@ -11,6 +11,8 @@ const READS_MAX = 64;
 /** Pages of up to so many rows go in one request with what else is read: that has 1,000 rows at most. */
 const SHORT_PAGE = 100;
 const WAIT_SECONDS = 35;
+/** Who waits, however shortly, gets what the server has read for all that wait. */
+const LOOK_SECONDS = 0.2;
 /** More than a server gives at a time, so that it never cuts a row in two. */
 const FACTS_MAX = 10_000;
 const REST_SECONDS = 30;
@@ -110,7 +112,7 @@ export class ApiRows implements Rows {
     };
     const began = Date.now();
     const facts = await holding((held) =>
-      held ? asked(`${path}&wait=${WAIT_SECONDS}`) : found(() => asked(path), signal),
+      held ? asked(`${path}&wait=${WAIT_SECONDS}`) : found(() => asked(`${path}&wait=${LOOK_SECONDS}`), signal),
     );
     if (!facts.length && Date.now() - began < (WAIT_SECONDS * 1000) / 2) await pause(REST_SECONDS, signal);
     return facts;
