@@ -90,6 +90,7 @@ async def test_a_worker_that_was_stopped_wakes_up_and_is_not_believed(azurite: s
         assert zombie.status == 0
 
 
+@pytest.mark.campaign
 async def test_a_handler_that_was_stopped_with_messages_in_hand_changes_nothing_when_it_wakes(
     azurite: str, tmp_path: Path
 ) -> None:

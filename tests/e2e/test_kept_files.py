@@ -11,7 +11,7 @@ import pytest
 from tests.e2e.processes import taskgraph, write_graph
 
 
-@pytest.fixture(params=["embedded", pytest.param("azurite", marks=pytest.mark.azurite)])
+@pytest.fixture(params=["embedded", pytest.param("azurite", marks=[pytest.mark.azurite, pytest.mark.campaign])])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     if request.param == "embedded":
         return f"sqlite:///{tmp_path}/store/a.db"

@@ -44,7 +44,9 @@ class Receiver:
         self._server.server_close()
 
 
-@pytest.mark.parametrize("kind", ["embedded", pytest.param("azurite", marks=pytest.mark.azurite)])
+@pytest.mark.parametrize(
+    "kind", ["embedded", pytest.param("azurite", marks=[pytest.mark.azurite, pytest.mark.campaign])]
+)
 def test_a_receiver_that_is_restarted_in_mid_stream_misses_nothing(
     kind: str, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:

@@ -39,7 +39,7 @@ def sums(folder: Path, **more: Any) -> str:
     return str(folder / "sums.json")
 
 
-@pytest.fixture(params=["embedded", pytest.param("azurite", marks=pytest.mark.azurite)])
+@pytest.fixture(params=["embedded", pytest.param("azurite", marks=[pytest.mark.azurite, pytest.mark.campaign])])
 def store(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[tuple[str, dict[str, str]]]:

@@ -15,7 +15,7 @@ from tests.e2e.processes import command, started, taskgraph, until, write_graph
 Store = tuple[str, dict[str, str]]
 
 
-@pytest.fixture(params=["embedded", pytest.param("azurite", marks=pytest.mark.azurite)])
+@pytest.fixture(params=["embedded", pytest.param("azurite", marks=[pytest.mark.azurite, pytest.mark.campaign])])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
     if request.param == "embedded":
         return f"sqlite:///{tmp_path}/store.db", {}

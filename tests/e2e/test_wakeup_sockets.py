@@ -30,7 +30,7 @@ main()
 Place = tuple[str, dict[str, Any], Path]
 
 
-@pytest.fixture(params=["embedded", pytest.param("azurite", marks=pytest.mark.azurite)])
+@pytest.fixture(params=["embedded", pytest.param("azurite", marks=[pytest.mark.azurite, pytest.mark.campaign])])
 def place(request: pytest.FixtureRequest) -> Iterator[Place]:
     """A store for processes: its address, further environment, and the folder of its sockets."""
     folder = Path(tempfile.mkdtemp(prefix="taskgraph-bell-", dir="/tmp"))  # short enough for sockets

@@ -96,6 +96,7 @@ def test_a_worker_of_the_examples(kind: str, tmp_path: Path) -> None:
         assert process.poll() is None
 
 
+@pytest.mark.campaign
 def test_a_worker_of_the_examples_is_stopped(kind: str, tmp_path: Path) -> None:
     """What it has in hand goes back, and spends nothing; the other worker goes on with it."""
     token = run(tmp_path, "token", "create", "box", "--role", "worker").stdout.strip()

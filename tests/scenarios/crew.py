@@ -117,10 +117,12 @@ class Crew:
         made = self.stage.more_handlers(calls)
         return replace(made, queues=_CountingQueues(made.queues, calls))
 
-    def consumer(self, calls: Calls | None = None, handlers: Handlers | None = None) -> Consumer:
+    def consumer(
+        self, calls: Calls | None = None, handlers: Handlers | None = None, *, poll_seconds: float = POLL_SECONDS
+    ) -> Consumer:
         handlers = handlers or self.handlers(calls or Calls())
         poison = Poison(handlers.records.tables, handlers.queues, self.clock, handlers.names)
-        return Consumer(handlers, poison, Wakeup(), idle_seconds_max=POLL_SECONDS)
+        return Consumer(handlers, poison, Wakeup(), idle_seconds_max=poll_seconds)
 
     def worker(
         self,
@@ -134,6 +136,7 @@ class Crew:
         targets: Sequence[str] = ("default",),
         offer: Offer | None = None,
         wakeup: Wakeup | None = None,
+        poll_seconds: float = POLL_SECONDS,
     ) -> Worker:
         """A worker of a process. wakeup: it is woken by that, and seldom asks; else it asks all the time."""
         handlers = handlers or self.handlers(calls or Calls())
@@ -149,7 +152,7 @@ class Crew:
             lease_seconds=lease_seconds,
             targets=targets,
             offer=offer,
-            idle_seconds_max=POLL_SECONDS if wakeup is None else 3_600.0,
+            idle_seconds_max=poll_seconds if wakeup is None else 3_600.0,
         )
 
     def together(

@@ -312,7 +312,7 @@ async def test_a_damaged_row_of_the_task_itself_spares_the_batch(local: Stage, c
 
 
 async def test_storage_errors_are_never_counted(local: Stage) -> None:
-    """Every delivery fails because the table does not answer, far more often than any limit: nothing is set aside."""
+    """Every delivery fails because the table does not answer, more often than any limit: nothing is set aside."""
     await local.submit(graph({"a": []}))
     await put(local, to_text(local.completed(await local.claim("a"))))
 
@@ -322,7 +322,7 @@ async def test_storage_errors_are_never_counted(local: Stage) -> None:
 
     queues = TrappedQueues(local.queues, Trap())
     handlers = Handlers(Records(Down(local.tables, Trap()), local.clock), queues, local.clock, local.names)
-    for _ in range(3 * limits.POISON_FAILURES_MAX):
+    for _ in range(limits.POISON_FAILURES_MAX + 2):
         await local.consume(local.consumer(handlers))
         local.clock.advance(120)
     assert await poison_rows(local) == {}

@@ -331,7 +331,7 @@ async def submit_high(stage: Stage) -> None:
 def test_an_idle_worker_asks_no_queue_of_a_level_that_nobody_uses() -> None:
     async def act(crew: Crew) -> None:
         idle, asked = Calls(), Counter[str]()
-        worker = crew.worker(Script(), idle)
+        worker = crew.worker(Script(), idle, poll_seconds=1.0)  # hours pass
         receive = worker._context.handlers.queues.receive
 
         async def counted(queue: str, **more: Any) -> Any:
@@ -339,7 +339,7 @@ def test_an_idle_worker_asks_no_queue_of_a_level_that_nobody_uses() -> None:
             return await receive(queue, **more)
 
         worker._context.handlers.queues.receive = counted  # type: ignore[method-assign]
-        crew.start(crew.consumer(), worker)
+        crew.start(crew.consumer(poll_seconds=1.0), worker)
         await asyncio.sleep(600.0)
         assert set(asked) == {"taskgraph-work-default"}
         await crew.until(finished(await submit(crew, "one", {"a": []}, priority="low")), 5.0)
