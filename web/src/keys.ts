@@ -1,6 +1,6 @@
 /** All keys of the page: what they are called, where they count, and what they do is bound by the view that is open. */
 
-import { useEffect, useRef } from "preact/hooks";
+import { useLayoutEffect, useRef } from "preact/hooks";
 
 export interface Key {
   /** As `KeyboardEvent.key` has it; `Ctrl+K` counts for ⌘ too. */
@@ -70,11 +70,11 @@ export type Actions = Partial<Record<KeyName, (event: KeyboardEvent) => void>>;
 
 const bound: { readonly actions: () => Actions }[] = [];
 
-/** Bind keys while a view is shown; of several views the last that came counts. */
+/** Bind keys while a view is shown, from when it is seen; of several views the last that came counts. */
 export function useKeys(actions: Actions): void {
   const latest = useRef(actions);
   latest.current = actions;
-  useEffect(() => {
+  useLayoutEffect(() => {
     const entry = { actions: () => latest.current };
     bound.push(entry);
     return () => {

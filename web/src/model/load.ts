@@ -5,7 +5,7 @@ import { pages, Trouble } from "../rows/port.ts";
 import { text, whole } from "./columns.ts";
 import { logical } from "./edges.ts";
 import type { Graph } from "./graph.ts";
-import { GRAPH } from "./ids.ts";
+import { GRAPH, isGraphId } from "./ids.ts";
 import { lastEvent } from "./journal.ts";
 import { CODE } from "./states.ts";
 import { stateOf, Table, TASK_COLUMNS } from "./table.ts";
@@ -20,6 +20,7 @@ const RANGE_TASKS = 1_000;
 
 /** progress: is called with the number of tasks that are read. Throws `Trouble`. */
 export async function load(rows: Rows, id: string, progress: (read: number) => void): Promise<Graph> {
+  if (!isGraphId(id)) throw new Trouble("missing", `“${id}” is no id of a graph: letters, digits, “-” and “_”`);
   const event = await lastEvent(rows, id); // first: what changes from now on is read again
   const header = await headerOf(rows, id);
   const paused = await pausedTargets(rows);

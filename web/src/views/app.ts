@@ -18,7 +18,7 @@ import { PoisonView } from "./poison.ts";
 import { Queues } from "./queues.ts";
 import { Schedules } from "./schedules.ts";
 import { SignIn } from "./signin.ts";
-import { isSignedIn, signOut, source, wanted } from "./source.ts";
+import { has, isSignedIn, lacking, type Needs, signOut, source, wanted } from "./source.ts";
 import { broken, chooseArchive, openArchive } from "./file.ts";
 import { StoreDoctor } from "./doctor.ts";
 import { Workers } from "./workers.ts";
@@ -28,8 +28,7 @@ interface Screen {
   readonly name: string;
   readonly title: string;
   readonly view: () => VNode;
-  /** What a source must have beside the rows of one graph. */
-  readonly needs?: "graphs" | "api";
+  readonly needs?: Needs;
 }
 
 const SCREENS: readonly Screen[] = [
@@ -44,8 +43,7 @@ const SCREENS: readonly Screen[] = [
 
 /** Those that the present source can fill. */
 export function screens(): readonly Screen[] {
-  const { api, rows } = source.value ?? {};
-  return SCREENS.filter(({ needs }) => !needs || api || (needs === "graphs" && rows && !rows.graph));
+  return SCREENS.filter((each) => has(each.needs));
 }
 
 function Missing(): VNode {
@@ -57,7 +55,9 @@ function screen(): VNode {
   const name = route.value.path[0] ?? "";
   if (name === "g" && route.value.path[1]) return html`<${GraphFrame} key=${route.value.path[1]} />`;
   const found = SCREENS.find((each) => each.name === name);
-  return found ? html`<${found.view} key=${name} />` : html`<${Missing} />`;
+  if (!found) return html`<${Missing} />`;
+  if (!has(found.needs)) return html`<div class="page"><${TroubleBox} trouble=${lacking(found.needs)} /></div>`;
+  return html`<${found.view} key=${name} />`;
 }
 
 function Top({ skip, help, palette }: Record<"skip" | "help" | "palette", () => void>): VNode {
@@ -91,7 +91,7 @@ function useDrop(): boolean {
     const drag = (event: DragEvent): void => {
       if (!event.dataTransfer?.types.includes("Files")) return;
       event.preventDefault();
-      setOver(event.type === "dragover");
+      setOver(event.type === "dragover" || (event.type === "dragleave" && event.relatedTarget !== null));
     };
     const drop = (event: DragEvent): void => {
       drag(event);

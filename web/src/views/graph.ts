@@ -17,7 +17,7 @@ import { LogView } from "./log.ts";
 import { Notices } from "./notices.ts";
 import { Bar, Loading, State, Time, TroubleBox } from "./parts.ts";
 import { PlanView } from "./plan.ts";
-import { needsServer, source } from "./source.ts";
+import { has, lacking, type Needs } from "./source.ts";
 import { countsOf, endOf, type Open, stateOf, useGraph } from "./store.ts";
 import { Summary } from "./summary.ts";
 import { TaskView } from "./task.ts";
@@ -41,8 +41,7 @@ interface Tab {
   readonly title: string;
   readonly view: View;
   readonly wide?: boolean;
-  /** What a source must have beside the rows of this graph. */
-  readonly needs?: "graphs" | "api";
+  readonly needs?: Needs;
 }
 
 const TABS: readonly Tab[] = [
@@ -62,23 +61,17 @@ const MORE: readonly Tab[] = [
 
 /** Whether the present source can fill the tab of this name. */
 export function isThere(name: string): boolean {
-  const needs = [...TABS, ...MORE].find((each) => each.name === name)?.needs;
-  const { api, rows } = source.value ?? {};
-  return !needs || Boolean(api) || (needs === "graphs" && !rows?.graph);
+  return has([...TABS, ...MORE].find((each) => each.name === name)?.needs);
 }
 
-function Unanswered(): VNode {
-  return html`<${TroubleBox} trouble=${needsServer()} />`;
-}
-
-function viewOf(path: readonly string[]): { view: View; wide: boolean } {
+function viewOf(path: readonly string[]): Pick<Tab, "view" | "needs"> & { wide: boolean } {
   const [, , name = "", , inner = ""] = path;
   if (name === "t") {
     const view = inner === "log" ? LogView : inner === "why" ? Why : TaskView;
     return { view, wide: inner === "log" };
   }
   const found = [...TABS, ...MORE].find((each) => each.name === name) ?? TABS[0]!;
-  return { view: isThere(found.name) ? found.view : Unanswered, wide: found.wide === true };
+  return { wide: false, ...found };
 }
 
 /** The task at this place of the address, by its label or taskId; -1 for none. */
@@ -176,10 +169,11 @@ export function GraphFrame(): VNode {
   latest = open;
   useGraphKeys(id);
   useEffect(() => showTitle(open), [open]);
-  const { view, wide } = viewOf(path);
+  const { view, wide, needs } = viewOf(path);
   const { graph } = open;
   let content: Content;
-  if (graph) content = html`<${view} open=${open} graph=${graph} />`;
+  if (graph && !has(needs)) content = html`<${TroubleBox} trouble=${lacking(needs)} />`;
+  else if (graph) content = html`<${view} open=${open} graph=${graph} />`;
   else if (open.trouble) content = html`<${TroubleBox} trouble=${open.trouble} />`;
   else content = html`<${Loading} what=${`graph ${id}`} read=${open.read} />`;
   return html`<div class=${wide ? "graph wide" : "graph"}>

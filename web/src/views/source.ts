@@ -120,6 +120,20 @@ export function needsServer(): Trouble {
   return new Trouble("missing", words, "Open the page of a server over the same store: taskgraph ui, or serve --http.");
 }
 
+/** What a view must have beside the rows of one graph. */
+export type Needs = "graphs" | "api";
+
+export function has(needs: Needs | undefined): boolean {
+  const { api, rows } = source.value ?? {};
+  return !needs || Boolean(api) || (needs === "graphs" && rows !== undefined && !rows.graph);
+}
+
+/** What is said in place of a view that the present source cannot fill. */
+export function lacking(needs: Needs | undefined): Trouble {
+  if (needs === "api") return needsServer();
+  return new Trouble("missing", "This has the rows of one graph, and nothing of a store.", "Open the whole store.");
+}
+
 /** A path of the API, its parts encoded. */
 export function path(...parts: readonly (string | number)[]): string {
   return `/${parts.map((each) => encodeURIComponent(each)).join("/")}`;

@@ -30,7 +30,7 @@ export function Workers(): VNode {
   const drain = (name: string, verb: string, done: string): void =>
     run(() => ask("POST", `${path("workers", name)}:${verb}`), `${name} ${done}`);
   const line = (each: Worker): VNode => html`<tr key=${each.name}>
-    <th scope="row">${each.name}<br /><small>${each.host}, ${each.version}</small></th>
+    <th scope="row">${each.name}<br /><small>${[each.host, each.version].filter(Boolean).join(", ")}</small></th>
     <td><span class="mark" aria-hidden="true">${MARKS[each.state] ?? "?"}</span> ${each.state}</td>
     <td>${each.kind || each.targets.join(", ")}${each.labels.length > 0 ? html`<br /><small>${each.labels.join(", ")}
       </small>` : ""}</td>
