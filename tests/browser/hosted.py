@@ -1,7 +1,7 @@
 """A static host as any is: it gives files with their types, and knows nothing else."""
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -17,13 +17,19 @@ class Host:
     files: dict[str, tuple[bytes, str, str]] = field(default_factory=dict)
     missed: list[str] = field(default_factory=list)
 
+    def show(self, files: Mapping[str, tuple[bytes, str, str]]) -> None:
+        """By their names; the index stands at the root, too."""
+        self.files.update((f"/{name}", file) for name, file in files.items())
+        self.files["/"] = self.files["/index.html"]
+
     def take(self, container: ContainerClient) -> None:
         """Show what lies there, as the service would."""
+        found = {}
         for blob in container.list_blobs():
             kind = blob.content_settings
             data = container.download_blob(blob.name).readall()
-            self.files[f"/{blob.name}"] = data, str(kind.content_type), str(kind.cache_control)
-        self.files["/"] = self.files["/index.html"]
+            found[blob.name] = data, str(kind.content_type), str(kind.cache_control)
+        self.show(found)
 
 
 @contextmanager

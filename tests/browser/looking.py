@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 from playwright.sync_api import Browser, Page
 
-from tests.browser.served import Served
+from tests.browser.sources import Source
 
 _LOOKS_MAX: Final = 200
 Theme = Literal["light", "dark"]
@@ -17,6 +17,8 @@ Theme = Literal["light", "dark"]
 ROOT: Final = Path(__file__).resolve().parents[2]
 AXE: Final = ROOT / "web" / "node_modules" / "axe-core" / "axe.min.js"
 WIDE: Final = (1440, 900)
+MIDDLE: Final = (1024, 768)
+NARROW: Final = (390, 844)
 
 # In the worker what the policy refuses is a line of the console alone.
 _WATCH: Final = """addEventListener("securitypolicyviolation", (event) => console.error(
@@ -25,6 +27,30 @@ _STILL: Final = """() => document.querySelector("main, [role=main]") !== null
   && document.querySelector(".loading, [aria-busy=true]") === null"""
 
 _FRAMES: Final = "() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => done(null))))"
+
+# Texts beyond a box that is seen around them and neither cuts nor scrolls; a page that is wider than the window.
+_OVERFLOWS: Final = """() => {
+  const over = document.documentElement.scrollWidth - innerWidth;
+  const found = over > 0 ? [`the page is ${over} px wider than the window`] : [];
+  const texts = document.createTreeWalker(document.querySelector("main"), NodeFilter.SHOW_TEXT);
+  const range = document.createRange();
+  const isSeen = (style) => style.backgroundColor !== "rgba(0, 0, 0, 0)" || style.borderLeftWidth !== "0px";
+  while (texts.nextNode()) {
+    range.selectNodeContents(texts.currentNode);
+    const { left, right, width } = range.getBoundingClientRect();
+    for (let each = texts.currentNode.parentElement; width && each !== document.body; each = each.parentElement) {
+      const style = getComputedStyle(each);
+      if (style.overflowX !== "visible") break;
+      const box = each.getBoundingClientRect();
+      if (style.display === "inline" || !isSeen(style) || (right <= box.right + 1 && left >= box.left - 1)) continue;
+      const text = texts.currentNode.data.trim().slice(0, 30);
+      found.push(`“${text}” ${Math.round(left)} to ${Math.round(right)} px, in ${each.tagName} ${each.className} ` +
+        `${Math.round(box.left)} to ${Math.round(box.right)} px`);
+      break;
+    }
+  }
+  return found;
+}"""
 
 
 @dataclass(slots=True)
@@ -35,7 +61,7 @@ class Look:
     """
 
     page: Page
-    served: Served
+    source: Source
     violations: list[str] = field(default_factory=list)
     elsewhere: list[str] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
@@ -44,7 +70,7 @@ class Look:
 
     def open(self, route: str) -> None:
         """Go there as a person does who follows a link, and wait until it is read."""
-        self.page.goto(self.served.at(route))
+        self.page.goto(self.source.at(route))
         self.settle()
 
     def settle(self) -> None:
@@ -56,11 +82,26 @@ class Look:
                 return
         raise AssertionError(f"{self.page.url} does not come to rest: {[each.url for each in self.pending]}")
 
-    def axe(self) -> list[str]:
-        """What is serious or critical about it for people who see or move badly."""
+    def drop(self, file: Path) -> None:
+        """Drag a file over the page and let it go there, as the browser has it from a desktop."""
+        session = self.page.context.new_cdp_session(self.page)
+        data = {"items": [], "files": [str(file)], "dragOperationsMask": 1}
+        for kind in ("dragEnter", "dragOver", "drop"):
+            session.send("Input.dispatchDragEvent", {"type": kind, "x": 400, "y": 300, "data": data})
+        self.settle()
+
+    def overflowing(self) -> list[str]:
+        found: list[str] = self.page.evaluate(_OVERFLOWS)
+        return found
+
+    def axe(self, *, contrast: bool = True) -> list[str]:
+        """What is serious or critical about it for people who see or move badly. contrast: look at colours, slowly."""
         if not self.page.evaluate("'axe' in window"):
             self.page.evaluate(AXE.read_text("utf-8"))
-        found: dict[str, Any] = self.page.evaluate("axe.run(document, {resultTypes: ['violations']})")
+        rules = {"color-contrast": {"enabled": contrast}}
+        found: dict[str, Any] = self.page.evaluate(
+            "rules => axe.run(document, {resultTypes: ['violations'], rules})", rules
+        )
         return [
             f"{each['id']} ({each['impact']}): {node['target']} {node['failureSummary'][:300]}"
             for each in found["violations"]
@@ -71,23 +112,26 @@ class Look:
 
 @contextmanager
 def looking(
-    browser: Browser, served: Served, *, theme: Theme = "light", size: tuple[int, int] = WIDE
+    browser: Browser, source: Source, *, of: str = "mixed", theme: Theme = "light", size: tuple[int, int] = WIDE
 ) -> Iterator[Look]:
-    """A tab that is signed in; on leaving it must have done nothing but ask its own server."""
+    """A tab that has opened the source; on leaving it must have done nothing but read that.
+
+    of: the graph whose archive is dropped, where the source has archives.
+    """
     context = browser.new_context(
         color_scheme=theme, viewport={"width": size[0], "height": size[1]}, reduced_motion="reduce"
     )
     page = context.new_page()
-    look = Look(page, served)
+    look = Look(page, source)
     context.add_init_script(_WATCH)
-    own = urlsplit(served.address).netloc
+    may = {urlsplit(source.address).netloc, *source.asks}
 
     def on_request(request: Any) -> None:
         look.asked.append(f"{request.method} {request.url}")
         if "wait=" not in request.url:
             look.pending.add(request)
         parts = urlsplit(request.url)
-        if parts.scheme not in ("data", "blob") and parts.netloc != own:
+        if parts.scheme not in ("data", "blob") and parts.netloc not in may:
             look.elsewhere.append(request.url)
 
     def on_console(message: Any) -> None:
@@ -107,9 +151,12 @@ def looking(
     page.on("pageerror", lambda error: look.errors.append(str(error)))
     page.on("dialog", on_dialog)
     try:
-        page.goto(served.at(f"#token={served.token}"))
+        page.goto(source.at(source.opening))
         look.settle()
+        if source.archives:
+            look.drop(source.archives / of)
         yield look
-        assert (look.violations, look.elsewhere, look.errors) == ([], [], [])
+        wrong = look.violations, look.elsewhere, look.errors
+        assert not any(wrong), wrong
     finally:
         context.close()

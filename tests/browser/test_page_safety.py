@@ -1,20 +1,16 @@
-"""The page runs nothing but its own code, and asks nothing but its own server, whatever it is given to show."""
+"""What opens the page leaves no trace, files of others harm nothing, and it is not shown in a frame."""
 
-from urllib.parse import quote
+import gzip
+from pathlib import Path
 
-from playwright.sync_api import Browser
+import pytest
+from playwright.sync_api import Browser, expect
 
-from tests.browser.documents import BIDI, HOSTILE_LABELS, TURNING
+from taskgraph.interfaces.web import alone
+from tests.browser.hosted import hosting
 from tests.browser.looking import looking
-from tests.browser.routes import HOSTILE_ROUTES, ROUTES
 from tests.browser.served import Served
-
-
-def test_every_place_is_shown_without_a_violation_or_a_request_elsewhere(browser: Browser, stage: Served) -> None:
-    with looking(browser, stage) as look:  # which holds it to that
-        for route in ROUTES:
-            look.open(route)
-            assert look.page.locator("main").inner_text().strip(), route
+from tests.browser.sources import Source
 
 
 def test_the_token_leaves_the_address_at_once_and_is_in_no_request(browser: Browser, stage: Served) -> None:
@@ -29,30 +25,46 @@ def test_the_token_leaves_the_address_at_once_and_is_in_no_request(browser: Brow
         assert look.page.get_by_role("heading", name="mixed").is_visible(), "it is kept for this tab"
 
 
-def test_nothing_that_a_graph_says_is_markup_or_runs(browser: Browser, stage: Served) -> None:
+def test_a_file_that_is_dropped_is_shown_or_said_to_be_none(
+    browser: Browser, stage: Served, over_archives: Source, tmp_path: Path
+) -> None:
+    assert over_archives.archives
+    whole = (over_archives.archives / "mixed").read_bytes()
+    wrong = {
+        "picture.png": b"\x89PNG\r\n\x1a\n" + bytes(1_000),
+        "page.html": b"<script>window.pwned = 1</script>",
+        "empty": b"",
+        "other.gz": gzip.compress(b'{"archive": "of another", "graph": "mixed"}\n'),
+        "cut.gz": whole[:-200],
+        "later.gz": gzip.compress(b'{"archive": "taskgraph", "format": 99, "graph": "mixed"}\n'),
+    }
     with looking(browser, stage) as look:
-        for route in HOSTILE_ROUTES:
-            look.open(route)
-            assert look.page.evaluate("window.pwned") is None, route
-            assert look.page.locator("img[src=x], body script").count() == 0, route
-            links = look.page.locator("a[href]").evaluate_all("all => all.map((each) => each.protocol)")
-            assert set(links) <= {"http:"}, route
-            wide = look.page.evaluate("document.documentElement.scrollWidth - innerWidth")
-            assert wide <= 0, f"{route} is {wide} px wider than the window"
+        look.open("#/g/hostile")
+        look.asked.clear()
+        for name, data in wrong.items():
+            (tmp_path / name).write_bytes(data)
+            look.drop(tmp_path / name)
+            expect(look.page.get_by_role("alert")).to_contain_text(name)
+            assert look.page.url.endswith("#/g/hostile"), "what is open stays open"
+        look.drop(over_archives.archives / "mixed")
+        expect(look.page.get_by_role("alert")).to_have_count(0)
+        expect(look.page.get_by_role("heading", level=1)).to_contain_text("mixed")
+        expect(look.page.locator(".drop")).to_have_count(0)
+        assert look.asked == [], "a file is read where it is"
 
 
-def test_hostile_labels_are_shown_as_they_are_but_for_what_turns_text(browser: Browser, stage: Served) -> None:
-    with looking(browser, stage) as look:
-        look.open("#/g/hostile/tasks")
-        text = look.page.locator("main").inner_text()
-        assert [each for each in HOSTILE_LABELS if each not in text] == [BIDI]
-        assert "exe.gpj" in text
-        assert not TURNING.intersection(text), "it is shown by its number"
-
-
-def test_in_a_log_what_turns_text_is_shown_by_its_number(browser: Browser, stage: Served) -> None:
-    with looking(browser, stage) as look:
-        look.open(f"#/g/hostile/t/{quote(BIDI, safe='')}/log")
-        line = look.page.locator(".log .text").first.inner_text()
-        assert "exe.gpj" in line
-        assert not TURNING.intersection(line)
+@pytest.mark.parametrize("served", [True, False], ids=["served", "copied"])
+def test_it_is_not_shown_in_a_frame(browser: Browser, stage: Served, served: bool) -> None:
+    with hosting() as host:
+        host.show(alone.files([]))
+        shown = stage.at(stage.opening) if served else "/"
+        host.files["/trap"] = f'<iframe src="{shown}"></iframe>'.encode(), "text/html", "no-store"
+        page = browser.new_page()
+        errors: list[str] = []
+        page.on("console", lambda message: errors.append(message.text))
+        page.on("pageerror", lambda error: errors.append(str(error)))
+        page.goto(f"{host.address}/trap")
+        page.wait_for_load_state("networkidle")
+        assert [each for each in errors if "frame" in each], errors
+        assert page.frames[1].locator("main").count() == 0
+        page.close()

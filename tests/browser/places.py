@@ -1,0 +1,79 @@
+"""Every place of the page over the graphs of tests/browser/documents.py, and what is read there."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, Literal
+from urllib.parse import quote
+
+from tests.browser.documents import HOSTILE_GROUPS, HOSTILE_LABELS, SCRIPT
+
+Kind = Literal["api", "tables", "archive"]
+"""What the page reads: a server, the table of an account, an archive of one graph."""
+
+SERVER: Final = "A server works this out"
+ALONE: Final = "the rows of one graph"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """says: what is read there. tables, archive: what the page says instead where it reads that alone."""
+
+    route: str
+    says: str
+    tables: str = ""
+    archive: str = ""
+
+    def read(self, kind: Kind) -> str:
+        return {"api": "", "tables": self.tables, "archive": self.archive}[kind] or self.says
+
+
+PLACES: Final[Sequence[Place]] = (
+    Place("#/", "mixed"),
+    Place("#/?state=blocked", "mixed"),
+    Place("#/schedules", "yearly", archive=ALONE),
+    Place("#/schedules/yearly", "Fire now", tables=SERVER, archive=ALONE),
+    Place("#/workers", "2 workers", archive=ALONE),
+    Place("#/queues", "default", archive=ALONE),
+    Place("#/poison", "None: all messages", tables=SERVER, archive=SERVER),
+    Place("#/doctor", "Sound", tables=SERVER, archive=SERVER),
+    Place("#/compare?a=mixed&b=hostile", "Only in hostile", archive=ALONE),
+    Place("#/nowhere", "There is no such page"),
+    Place("#/g/mixed", "1 failed"),
+    Place("#/g/mixed/dag", "build"),
+    Place("#/g/mixed/dag?focus=test&depth=1", "Steps around it"),
+    Place("#/g/mixed/time", "Critical path"),
+    Place("#/g/mixed/tasks", "publish"),
+    Place("#/g/mixed/events", "task-completed"),
+    Place("#/g/mixed/at/3", "after event 3"),
+    Place("#/g/mixed/plan", "Choose a change", tables=SERVER, archive=SERVER),
+    Place("#/g/mixed/plan?change=rerun&failed=1", "1 task would change", tables=SERVER, archive=SERVER),
+    Place("#/g/mixed/doctor", "Sound", tables=SERVER, archive=SERVER),
+    Place("#/g/mixed/notices", "names no channel", tables=SERVER, archive=SERVER),
+    Place("#/g/mixed/compare", "Compare two graphs", archive=ALONE),
+    Place("#/g/mixed/t/test", "exit code 3"),
+    Place("#/g/mixed/t/build/log", "red"),
+    Place("#/g/mixed/t/publish/why", "failed", tables=SERVER, archive=SERVER),
+)
+
+_OF_A_GRAPH: Final = ("", "/dag", "/time", "/tasks", "/events", "/at/3", "/plan", "/doctor", "/notices", "/compare")
+_OF_A_TASK: Final = ("", "/log", "/why")
+
+
+def _named(label: str, *parts: str) -> list[str]:
+    return [f"#/g/hostile/t/{quote(label, safe='')}{part}" for part in parts]
+
+
+HOSTILE_ROUTES: Final[Sequence[str]] = (
+    "#/",
+    "#/workers",
+    "#/queues",
+    *(f"#/g/hostile{part}" for part in _OF_A_GRAPH),
+    *(route for label in HOSTILE_LABELS for route in _named(label, *_OF_A_TASK)),
+    *(route for label in ("fails", "refused", "answered") for route in _named(label, *_OF_A_TASK)),
+    *(route for label in ("long lines", "garbage") for route in _named(label, "/log", "/log?wrap=1")),
+    "#/g/hostile/plan?change=cancel",
+    f"#/g/hostile/plan?change=pause&group={quote(HOSTILE_GROUPS[0], safe='')}",
+    f"#/g/hostile/tasks?q={quote(SCRIPT, safe='')}&state={quote(SCRIPT, safe='')}",
+    f"#/g/{quote(SCRIPT, safe='')}",
+    f"#/{quote(SCRIPT, safe='')}",
+)
