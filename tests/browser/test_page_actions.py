@@ -8,19 +8,29 @@ from typing import Any, Final
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
+from taskgraph.model.roles import Role
 from tests.browser.looking import Look, looking
 from tests.browser.served import Served, graphs, served
+from tests.http.serving import Server
 
 pytestmark = pytest.mark.campaign
 
 FAR: Final = {"task": {"executor": "noop", "target": "far"}}
+SLOW: Final = {"tasks": {"slow": {"task": {"payload": {"command": ["sleep", "60"]}}}}}
+NIGHTLY: Final = {"document": {"tasks": {"far": FAR}}, "cron": "0 3 * * *", "timezone": "Europe/Berlin"}
 LIVE: Final = {"tasks": {"first": FAR, "after": {**FAR, "requires": ["first"]}}}
 
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     folder: Path = tmp_path_factory.mktemp("actions")
-    fill = graphs({"live": LIVE, "long": LIVE}, end=False)
+
+    async def fill(server: Server) -> None:
+        await graphs({"live": LIVE, "long": LIVE, "slow": SLOW}, end=False)(server)
+        token = server.tokens[Role.ADMIN]
+        assert (await server.ask("PUT", "/schedules/nightly", data=NIGHTLY, token=token)).status == 201
+        await server.app.queues.send(server.app.names.events, ["{not a message"])
+
     with served(f"sqlite:///{folder}/store.db", folder, fill) as made:
         yield made
 
@@ -98,3 +108,77 @@ def test_since_when_a_server_is_not_reached_is_said_in_each_view(look: Look) -> 
     expect(page.get_by_text("Not reached since")).to_be_visible()
     page.context.set_offline(False)
     expect(page.get_by_text("Not reached since")).to_have_count(0, timeout=10_000)
+
+
+def test_a_worker_is_drained_by_keys_alone_and_the_focus_comes_back(look: Look) -> None:
+    page = look.page
+    look.open("#/workers")
+    drain = page.get_by_role("button", name="Drain …")
+    drain.focus()
+    page.keyboard.press("Enter")
+    dialog = page.get_by_role("dialog", name="Drain worker")
+    expect(dialog.get_by_text("slow: slow")).to_be_visible()
+    assert page.evaluate("document.querySelector('dialog').contains(document.activeElement)")
+    assert look.axe() == []
+    page.keyboard.press("Escape")
+    expect(dialog).to_have_count(0)
+    expect(drain).to_be_focused()
+    page.keyboard.press("Enter")
+    expect(dialog.get_by_role("button", name="Drain", exact=True)).to_be_enabled()
+    page.keyboard.press("a")
+    expect(page.get_by_role("status").filter(has_text="takes no new work")).to_be_visible()
+    (worker,) = ask(page, "GET", "/workers")["workers"]
+    assert worker["state"] == "draining"
+    page.get_by_role("button", name="Take work again …").click()
+    page.get_by_role("dialog").get_by_role("button", name="Take work again").click()
+    expect(page.get_by_role("status").filter(has_text="takes work again")).to_be_visible()
+
+
+def test_a_target_that_was_changed_meanwhile_is_left_as_it_is(look: Look) -> None:
+    page = look.page
+    look.open("#/queues")
+    row = page.get_by_role("row").filter(has=page.get_by_role("rowheader", name="default"))
+    row.get_by_role("button", name="Limit …").click()
+    dialog = page.get_by_role("dialog", name="Limit target default")
+    expect(dialog.get_by_text("slow: slow")).to_be_visible()
+    dialog.get_by_label("In flight at most").fill("7")
+    dialog.get_by_label("Reason").fill("disks")
+    ask(page, "POST", "/targets/default:pause?reason=drivers")
+    dialog.get_by_role("button", name="Set the limit").click()
+    expect(dialog.get_by_role("alert")).to_contain_text("nothing was done")
+    expect(dialog).to_contain_text("is paused")
+    assert ask(page, "GET", "/targets")["targets"] == []
+    dialog.get_by_role("button", name="Set the limit").click()
+    expect(page.get_by_role("status").filter(has_text="The limit of default is set.")).to_be_visible()
+    (limited,) = ask(page, "GET", "/targets")["targets"]
+    assert (limited["max"], limited["reason"]) == (7, "disks")
+    row.get_by_role("button", name="Resume …").click()
+    page.get_by_role("dialog").get_by_role("button", name="Resume").click()
+    expect(page.get_by_role("status").filter(has_text="default goes on.")).to_be_visible()
+
+
+def test_a_schedule_fires_by_hand_and_rests(look: Look) -> None:
+    page = look.page
+    look.open("#/schedules/nightly")
+    page.get_by_role("button", name="Fire now …").click()
+    dialog = page.get_by_role("dialog")
+    expect(dialog).to_contain_text("a graph of 1 task as nightly-MOMENT-now")
+    dialog.get_by_role("button", name="Fire now").click()
+    expect(page.get_by_role("status").filter(has_text="Its graph is submitted.")).to_be_visible()
+    expect(page.get_by_role("table")).to_contain_text("by hand")
+    page.get_by_role("button", name="Let it rest …").click()
+    expect(dialog.get_by_role("listitem")).to_have_count(5)
+    dialog.get_by_role("button", name="Let it rest").click()
+    expect(page.get_by_role("status").filter(has_text="It fires no more.")).to_be_visible()
+    assert ask(page, "GET", "/schedules/nightly")["active"] is False
+
+
+def test_a_message_that_was_set_aside_is_shown_and_put_back(look: Look) -> None:
+    page = look.page
+    look.open("#/poison")
+    page.get_by_role("button", name="Put it back …").first.click()
+    dialog = page.get_by_role("dialog")
+    expect(dialog).to_contain_text("{not a message")
+    expect(dialog).to_contain_text("taskgraph-events")
+    dialog.get_by_role("button", name="Put it back").click()
+    expect(page.get_by_role("status").filter(has_text="It is back on its queue.")).to_be_visible()

@@ -8,7 +8,9 @@ import { type Content, html } from "./html.ts";
 export function Dialog({ label, close, children }: { label: string; close: () => void; children?: Content }): VNode {
   const dialog = useRef<HTMLDialogElement>(null);
   useEffect(() => {
-    dialog.current!.showModal();
+    const { current } = dialog;
+    current!.showModal();
+    return () => current!.close(); // gives the focus back
   }, []);
   const press = (event: Event): void => {
     if (event.target === dialog.current) close(); // the ground behind it

@@ -4,7 +4,7 @@ import { useEffect } from "preact/hooks";
 import type { VNode } from "preact";
 
 import { href } from "../route.ts";
-import { useAct } from "./act.ts";
+import { type Action, useAct } from "./act.ts";
 import { useLook } from "./attention.ts";
 import { count, many, shown } from "./format.ts";
 import type { Of } from "./graph.ts";
@@ -53,11 +53,26 @@ function Verdict({ found }: { found: Examined }): Content {
   return html`<p><b>${many(found.findings.length, "finding")}</b> in ${many(found.rows, "row")}.</p>`;
 }
 
+function repair(id: string): Action<readonly Finding[]> {
+  const look = async (): Promise<readonly Finding[]> => {
+    const { findings } = await ask<Examined>("GET", path("graphs", id, "doctor"));
+    return findings.filter((each) => each.repairable);
+  };
+  return {
+    title: `Mend rows of ${id}`,
+    verb: "Mend these",
+    look,
+    show: (found) => html`<div><p>${found.length > 0 ? "This can be mended for certain, and nothing else is written:"
+      : "Nothing is left to be mended."}</p><${Findings} found=${found} /></div>`,
+    fixed: (found) => found.map(({ code, key, text }) => [code, key, text]),
+    act: () => ask("POST", `${path("graphs", id)}/doctor:repair`),
+    done: "It was mended as far as that is certain.",
+  };
+}
+
 export function Doctor({ open }: Of): VNode {
   const asked = useAsked(() => ask<Examined>("GET", path("graphs", open.id, "doctor")), [open.id]);
-  const { run, shown } = useAct(asked.again);
-  const repair = (): void =>
-    run(() => ask("POST", `${path("graphs", open.id)}/doctor:repair`), "It was mended as far as that is certain.");
+  const { propose, shown } = useAct(asked.again);
   return html`<section><h2>What is wrong with its rows <button type="button" class="small"
     onClick=${asked.again}>Look again</button></h2>
     ${shown}
@@ -69,7 +84,7 @@ export function Doctor({ open }: Of): VNode {
       <${Findings} found=${found.findings} />
       ${found.unsettled > 0 && html`<p>${count(found.unsettled)} may be on the way: look again.</p>`}
       ${found.findings.some((each) => each.repairable) && html`<button type="button"
-        onClick=${repair}>Mend what can be mended for certain</button>`}
+        onClick=${() => propose(repair(open.id))}>Mend …</button>`}
       <h3>Why it does not move</h3>
       <ul class="causes">${found.why.map((each) => html`<li key=${each.text}>${each.text}<${Remedy}
         text=${each.remedy} /></li>`)}</ul>

@@ -1,12 +1,12 @@
 /** The channels of a graph's notices, and how far each has come. */
 
-import { useState } from "preact/hooks";
 import type { VNode } from "preact";
 
-import { count, milliseconds } from "./format.ts";
+import { type Action, useAct } from "./act.ts";
+import { count, many, milliseconds, shown as inOneLine } from "./format.ts";
 import type { Of } from "./graph.ts";
 import { html } from "./html.ts";
-import { answered, Empty, Time, TroubleBox, useAsked } from "./parts.ts";
+import { answered, Empty, Time, useAsked } from "./parts.ts";
 import { ask, path } from "./source.ts";
 
 interface Channel {
@@ -22,18 +22,32 @@ interface Channel {
   readonly lastError: string;
 }
 
-export function Notices({ open, graph }: Of): VNode {
-  const asked = useAsked(
-    () => ask<{ channels: Channel[] }>("GET", path("graphs", open.id, "notices")),
-    [open.id, graph.event],
-  );
-  const [trouble, setTrouble] = useState<unknown>(null);
-  const retry = (): void => {
-    ask("POST", `${path("graphs", open.id)}/notices:retry`).then(asked.again, setTrouble);
+const channelsOf = async (id: string): Promise<readonly Channel[]> =>
+  (await ask<{ channels: Channel[] }>("GET", path("graphs", id, "notices"))).channels;
+
+const waits = ({ failures, state }: Channel): boolean => failures > 0 || state === "given-up";
+
+function retry(id: string): Action<readonly Channel[]> {
+  return {
+    title: `Try the notices of ${id} again`,
+    verb: "Try again",
+    look: async () => (await channelsOf(id)).filter(waits),
+    show: (found) => html`<div><p>${found.length > 0 ? "These would be tried again, from where each has come to:"
+      : "None waits any more."}</p><ul class="causes">${found.map((each) => html`<li key=${each.key}>
+      <b>${each.channel}</b>, ${each.state} after ${many(each.failures, "failure")}${each.nextTry && html`, next try
+      ${" "}<${Time} at=${milliseconds(each.nextTry)} />`}: ${inOneLine(each.lastError)}</li>`)}</ul></div>`,
+    fixed: (found) => found.map(({ key, state, failures, cursor }) => [key, state, failures, cursor]),
+    act: () => ask("POST", `${path("graphs", id)}/notices:retry`),
+    done: "They are tried again.",
   };
+}
+
+export function Notices({ open, graph }: Of): VNode {
+  const asked = useAsked(() => channelsOf(open.id), [open.id, graph.event]);
+  const { propose, shown } = useAct(asked.again);
   return html`<section><h2>Notices</h2>
-    ${trouble && html`<${TroubleBox} trouble=${trouble} />`}
-    ${answered(asked, "the channels", ({ channels }) =>
+    ${shown}
+    ${answered(asked, "the channels", (channels) =>
       channels.length === 0
         ? html`<${Empty}>The document of this graph names no channel (“notify”).</${Empty}>`
         : html`<div class="scroll"><table class="plain-table">
@@ -48,8 +62,8 @@ export function Notices({ open, graph }: Of): VNode {
               <td>${each.nextTry && html`<${Time} at=${milliseconds(each.nextTry)} />`}</td></tr>`,
             )}</tbody>
           </table></div>
-          ${channels.some((each) => each.failures > 0 || each.state === "given-up") && html`<button type="button"
-            onClick=${retry}>Try again at once</button>`}`,
+          ${channels.some(waits) && html`<button type="button"
+            onClick=${() => propose(retry(open.id))}>Try again …</button>`}`,
     )}
   </section>`;
 }

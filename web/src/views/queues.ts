@@ -1,38 +1,68 @@
 /** Targets and the queues of their work: paused, limited, how much waits; the change of each is for all graphs. */
 
-import { useEffect, useState } from "preact/hooks";
+import { useEffect } from "preact/hooks";
 import type { VNode } from "preact";
 
-import type { Target } from "../model/overview.ts";
-import { useAct } from "./act.ts";
+import { overview, type Target } from "../model/overview.ts";
+import { type Action, queryOf, REASON, useAct } from "./act.ts";
 import { type Queue, useOverview } from "./attention.ts";
 import { count, duration } from "./format.ts";
 import { html } from "./html.ts";
 import { answered, Empty, Time } from "./parts.ts";
-import { ask, path, source } from "./source.ts";
+import { ask, path, read, source } from "./source.ts";
+import { hands, InHand } from "./workers.ts";
 
-type Run = ReturnType<typeof useAct>["run"];
+type Propose = ReturnType<typeof useAct>["propose"];
 
-function Changes({ target, run }: { target: Target; run: Run }): VNode {
-  const [most, setMost] = useState(String(target.limit || ""));
-  const at = path("targets", target.name);
-  const verb = target.paused ? "resume" : "pause";
-  const turn = (): void =>
-    run(() => ask("POST", `${at}:${verb}`), `${target.name} ${target.paused ? "goes on" : "is paused"}.`);
-  const limit = (event: Event): void => {
-    event.preventDefault();
-    run(
-      () => ask("POST", `${at}:limit?max=${Number(most) || 0}`),
-      `${target.name}: ${Number(most) ? `${most} at a time` : "no limit"}.`,
-    );
+interface Found {
+  readonly target: Target;
+  readonly workers: Awaited<ReturnType<typeof hands>>;
+}
+
+/** A target as it is now, and who has work of it in hand. */
+async function found(name: string): Promise<Found> {
+  const [{ targets }, workers] = await Promise.all([read((rows) => overview(rows, Date.now())), hands(name)]);
+  return { target: targets.find((each) => each.name === name) ?? { ...NONE, name }, workers };
+}
+
+type Change = Pick<Action<Found>, "title" | "verb" | "choices" | "act" | "done">;
+
+function changing(name: string, would: string, change: Change): Action<Found> {
+  return {
+    ...change,
+    look: () => found(name),
+    show: ({ target, workers }) => html`<div><p>Target <b>${name}</b> is ${target.paused ? "paused" : "open"},
+      ${target.limit > 0 ? ` with ${count(target.permits)} of ${count(target.limit)} in flight` : " without a limit"}.
+      ${" "}${would}</p><${InHand} of=${workers.filter((each) => each.state !== "gone")} /></div>`,
+    fixed: ({ target: { paused, limit, since } }) => [paused, limit, Number.isNaN(since) ? 0 : since],
   };
+}
+
+function Changes({ target, propose }: { target: Target; propose: Propose }): VNode {
+  const { name, paused, limit } = target;
+  const at = path("targets", name);
+  const turn = changing(
+    name,
+    paused ? "Its work would go on." : "No more of its work would begin, of all graphs; what is in hand goes on.",
+    {
+      title: `${paused ? "Resume" : "Pause"} target ${name}`,
+      verb: paused ? "Resume" : "Pause",
+      choices: paused ? [] : [REASON],
+      act: (chosen) => ask("POST", `${at}:${paused ? "resume" : "pause"}${queryOf(chosen)}`),
+      done: `${name} ${paused ? "goes on" : "is paused"}.`,
+    },
+  );
+  const most = { name: "max", title: "In flight at most, over all graphs (0: any number)", kind: "number" as const };
+  const limited = changing(name, "What is in hand goes on; of the rest so much begins as its limit lets.", {
+    title: `Limit target ${name}`,
+    verb: "Set the limit",
+    choices: [{ ...most, first: String(limit) }, REASON],
+    act: (chosen) => ask("POST", `${at}:limit${queryOf({ ...chosen, max: String(Number(chosen.max) || 0) })}`),
+    done: `The limit of ${name} is set.`,
+  });
   return html`<div class="actions">
-    <button type="button" class="small" onClick=${turn}>${target.paused ? "Resume" : "Pause"}</button>
-    <form class="inline" onSubmit=${limit}>
-      <label>At a time <input type="number" min="0" max="1000" value=${most}
-        onInput=${(event: Event) => setMost((event.currentTarget as HTMLInputElement).value)} /></label>
-      <button type="submit" class="small">Set</button>
-    </form>
+    <button type="button" class="small" onClick=${() => propose(turn)}>${paused ? "Resume …" : "Pause …"}</button>
+    <button type="button" class="small" onClick=${() => propose(limited)}>Limit …</button>
   </div>`;
 }
 
@@ -54,7 +84,7 @@ export function Queues(): VNode {
     asked.again();
     look.again();
   };
-  const { run, shown } = useAct(again);
+  const { propose, shown } = useAct(again);
   useEffect(() => {
     document.title = "Queues – taskgraph";
   }, []);
@@ -76,7 +106,7 @@ export function Queues(): VNode {
         : html`<b>none</b>`}</td>
       <td>${queue ? `about ${count(queue.messages)}` : ""}${typeof oldest === "number" ? html`<br />
         <small>oldest ${duration(oldest * 1000)}</small>` : ""}</td>
-      <td>${source.value!.api && html`<${Changes} key=${`${each.limit}`} target=${each} run=${run} />`}</td>
+      <td>${source.value!.api && html`<${Changes} target=${each} propose=${propose} />`}</td>
     </tr>`;
   };
   return html`<div class="page"><h1>Targets and queues <button type="button" class="small"

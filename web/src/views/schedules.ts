@@ -5,9 +5,9 @@ import type { VNode } from "preact";
 
 import type { Schedule } from "../model/overview.ts";
 import { go, href, route } from "../route.ts";
-import { useAct } from "./act.ts";
+import { type Action, useAct } from "./act.ts";
 import { useOverview } from "./attention.ts";
-import { count, milliseconds } from "./format.ts";
+import { count, many, milliseconds } from "./format.ts";
 import { html } from "./html.ts";
 import { answered, Empty, Facts, State, Time, useAsked } from "./parts.ts";
 import { Remedy } from "./remedy.ts";
@@ -41,6 +41,11 @@ interface Detail {
   readonly troubles: readonly { text: string; remedy: string }[];
 }
 
+const NEXT_SHOWN = 5;
+
+/** As it stands in the ids of graphs. */
+const momentOf = (time: number): string => new Date(time).toISOString().replaceAll(/[-:.]/g, "");
+
 const when = (each: Detail): string =>
   each.cron ? `${each.cron} (${each.timezone ?? "UTC"})` : each.every ? `every ${each.every} s` : (each.at ?? "");
 
@@ -62,10 +67,55 @@ function Runs({ name, runs }: { name: string; runs: Detail["runs"] }): VNode {
     <p><a href=${href([], { schedule: name })}>All graphs of this schedule</a></p>`;
 }
 
+function Next({ of: { upcoming } }: { of: Detail }): VNode {
+  if (upcoming.length === 0) return html`<p>It has no next time.</p>`;
+  return html`<ul class="plain">${upcoming.slice(0, NEXT_SHOWN).map((each) => html`<li key=${each}><${Time}
+    at=${milliseconds(each)} /> (<${Time} at=${milliseconds(each)} mode="relative" />)</li>`)}</ul>`;
+}
+
+type Change = Pick<Action<Detail>, "title" | "verb" | "show" | "act" | "done">;
+
+/** A change of a schedule that is as it is shown: what it has fired so far too. */
+function changing(name: string, change: Change): Action<Detail> {
+  const fixed = ({ active, cron, every, at, next, fired, taskCount, overlap }: Detail): unknown =>
+    [active, cron, every, at, next, fired, taskCount, overlap];
+  return { ...change, look: () => ask<Detail>("GET", path("schedules", name)), fixed };
+}
+
+function firing(name: string): Action<Detail> {
+  return changing(name, {
+    title: `Fire schedule ${name} now`,
+    verb: "Fire now",
+    show: (found) => {
+      const open = found.runs.filter(({ state }) => state && !["finished", "cancelled", "deleted"].includes(state));
+      return html`<div><p>It would submit a graph of ${many(found.taskCount, "task")} as
+        ${" "}<code>${name}-MOMENT-now</code>, where MOMENT is when it is asked for, in UTC, such as
+        ${" "}${momentOf(Date.now())}.
+        ${found.active ? " It goes on firing at its times:" : " It rests, and goes on resting."}</p>
+        ${found.active && html`<${Next} of=${found} />`}
+        ${open.length > 0 && html`<p>Of its graphs ${open.length === 1 ? "this one has" : "these have"} not ended, and
+          another one is submitted all the same: ${open.slice(0, NEXT_SHOWN).map((each) => html`<a key=${each.graphId}
+          href=${href(["g", each.graphId])}>${each.graphId}</a> `)}</p>`}</div>`;
+    },
+    act: () => ask("POST", `${path("schedules", name)}:run-now`),
+    done: "Its graph is submitted.",
+  });
+}
+
+function turning(name: string, off: boolean): Action<Detail> {
+  return changing(name, {
+    title: off ? `Let schedule ${name} rest` : `Let schedule ${name} fire again`,
+    verb: off ? "Let it rest" : "Let it fire again",
+    show: (found) => html`<div><p>${off ? "It would not fire at these times, nor after them; its graphs go on."
+      : "It would fire at its times from now on."}</p><${Next} of=${found} /></div>`,
+    act: () => ask("POST", `${path("schedules", name)}:${off ? "deactivate" : "activate"}`),
+    done: off ? "It fires no more." : "It fires again.",
+  });
+}
+
 function Shown({ name }: { name: string }): VNode {
   const asked = useAsked(() => ask<Detail>("GET", path("schedules", name)), [name, source.value!.number], 60);
-  const { run, shown, busy } = useAct(asked.again);
-  const post = (verb: string, done: string) => () => run(() => ask("POST", `${path("schedules", name)}:${verb}`), done);
+  const { propose, shown } = useAct(asked.again);
   return html`<div class="page"><h1><a href=${href(["schedules"])}>Schedules</a> / ${name}</h1>
     ${shown}
     ${answered(
@@ -73,14 +123,9 @@ function Shown({ name }: { name: string }): VNode {
       "the schedule",
       (found) => html`<div>
       <p class="actions">
-        <button type="button" disabled=${busy} onClick=${post("run-now", "Its graph is submitted.")}>Fire now</button>
-        ${
-          found.active
-            ? html`<button type="button" disabled=${busy}
-              onClick=${post("deactivate", "It fires no more.")}>Let it rest</button>`
-            : html`<button type="button" disabled=${busy}
-              onClick=${post("activate", "It fires again.")}>Let it fire again</button>`
-        }
+        <button type="button" onClick=${() => propose(firing(name))}>Fire now …</button>
+        <button type="button" onClick=${() => propose(turning(name, found.active))}>
+          ${found.active ? "Let it rest …" : "Let it fire again …"}</button>
       </p>
       <div class="cards">
         ${found.troubles.length > 0 && html`<section class="card"><h2>Why it does not fire</h2><ul class="causes">
