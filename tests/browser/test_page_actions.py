@@ -99,6 +99,25 @@ def test_a_document_that_is_too_long_for_an_address_stays_in_the_tab(look: Look)
     expect(page.get_by_role("status").filter(has_text="It is done.")).to_be_visible()
 
 
+def test_the_columns_of_the_table_are_chosen_and_stand_in_the_address(look: Look) -> None:
+    page = look.page
+    look.open("#/g/live/tasks")
+    page.get_by_text("Columns").click()
+    for title in ("Requires", "Worker"):
+        page.get_by_role("checkbox", name=title, exact=True).click()
+    assert look.axe() == []
+    page.get_by_role("button", name="Requires").click()
+    page.get_by_role("button", name="Requires ▲").click()
+    assert "sort=-requires" in page.url
+    page.reload()
+    look.settle()
+    heads = page.get_by_role("columnheader").all_inner_texts()
+    assert "Worker" not in heads
+    assert "Requires ▼" in heads
+    rows = page.get_by_role("row")
+    assert [rows.nth(place).get_by_role("link").inner_text() for place in (1, 2)] == ["after", "first"]
+
+
 def test_since_when_a_server_is_not_reached_is_said_in_each_view(look: Look) -> None:
     page = look.page
     look.open("#/g/live")

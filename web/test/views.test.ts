@@ -7,8 +7,9 @@ import type { Graph } from "../src/model/graph.ts";
 import type { Bytes } from "../src/rows/port.ts";
 import { href, parse } from "../src/route.ts";
 import { steps, words } from "../src/views/commands.ts";
-import { bare, collapsed, LogWindow, pieces, PIECE, search } from "../src/views/logtext.ts";
+import { bare, collapsed, inWindow, LogWindow, pieces, PIECE, search } from "../src/views/logtext.ts";
 import { matcher, picked, rest } from "../src/views/picked.ts";
+import { addressOf, asCsv, asJson, namesIn } from "../src/views/valued.ts";
 import { changed, changeOf, gone, type Plan, type PlannedTask } from "../src/views/planned.ts";
 
 const encoder = new TextEncoder();
@@ -166,4 +167,35 @@ test("at the pace of the last minutes the rest takes as long as is said, and not
   assert.ok(Number.isNaN(rest(graph(4, 30), now)));
   assert.ok(Number.isNaN(rest(graph(10, 0), now)));
   assert.ok(Number.isNaN(rest(graph(10, 30), now + 60 * minute)), "what ended long ago is no pace");
+});
+
+test("the table of tasks has the columns that an address names, and these are copied", () => {
+  assert.deepEqual(namesIn("ran,run,nothing"), ["label", "run", "ran"]);
+  const usual = new Set(namesIn(""));
+  assert.equal(addressOf(usual), "");
+  assert.equal(addressOf(new Set([...usual, "taskId"])).split(",").at(-1), "taskId");
+  const graph = {
+    ids: ["one", "two"],
+    labels: ['a "b", c', "=1+1"],
+    state: Uint8Array.of(2, 3),
+    run: Uint16Array.of(0, 1),
+    started: Float64Array.of(1_000, 2_000),
+    ended: Float64Array.of(Number.NaN, 4_500),
+    edges: { from: Uint32Array.of(0), to: Uint32Array.of(1) },
+  } as unknown as Graph;
+  const columns = namesIn("state,label,started,ran,requires");
+  assert.deepEqual(asCsv(graph, [0, 1], columns, 3_000).split("\n"), [
+    "state,label,started,ran,requires",
+    'running,"a ""b"", c",1970-01-01T00:00:01.000Z,2,0',
+    "completed,'=1+1,1970-01-01T00:00:02.000Z,2.5,1",
+  ]);
+  assert.deepEqual(JSON.parse(asJson(graph, [1], columns, 3_000)), [
+    { state: "completed", label: "=1+1", started: "1970-01-01T00:00:02.000Z", ran: 2.5, requires: 1 },
+  ]);
+});
+
+test("of a file that is not searched whole the lines of the window are", async () => {
+  const window = new LogWindow(reading(() => "one\n\u001b[31mTw\u001b[0mo\nthree\n"));
+  await window.atEnd();
+  assert.deepEqual(inWindow(window, "two"), [4]);
 });

@@ -15,6 +15,7 @@ import { type Drawn, Legend, placeOf, Selected, useDag, useDrawn } from "./drawi
 import { count, many } from "./format.ts";
 import type { Of } from "./graph.ts";
 import { html } from "./html.ts";
+import { LeftOut } from "./parts.ts";
 import { SearchField } from "./tasks.ts";
 
 const COLOURS = ["state", "duration", "worker", "target"] as const;
@@ -176,6 +177,7 @@ export function DagView({ open, graph }: Of): VNode {
   }, [begun, graph.labels, options.hide && open.version, options.focus, options.depth, drawn.found]);
   return html`<section class="fill">
     <${Controls} graph=${graph} options=${options} dag=${dag} />
+    <${LeftOut} edges=${graph.edgesLeftOut} />
     <p class="unseen">${many(graph.ids.length, "task")} and ${count(graph.edges.from.length)} requirements; the list of
       tasks has the same as the drawing.</p>
     <div class="drawing">

@@ -11,7 +11,7 @@ import { bytes as size, count, shown } from "./format.ts";
 import { type Of, taskAt, taskHref } from "./graph.ts";
 import { classes, html } from "./html.ts";
 import { useVirtual } from "./list.ts";
-import { type Line, LogWindow, PIECE, pieces, type Read, search } from "./logtext.ts";
+import { inWindow, type Line, LogWindow, PIECE, pieces, type Read, search, SEARCHED_MAX } from "./logtext.ts";
 import { Empty, Loading, TroubleBox } from "./parts.ts";
 import { noted, source } from "./source.ts";
 
@@ -236,6 +236,15 @@ async function save(read: Read, name: string): Promise<void> {
   setTimeout(() => URL.revokeObjectURL(link.href), 60_000);
 }
 
+/** Over the whole file; of a very long one over what is in the window. */
+function useFound(window: LogWindow | null, read: Read, wanted: string, name: string): Found & { large: boolean } {
+  const large = (window?.total ?? 0) > SEARCHED_MAX;
+  const whole = useSearch(read, window && !large ? wanted : "", name);
+  const lines = window?.lines;
+  const here = useMemo(() => (window && large && wanted ? inWindow(window, wanted) : []), [lines, large, wanted]);
+  return large ? { places: here, part: 1, over: true, large } : { ...whole, large };
+}
+
 function said({ places, part, over }: Found, at: number): string {
   const number = places.length > FOUND_MAX ? `over ${count(FOUND_MAX)}` : count(places.length);
   const ordinal = places.findIndex((each) => each >= at) + 1;
@@ -257,7 +266,7 @@ export function LogView({ open, graph }: Of): VNode {
   const read: Read = (start, length) => source.peek()!.rows.file(open.id, task, run, "run.log", start, length);
   const { window, trouble, changed } = useLog(read, name);
   useFollow(window, running, changed);
-  const found = useSearch(read, wanted, name);
+  const found = useFound(window, read, wanted, name);
   const at = Number(query.get("at") ?? -1);
   const step = (by: 1 | -1): void => {
     const next = by > 0 ? found.places.find((each) => each > at) : found.places.findLast((each) => each < at);
@@ -284,7 +293,7 @@ export function LogView({ open, graph }: Of): VNode {
     <h2>Log of <a class="label" href=${taskHref(open.id, label)}>${shown(label)}</a>, run ${run}</h2>
     <${Runs} id=${open.id} name=${label} run=${run} present=${graph.run[place] ?? run} />
     <div class="filters">
-      <label class="field search"><span>Search in all of it</span>
+      <label class="field search"><span>Search in ${found.large ? "this part" : "all of it"}</span>
         <input id="search-log" type="search" value=${query.get("q") ?? ""} title=${keyTitle("search")}
           onInput=${(event: Event) => set({ q: (event.currentTarget as HTMLInputElement).value })}
           onKeyDown=${(event: KeyboardEvent) => event.key === "Enter" && step(event.shiftKey ? -1 : 1)} />
@@ -305,6 +314,9 @@ export function LogView({ open, graph }: Of): VNode {
       ${window && html`<span>${size(window.total)}</span>
         <button type="button" class="small" onClick=${() => void save(read, `${label}-${run}.log`)}>Save</button>`}
     </div>
+    ${window && found.large && html`<p class="strip">This log is longer than ${size(SEARCHED_MAX)}: only the part that
+      has been read is shown and searched, from ${size(window.start)} to ${size(window.end)}. More is read at both ends,
+      and “Save” gives all of it.</p>`}
     ${content}
   </section>`;
 }

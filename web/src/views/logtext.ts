@@ -142,6 +142,15 @@ export function bare(text: string): string {
   return collapsed(text).replace(ESCAPES, "");
 }
 
+/** A longer file is not searched whole: what is in the window is. */
+export const SEARCHED_MAX = 64 * 1024 * 1024;
+
+/** Where lines with a text begin, of those in a window. */
+export function inWindow({ lines }: LogWindow, wanted: string): readonly number[] {
+  const text = wanted.toLowerCase();
+  return lines.filter((each) => bare(each.text).toLowerCase().includes(text)).map((each) => each.at);
+}
+
 /** Where lines with a text begin, over the whole file: given as they are found, with how far the search has come. */
 export async function* search(
   read: Read,

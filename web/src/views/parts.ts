@@ -53,6 +53,13 @@ export function Loading({ what, read }: { what: string; read?: number }): VNode 
   </p>`;
 }
 
+/** That edges are missing from what is shown; nothing where all are there. */
+export function LeftOut({ edges }: { edges: number }): VNode | null {
+  if (edges === 0) return null;
+  return html`<p class="strip"><span class="mark" aria-hidden="true">!</span> ${many(edges, "requirement")} between
+    groups ${edges === 1 ? "is" : "are"} left out here, as they are too many: the tasks are all there.</p>`;
+}
+
 export function Empty({ children }: { children?: Content }): VNode {
   return html`<p class="empty">${children}</p>`;
 }

@@ -1,5 +1,6 @@
 /** Tasks of a graph that a filter lets through, in an order; both as the address says. */
 
+import { adjacent, besides } from "../model/adjacent.ts";
 import type { Graph } from "../model/graph.ts";
 import { CODE, FAILED_CODES } from "../model/states.ts";
 
@@ -46,6 +47,13 @@ export function waited(graph: Graph, place: number, now: number): number {
   return started >= since ? started - since : Number.NaN;
 }
 
+/** How many tasks it requires, how many require it, and how many of its runs are over and were followed by others. */
+export const requirements = (graph: Graph, place: number): number =>
+  besides(adjacent(graph.edges, graph.ids.length).before, place).length;
+export const dependents = (graph: Graph, place: number): number =>
+  besides(adjacent(graph.edges, graph.ids.length).after, place).length;
+export const runs = (graph: Graph, place: number): number => graph.runs.get(place)?.length ?? 0;
+
 const PACE_MS = 300_000;
 const PACE_LEAST = 5;
 
@@ -90,8 +98,22 @@ function valueOf(graph: Graph, column: string, now: number): (place: number) => 
       return by(graph.target);
     case "worker":
       return by([...graph.worker]); // its texts change in place
+    case "ready":
+      return (place) => graph.pendingSince[place]!;
     case "started":
       return (place) => graph.started[place]!;
+    case "ended":
+      return (place) => graph.ended[place]!;
+    case "runs":
+      return (place) => runs(graph, place);
+    case "requires":
+      return (place) => requirements(graph, place);
+    case "dependents":
+      return (place) => dependents(graph, place);
+    case "held":
+      return (place) => graph.held[place] || Number.NaN;
+    case "taskId":
+      return (place) => place; // in the order of their ids
     case "waited":
       return (place) => waited(graph, place, now);
     case "ran":

@@ -1,5 +1,6 @@
 /** A graph at a glance: counts, what blocks it, limits, parameters, results. */
 
+import { useRef, useState } from "preact/hooks";
 import type { VNode } from "preact";
 
 import { object, text, texts, time, whole } from "../model/columns.ts";
@@ -20,6 +21,9 @@ interface Cause {
 }
 
 const FAILURES_SHOWN = 8;
+const SMALL_TASKS = 5_000;
+const WHY_SECONDS = 30;
+const LIMITS_SECONDS = 5;
 const OVER = ["finished", "cancelled", "deleted"];
 
 function Counts({ open, graph }: Of): VNode {
@@ -35,12 +39,31 @@ function Counts({ open, graph }: Of): VNode {
   </ul>`;
 }
 
+/** A number that grows, at most every so many seconds: what is asked for by it costs the server much. */
+function usePaced(event: number, seconds: number): number {
+  const last = useRef({ event, at: now.peek() });
+  if (event !== last.current.event && now.value - last.current.at >= seconds * 1000) {
+    last.current = { event, at: now.peek() };
+  }
+  return last.current.event;
+}
+
+/** A part that takes all rows of a graph: of a large one it is asked for when it is wanted. */
+function Heavy({ of, title, view }: { of: Of; title: string; view: (props: Of) => VNode | null }): VNode | null {
+  const tasks = of.graph.ids.length;
+  const [wanted, setWanted] = useState(false);
+  if (!source.value?.api) return null;
+  if (wanted || tasks <= SMALL_TASKS) return html`<${view} ...${of} />`;
+  return html`<section class="card"><h2>${title}</h2>
+    <button type="button" onClick=${() => setWanted(true)}>Look through all ${count(tasks)} tasks</button></section>`;
+}
+
 function Blockers({ open, graph }: Of): VNode | null {
   const state = stateOf(graph.header);
   const over = OVER.includes(state);
   const asked = useAsked(
     async () => (over || !source.value?.api ? null : ask<{ causes: Cause[] }>("GET", path("graphs", open.id, "why"))),
-    [open.id, over, graph.event],
+    [open.id, over, state, usePaced(graph.event, WHY_SECONDS)],
   );
   if (over || !source.value?.api) return null;
   return html`<section class="card">
@@ -92,7 +115,7 @@ function Limits({ open, graph }: Of): VNode | null {
   const any = texts(graph.header, "limits").length > 0 && source.value?.api;
   const asked = useAsked(
     async () => (any ? ask<{ limits: Limit[] }>("GET", path("graphs", open.id, "limits")) : { limits: [] }),
-    [open.id, Boolean(any), graph.event],
+    [open.id, Boolean(any), usePaced(graph.event, LIMITS_SECONDS)],
   );
   if (!any) return null;
   return html`<section class="card">
@@ -186,19 +209,20 @@ function Actions({ open, graph }: Of): VNode | null {
   </p>`;
 }
 
-export function Summary({ open, graph }: Of): VNode {
+export function Summary(of: Of): VNode {
+  const { open, graph } = of;
   const params = object(graph.header, "params");
   return html`<div>
     <${Counts} open=${open} graph=${graph} />
     <${Actions} open=${open} graph=${graph} />
     <div class="cards">
-      <${Blockers} open=${open} graph=${graph} />
+      ${!OVER.includes(stateOf(graph.header)) && html`<${Heavy} of=${of} title="What it waits for" view=${Blockers} />`}
       <${Failures} open=${open} graph=${graph} />
       <${Limits} open=${open} graph=${graph} />
       <${About} open=${open} graph=${graph} />
       ${Object.keys(params).length > 0 && html`<section class="card"><h2>Parameters</h2><${Json} value=${params} />
         </section>`}
-      <${Results} open=${open} graph=${graph} />
+      <${Heavy} of=${of} title="Results" view=${Results} />
     </div>
   </div>`;
 }

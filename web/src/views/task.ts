@@ -11,7 +11,7 @@ import { go, href, route } from "../route.ts";
 import { bytes, count, duration, many, now, shown } from "./format.ts";
 import { type Of, taskAt, taskHref } from "./graph.ts";
 import { html } from "./html.ts";
-import { answered, CopyButton, Empty, Facts, Json, State, Time, useAsked } from "./parts.ts";
+import { answered, CopyButton, Empty, Facts, Json, LeftOut, State, Time, useAsked } from "./parts.ts";
 import { read } from "./source.ts";
 
 const EDGES_SHOWN = 30;
@@ -198,6 +198,7 @@ export function TaskView({ open, graph }: Of): VNode {
       );
       const command = commandOf(task.definition);
       return html`<${Actions} id=${open.id} label=${label} task=${task} />
+        <${LeftOut} edges=${graph.edgesLeftOut} />
         <div class="cards">
           <${Runs} id=${open.id} task=${task} />
           <${About} id=${open.id} label=${label} task=${task} />

@@ -4,29 +4,19 @@ import { useMemo, useState } from "preact/hooks";
 import type { VNode } from "preact";
 
 import { keyTitle, useKeys } from "../keys.ts";
-import type { Graph } from "../model/graph.ts";
 import { TASK_STATES } from "../model/states.ts";
 import { go, href, route, set } from "../route.ts";
-import { count, duration, many, now, shown } from "./format.ts";
+import { cell, COLUMNS, columnsIn } from "./columns.ts";
+import { count, many, now } from "./format.ts";
 import { type Of, taskHref } from "./graph.ts";
 import { html } from "./html.ts";
 import { type Column, Table } from "./list.ts";
-import { CopyButton, Empty, State, Time } from "./parts.ts";
-import { picked, ran, waited } from "./picked.ts";
+import { CopyButton, Empty } from "./parts.ts";
+import { picked } from "./picked.ts";
 import { Remembered } from "./remembered.ts";
+import { addressOf, asCsv, asJson, type ColumnName, namesIn } from "./valued.ts";
 
-const COLUMNS: readonly Column[] = [
-  { name: "select", title: "Select", width: "2rem", unseen: true },
-  { name: "state", title: "State", width: "9rem", sort: true },
-  { name: "label", title: "Label", width: "minmax(9rem, 3fr)", sort: true },
-  { name: "run", title: "Run", width: "3.5rem", sort: true, minor: true },
-  { name: "group", title: "Group", width: "minmax(6rem, 1fr)", sort: true, minor: true },
-  { name: "target", title: "Target", width: "minmax(5rem, 1fr)", sort: true, minor: true },
-  { name: "worker", title: "Worker", width: "minmax(6rem, 1fr)", sort: true, minor: true },
-  { name: "started", title: "Started", width: "12.5rem", sort: true, minor: true },
-  { name: "waited", title: "Waited", width: "6rem", sort: true, minor: true },
-  { name: "ran", title: "Ran", width: "6rem", sort: true },
-];
+const SELECT: Column = { name: "select", title: "Select", width: "2rem", unseen: true };
 const SELECTED_MAX = 1_000;
 
 export function wantedOf(query: URLSearchParams): Parameters<typeof picked>[1] {
@@ -66,21 +56,19 @@ export function SearchField({ name = "q", title = "Search" }: { name?: string; t
   </label>`;
 }
 
-function asTable(graph: Graph, places: readonly number[], at: number): string {
-  const cell = (text: string): string => (/[",\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text);
-  const line = (place: number): string =>
-    [
-      graph.labels[place]!,
-      TASK_STATES[graph.state[place]!]!.name,
-      String(graph.run[place]),
-      graph.target[place]!,
-      graph.worker[place]!,
-      Number.isFinite(graph.started[place]!) ? new Date(graph.started[place]!).toISOString() : "",
-      String(ran(graph, place, at) / 1000 || ""),
-    ]
-      .map(cell)
-      .join(",");
-  return ["label,state,run,target,worker,started,seconds", ...places.map(line)].join("\n");
+/** Which columns the table has: all but the label can be left out. */
+function Columns({ chosen }: { chosen: readonly ColumnName[] }): VNode {
+  const turn = (name: string): void => {
+    const changed = new Set<string>(chosen);
+    if (!changed.delete(name)) changed.add(name);
+    set({ columns: addressOf(changed) });
+  };
+  const others = Object.entries(COLUMNS).filter(([name]) => name !== "label");
+  return html`<details class="menu"><summary>Columns</summary><div>
+    ${others.map(([name, [title]]) => html`<label class="check" key=${name}><input type="checkbox"
+      checked=${(chosen as readonly string[]).includes(name)} onChange=${() => turn(name)} /> ${title}</label>`)}
+    <button type="button" class="small" onClick=${() => set({ columns: null })}>The usual ones</button>
+  </div></details>`;
 }
 
 function Selected({ id, labels, clear }: { id: string; labels: readonly string[]; clear: () => void }): VNode {
@@ -103,6 +91,7 @@ export function Tasks({ open, graph }: Of): VNode {
   const { query } = route.value;
   const wanted = wantedOf(query);
   const at = now.peek();
+  const names = namesIn(query.get("columns") ?? "");
   const places = useMemo(() => picked(graph, wanted, at), [open.version, graph, query.toString()]);
   const [selection, setSelection] = useState<ReadonlySet<string>>(new Set());
   const labels = [...selection];
@@ -122,19 +111,9 @@ export function Tasks({ open, graph }: Of): VNode {
   const cells = (row: number): VNode[] => {
     const place = places[row]!;
     const label = graph.labels[place]!;
-    return [
-      html`<input type="checkbox" aria-label=${`Select ${label}`} checked=${selection.has(label)}
-        onClick=${() => toggle(label)} />`,
-      html`<${State} state=${TASK_STATES[graph.state[place]!]!.name} />`,
-      html`<a class="label" title=${label} href=${taskHref(open.id, label)}>${shown(label)}</a>`,
-      html`<span>${graph.run[place]}</span>`,
-      html`<span>${graph.groups[graph.group[place]!] ?? ""}</span>`,
-      html`<span>${graph.target[place]}</span>`,
-      html`<span title=${graph.worker[place]}>${graph.worker[place]}</span>`,
-      html`<${Time} at=${graph.started[place]!} />`,
-      html`<span>${duration(waited(graph, place, now.value))}</span>`,
-      html`<span>${duration(ran(graph, place, now.value))}</span>`,
-    ];
+    const select = html`<input type="checkbox" aria-label=${`Select ${label}`} checked=${selection.has(label)}
+      onClick=${() => toggle(label)} />`;
+    return [select, ...names.map((each) => cell(each, graph, place))];
   };
   const targets = useMemo(() => [...new Set(graph.target)].sort(), [graph]);
   return html`<section class="fill">
@@ -145,7 +124,9 @@ export function Tasks({ open, graph }: Of): VNode {
       ${targets.length > 1 && html`<${Choice} name="target" title="Target" options=${targets} />`}
       <${Remembered} screen="tasks" />
       <span role="status">${many(places.length, "task")}</span>
-      <${CopyButton} text=${() => asTable(graph, places, at)} label="Copy as CSV" />
+      <${Columns} chosen=${names} />
+      <${CopyButton} text=${() => asCsv(graph, places, names, Date.now())} label="Copy as CSV" />
+      <${CopyButton} text=${() => asJson(graph, places, names, Date.now())} label="Copy as JSON" />
     </div>
     ${labels.length > 0 && html`<${Selected} id=${open.id} labels=${labels} clear=${() => setSelection(new Set())} />`}
     ${
@@ -153,7 +134,7 @@ export function Tasks({ open, graph }: Of): VNode {
         ? html`<${Empty}>No task is like that.</${Empty}>`
         : html`<${Table}
           label="Tasks"
-          columns=${COLUMNS}
+          columns=${[SELECT, ...columnsIn(query.get("columns") ?? "")]}
           count=${places.length}
           cells=${cells}
           sort=${wanted.sort || "state"}
