@@ -118,6 +118,25 @@ def test_the_columns_of_the_table_are_chosen_and_stand_in_the_address(look: Look
     assert [rows.nth(place).get_by_role("link").inner_text() for place in (1, 2)] == ["after", "first"]
 
 
+def test_a_part_of_the_time_is_brushed_and_stands_in_the_address(look: Look) -> None:
+    page = look.page
+    look.open("#/g/slow/time")
+    box = page.locator(".overview .u-over").bounding_box()
+    assert box is not None
+    at = [(box["x"] + box["width"] * part, box["y"] + box["height"] / 2) for part in (0.25, 0.75)]
+    page.mouse.move(*at[0])
+    page.mouse.down()
+    page.mouse.move(*at[1])
+    page.mouse.up()
+    page.wait_for_url("**from=*")
+    assert look.axe() == []
+    marked = "document.querySelector('.overview .u-select').clientWidth"
+    page.wait_for_function(f"() => Math.abs({marked} / {box['width']} - 0.5) < 0.1")
+    page.keyboard.press("f")
+    page.wait_for_function(f"() => {marked} / {box['width']} > 0.9")
+    assert "from=" not in page.url
+
+
 def test_since_when_a_server_is_not_reached_is_said_in_each_view(look: Look) -> None:
     page = look.page
     look.open("#/g/live")

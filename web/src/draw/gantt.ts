@@ -29,6 +29,8 @@ const FEW = 1200;
 export class Gantt {
   /** A click on a bar, or on none. */
   chosen: (place: number | undefined) => void = () => undefined;
+  /** Which time is in view, in milliseconds since 1970. */
+  seen: (from: number, to: number) => void = () => undefined;
 
   private readonly context: CanvasRenderingContext2D;
   private readonly camera: Camera;
@@ -87,6 +89,21 @@ export class Gantt {
     }
     this.fitted = true;
     this.repaint();
+  }
+
+  /** A part of the time over the whole width, from the first lane that has something of it: milliseconds since 1970. */
+  part(from: number, to: number): void {
+    const { chart, camera } = this;
+    if (!chart || !(to > from)) return;
+    const wanted = (camera.width - NAMES - EDGE) / ((to - from) / 1000);
+    camera.zoom(wanted / camera.kx, 0, 0, "x");
+    const [left, right] = [(from - chart.zero) / 1000, (to - chart.zero) / 1000];
+    let lane = chart.lanes.count;
+    for (let span = 0; span < chart.spans.count; span++) {
+      const each = extent(chart, span);
+      if (each.to >= left && each.from <= right) lane = Math.min(lane, chart.lanes.lane[span]!);
+    }
+    camera.pan((camera.x - left) * camera.kx + NAMES, (camera.y - lane) * camera.ky + AXIS);
   }
 
   /** In time. */
@@ -200,6 +217,8 @@ export class Gantt {
     if (now <= chart.seconds * 1.001) this.paintNow((now - view.x) * view.kx);
     this.paintNames(view, chart);
     this.paintAxis(marks);
+    const at = (x: number): number => chart.zero + (view.x + x / view.kx) * 1000;
+    this.seen(at(NAMES), at(view.width - EDGE));
     const over = this.over && this.spanAt(this.over.x, this.over.y);
     if (over !== undefined) paintTip(context, { view, looks }, this.over!, this.tip(over));
   }

@@ -13,6 +13,7 @@ import { type Drawn, Selected, useDrawn } from "./drawing.ts";
 import { duration, many, now, shown, timeMode } from "./format.ts";
 import { type Of, taskHref } from "./graph.ts";
 import { html } from "./html.ts";
+import { Overview, type Part } from "./overview.ts";
 import { Empty, State } from "./parts.ts";
 import { SearchField } from "./tasks.ts";
 
@@ -56,6 +57,7 @@ export function Timeline({ open, graph }: Of): VNode {
   const drawn = useDrawn(graph);
   const canvas = useRef<HTMLCanvasElement>(null);
   const gantt = useRef<Gantt | null>(null);
+  const mark = useRef<((part: Part) => void) | null>(null);
   const path = useMemo(() => criticalPath(graph), [graph, open.version]);
   const all = useMemo(() => {
     const onPath = new Set(path.map((each) => each.task));
@@ -67,8 +69,14 @@ export function Timeline({ open, graph }: Of): VNode {
   const tick = goesOn && Math.floor(now.value / (all.count > MANY ? MANY_MS : 1_000));
   useEffect(() => {
     gantt.current = new Gantt(canvas.current!);
+    gantt.current.seen = (begin, end) => mark.current?.({ from: begin, to: end });
     return () => gantt.current?.destroy();
   }, []);
+  const [from, to] = [Number(query.get("from")), Number(query.get("to"))];
+  const fit = (): void => {
+    set({ from: null, to: null });
+    gantt.current?.fit();
+  };
   useEffect(() => {
     gantt.current!.chosen = drawn.select;
     gantt.current!.show(graph, all, places, {
@@ -79,13 +87,15 @@ export function Timeline({ open, graph }: Of): VNode {
       found: drawn.found,
     });
   }, [all, places, timeMode.value, drawn.selected, drawn.found, tick]);
+  useEffect(() => gantt.current!.part(from, to), [from, to]);
+  const brushed = (part: Part): void => set({ from: Math.floor(part.from), to: Math.ceil(part.to) });
   const zoom = (factor: number) => () => gantt.current?.zoom(factor);
   const step = (by: 1 | -1) => () => {
     const at = all.task.indexOf(drawn.selected);
     drawn.select(all.task[Math.max(0, Math.min(all.count - 1, at + by))]);
   };
   useKeys({
-    fit: () => gantt.current?.fit(),
+    fit,
     zoomIn: zoom(1.4),
     zoomOut: zoom(1 / 1.4),
     wider: zoom(1.4),
@@ -112,13 +122,14 @@ export function Timeline({ open, graph }: Of): VNode {
       <label class="check"><input type="checkbox" checked=${critical} title=${keyTitle("critical")}
         onChange=${() => set({ critical: !critical })} /> Critical path alone</label>
       <span class="actions">
-        <button type="button" title=${keyTitle("fit")} onClick=${() => gantt.current?.fit()}>Fit</button>
+        <button type="button" title=${keyTitle("fit")} onClick=${fit}>Fit</button>
         <button type="button" title=${keyTitle("wider")} aria-label="Zoom in" onClick=${zoom(1.4)}>+</button>
         <button type="button" title=${keyTitle("narrower")} aria-label="Zoom out" onClick=${zoom(1 / 1.4)}>−</button>
       </span>
       <span role="status">${many(all.count, "run")}</span>
     </div>
     <p class="unseen">The table of tasks has when each waited and ran; the critical path stands beside the drawing.</p>
+    <${Overview} graph=${graph} all=${all} tick=${tick} brushed=${brushed} fit=${fit} marks=${mark} />
     <div class="drawing">
       <div class="canvas"><canvas ref=${canvas} aria-hidden="true"></canvas></div>
       <div class="beside">
