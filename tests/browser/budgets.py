@@ -23,7 +23,12 @@ WATCH: Final = """
 })();
 """
 _FRAMES: Final = """
-() => { window.framesSeen = 0; const next = () => { window.framesSeen++; requestAnimationFrame(next); }; next(); }
+() => {
+  const counted = "framesSeen" in window;
+  window.framesSeen = 0;
+  const next = () => { window.framesSeen++; requestAnimationFrame(next); };
+  if (!counted) next();
+}
 """
 _TAKEN: Final = """() => ({
   content: performance.getEntriesByName("first-contentful-paint")[0]?.startTime ?? Infinity,

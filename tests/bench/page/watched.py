@@ -1,0 +1,154 @@
+"""A graph of 10,000 tasks that runs while it is looked at: what the run loses, and how smooth the page is meanwhile."""
+
+import json
+import os
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Final
+
+from playwright.sync_api import Browser, Playwright
+
+from tests.bench.page.stores import Api, serving
+from tests.browser.budgets import layered
+from tests.browser.chromium import find
+
+TABS: Final = 20
+_LEVELS, _WIDTH = 100, 100
+_SLOTS: Final = 32
+_PAUSE_SECONDS: Final = 6.0  # workers look at least every 5 s whether a target is paused
+_WEB: Final = Path(__file__).resolve().parents[3] / "web"
+_NICE: Final = 19
+_COUNTED: Final = """
+window.longest = 0;
+window.framesSeen = 0;
+new PerformanceObserver((list) => {
+  for (const each of list.getEntries()) window.longest = Math.max(window.longest, each.duration);
+}).observe({ type: "longtask" });
+const next = () => { window.framesSeen++; requestAnimationFrame(next); };
+next();
+"""
+_DRAWN: Final = "() => !document.querySelector('.loading, [aria-busy=true]') && document.querySelector('main canvas')"
+_LISTED: Final = "() => document.querySelector('main .row')"
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """rate: tasks a second. cpu: milliseconds of the server for each task. requests: of all who looked."""
+
+    rate: float
+    cpu: float
+    requests: int = 0
+
+
+class Looking:
+    """Who looks at the graph; nobody, as it is. Used within `with`, which ends when all have loaded it."""
+
+    requests = 0
+
+    def begin(self) -> None:
+        """The graph runs from now on."""
+
+    def end(self) -> None:
+        """It has finished."""
+
+
+class Clients(Looking):
+    """Tabs without a screen, in one process: the requests of tabs, and hardly anything else.
+
+    together: of one browser, where three of them wait for news and the others look.
+    """
+
+    def __init__(self, api: Api, folder: Path, stack: ExitStack, *, together: bool) -> None:
+        program = folder / "followers.mjs"
+        bundler = [str(_WEB / "node_modules" / ".bin" / "esbuild"), "harness/followers.ts", "--bundle"]
+        options = ["--format=esm", "--platform=node", "--log-level=error", f"--outfile={program}"]
+        subprocess.run([*bundler, *options], cwd=_WEB, check=True)
+        asked = json.dumps({"api": api.address, "graph": "g", "count": TABS, "together": together})
+        command = ["nice", "-n", str(_NICE), "node", str(program), asked]
+        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        stack.callback(self._process.wait, 60)
+        stack.callback(self._process.terminate)
+        assert self._process.stdout
+        assert self._process.stdout.readline() == "loaded\n"
+
+    def end(self) -> None:
+        assert self._process.stdout
+        self.requests = int(self._process.stdout.readline())
+
+
+class Tabs(Looking):
+    """Tabs on the drawing of the graph, each in a window and a profile of its own: Chromium draws no tab behind."""
+
+    def __init__(self, api: Api, browser: Browser, stack: ExitStack, count: int = TABS, view: str = "dag") -> None:
+        self.pages = []
+        for _ in range(count):
+            context = browser.new_context(viewport={"width": 1440, "height": 900})
+            stack.callback(context.close)
+            context.add_init_script(_COUNTED)
+            context.on("request", self._asked)
+            self.pages.append(context.new_page())
+            self.pages[-1].goto(f"{api.address}/#/g/g/{view}")
+        for page in self.pages:
+            page.wait_for_function(_DRAWN if view == "dag" else _LISTED, timeout=120_000)
+
+    def _asked(self, _: object) -> None:
+        self.requests += 1
+
+    def begin(self) -> None:
+        self.requests = 0
+        for page in self.pages:
+            page.evaluate("() => { window.longest = 0; window.framesSeen = 0; window.begun = performance.now(); }")
+
+    def seen(self) -> tuple[float, float]:
+        """Frames a second since the beginning, and the milliseconds of the longest task: the worst of all tabs."""
+        rate = "window.framesSeen / (performance.now() - window.begun) * 1000"
+        found = [page.evaluate(f"() => [{rate}, window.longest]") for page in self.pages]
+        return min(rate for rate, _ in found), max(longest for _, longest in found)
+
+
+def ran(look: Callable[[Api, Path, ExitStack], Looking]) -> tuple[Ran, Any]:
+    """Runs the graph once, on a store and a server of its own."""
+    tasks = _LEVELS * _WIDTH
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="taskgraph-watched-")))
+        api = stack.enter_context(serving(f"sqlite:///{folder}/store.db", slots=_SLOTS))
+        api.ask("POST", "/targets/default:pause")
+        time.sleep(_PAUSE_SECONDS)
+        api.ask("PUT", "/graphs/g", layered(_LEVELS, _WIDTH, 3))
+        looking = look(api, folder, stack)
+        before = _cpu(api.process)
+        last = api.ask("GET", "/graphs/g/events")["events"][-1]["cursor"]
+        api.ask("POST", "/targets/default:resume")
+        [first, *_] = api.ask("GET", f"/graphs/g/events?since={last}&wait=30")["events"]
+        looking.begin()
+        lasted = api.ended("g") - datetime.fromisoformat(first["time"]).timestamp()
+        spent = _cpu(api.process) - before
+        seen = looking.seen() if isinstance(looking, Tabs) else None
+        looking.end()
+        return Ran(tasks / lasted, spent / tasks * 1000, looking.requests), seen
+
+
+def _cpu(process: int) -> float:
+    """Seconds of processor time of a process so far."""
+    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+@contextmanager
+def niced(playwright: Playwright) -> Iterator[Browser]:
+    """A browser that takes only what others leave of the processor."""
+    with tempfile.TemporaryDirectory() as folder:
+        program = Path(folder) / "chromium"
+        program.write_text(f'#!/bin/sh\nexec nice -n {_NICE} {find()} "$@"\n')
+        program.chmod(0o755)
+        browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox", "--disable-dev-shm-usage"])
+        try:
+            yield browser
+        finally:
+            browser.close()
