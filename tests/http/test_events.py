@@ -162,7 +162,8 @@ async def test_long_polls_get_all_that_was_read_once_for_others(local: Server, m
         return real(self, graph_id, place)
 
     monkeypatch.setattr(feeds.Feeds, "_batches", counted)
-    monkeypatch.setattr(feeds, "_BATCH_EVENTS", 1)
+    for name, value in {"_BATCH_EVENTS": 1, "_GATHER_SECONDS": 0.01, "_LOOK_SECONDS": 0.01}.items():
+        monkeypatch.setattr(feeds, name, value)
     await local.ask("PUT", "/graphs/g", data=WAITS)
     for number in range(3):
         more = {"tasks": {f"m{number}": {"task": {"executor": "noop"}}}}
@@ -176,6 +177,7 @@ async def test_long_polls_get_all_that_was_read_once_for_others(local: Server, m
     before = len(places)
     for since in (0, sequences[1], 0):
         for encoding in ("gzip", "identity"):
+            await asyncio.sleep(0.1)
             found = await local.get(f"/graphs/g/events?since={since}&wait=5", Accept_Encoding=encoding)
             assert found.json == {"graphId": "g", "events": [each for each in expected if each["sequence"] > since]}
     cut = (await local.get("/graphs/g/events?since=0&wait=5&limit=2")).json["events"]

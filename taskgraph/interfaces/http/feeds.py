@@ -236,16 +236,17 @@ class Feeds:
 
     async def _is_followed(self, feed: _Feed) -> bool:
         """Whether it has followers, waited for so long as a feed without any is kept."""
-        if not feed.followers:
-            feed.come.clear()
-            await wait_any((feed.come, self._closed), _KEPT_SECONDS)
-        return feed.followers > 0
+        while not feed.followers and not self._closed.is_set():
+            feed.come.clear()  # who has come may have gone with what is kept
+            if not await wait_any((feed.come, self._closed), _KEPT_SECONDS):
+                return False
+        return True
 
     async def _read(self, graph_id: str, feed: _Feed) -> None:
         """Read the journal of a graph while it has followers."""
         pause = _LOOK_SECONDS
         try:
-            while not self._closed.is_set() and await self._is_followed(feed):
+            while await self._is_followed(feed) and not self._closed.is_set():
                 feed.bell.clear()
                 waiting = feed.followers  # before they are answered: those of long polls go then, and come again
                 ended = await self._app.queries.state(graph_id) in GRAPH_ENDED  # first: its last events are read after
