@@ -31,6 +31,7 @@ from taskgraph.protocol.invariants.examine import examine
 from taskgraph.protocol.invariants.findings import Finding, Patch, Redo, Reindex, Resend, Severity, finding
 from taskgraph.protocol.invariants.snapshot import slim
 from taskgraph.protocol.invariants.standstill import Cause, Waiting, causes, waiting_by_target
+from taskgraph.storage.sight import or_none
 from taskgraph.storage.tables import Change, Insert, Range, Row, pages, query_all
 
 SCANS_MAX: Final = 3
@@ -46,6 +47,10 @@ _PAUSE_SECONDS: Final = 0.05
 
 Progress = Callable[[int], None]
 """Takes how many rows have been read so far."""
+
+
+_Live = list[Row | None] | None
+"""The row of the live index, if there is one; None where the index is out of sight."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,11 +171,11 @@ def _etag(row: Row | None) -> str | None:
     return row.etag if row is not None else None
 
 
-async def _scan(handlers: Handlers, graph_id: str, progress: Progress) -> tuple[Row | None, dict[str, Row], bool]:
+async def _scan(handlers: Handlers, graph_id: str, progress: Progress) -> tuple[_Live, dict[str, Row], bool]:
     """The row of the live index, all rows, and whether the graph row stayed the same meanwhile."""
     tables = handlers.records.tables
     for number in range(SCANS_MAX):
-        (live,) = await tables.get(LIVE, [graph_id])  # before the graph row: a graph leaves it after its last commit
+        live = await or_none(tables.get(LIVE, [graph_id]))  # first: a graph leaves it after its last commit
         (before,) = await tables.get(graph_id, [GRAPH])
         rows: dict[str, Row] = {}
         async for page in pages(tables, graph_id, Range()):
@@ -204,12 +209,13 @@ async def _read_twice(handlers: Handlers, graph_id: str, keys: Iterable[str], ro
 
 
 async def _indexes(
-    handlers: Handlers, graph_id: str, rows: Mapping[str, Row], live: Row | None, now: datetime
+    handlers: Handlers, graph_id: str, rows: Mapping[str, Row], indexed: _Live, now: datetime
 ) -> list[Finding]:
     """Whether the sweep and `list` see the graph as they should."""
     graph = rows.get(GRAPH)
-    if graph is None:
+    if graph is None or indexed is None:
         return []
+    (live,) = indexed
     state, created = graph.columns.get("state"), graph.columns.get("created")
     found: list[Finding] = []
 
@@ -239,7 +245,7 @@ async def _answer(
     graph = picture.rows.get(GRAPH)
     findings = [*picture.findings, *await _poisoned(poison, graph_id)]
     queued = {
-        target: sum([await handlers.queues.count(handlers.names.work(target, level)) for level in waiting.levels])
+        target: await or_none(_queued(handlers, target, waiting))
         for target, waiting in _waiting(handlers, picture).items()
     }
     why = causes(graph_id, picture.rows, findings, queued, handlers.clock.now(), handled=handled)
@@ -247,9 +253,13 @@ async def _answer(
     return Examined(graph_id, state, tuple(findings), tuple(repaired), picture.unsettled, tuple(why), len(picture.rows))
 
 
+async def _queued(handlers: Handlers, target: str, waiting: Waiting) -> int:
+    return sum([await handlers.queues.count(handlers.names.work(target, level)) for level in waiting.levels])
+
+
 async def _poisoned(poison: Poison, graph_id: str) -> list[Finding]:
     found: list[Finding] = []
-    for message in await poison.list():
+    for message in await or_none(poison.list()) or ():
         try:
             concerned = parse(message.body).graph == graph_id
         except (InvalidMessage, TaskgraphError):

@@ -30,6 +30,7 @@ _MEANINGS: Final[tuple[tuple[type[TaskgraphError], Meaning], ...]] = (
     (errors.NotFound, Meaning(NOT_FOUND, "not-found", 404)),
     (errors.Conflict, Meaning(CONFLICT, "conflict", 409)),
     (errors.StaleDelivery, Meaning(CONFLICT, "conflict", 409)),
+    (errors.OutOfSight, Meaning(CONFLICT, "out-of-sight", 409)),
     (errors.StorageUnavailable, Meaning(UNREACHABLE, "storage-unreachable", 503)),
     (errors.Unclear, Meaning(UNREACHABLE, "storage-unreachable", 503)),
     (errors.StorageError, Meaning(UNREACHABLE, "storage", 503)),

@@ -17,6 +17,7 @@ own border and keep the cause; no code above them catches an SDK error.
     │   ├── Unclear               perhaps written              settled by reading (P17)
     │   ├── StaleDelivery         the lease of a message moved on
     │   ├── TooLarge              a row, batch or message      a limit of the store
+    │   ├── OutOfSight            the way in                   what needs it is left out
     │   └── StorageUnavailable    the cloud           exit 5   never acknowledged, never poison
     └── IntegrityError            rows that contradict each other, or a bug: loud, left for redelivery, ends as poison
 """
@@ -146,6 +147,10 @@ class StaleDelivery(StorageError):
 
 class TooLarge(StorageError):
     """A property, row, batch or message is past a limit of the store. Nothing was written."""
+
+
+class OutOfSight(StorageError):
+    """A partition or a queue that the way in, a link to one graph or an archive, does not show."""
 
 
 class StorageUnavailable(StorageError):

@@ -24,6 +24,7 @@ from taskgraph.queries.targets import TargetLimit
 from taskgraph.queries.values import Reason, TaskStatus
 from taskgraph.queries.workers import NO_HANDLER, START_HANDLER, Crew
 from taskgraph.storage.queues import Queues
+from taskgraph.storage.sight import or_none
 from taskgraph.storage.tables import Row, Tables
 
 NAMED_MAX = 5  # tasks, workers or groups that one sentence names
@@ -39,7 +40,7 @@ _VERBS = {
 class Causes:
     """goes_on: failures are passed on to dependents. several: more than one task failed for good.
 
-    paused, permitted: by target. queued: queue -> messages.
+    paused, permitted: by target. queued: queue -> messages, None where queues are out of sight.
     """
 
     tables: Tables
@@ -53,7 +54,7 @@ class Causes:
     crew: Crew
     paused: Mapping[str, gates.Gate]
     permitted: Mapping[str, TargetLimit]
-    queued: dict[str, int] = field(default_factory=dict)
+    queued: dict[str, int | None] = field(default_factory=dict)
 
     async def reason(self, row: Row, depth: int) -> Reason:
         status = status_of_task(row)
@@ -105,11 +106,13 @@ class Causes:
         level, aged = await self._level(row)
         queue = self.names.work(status.target, level)
         if queue not in self.queued:
-            self.queued[queue] = await self.queues.count(queue)
+            self.queued[queue] = await or_none(self.queues.count(queue))
         held = self.queued[queue]
         definition = object_of(row.columns, "task")
         text = f"is ready since {clock_text(since)}; no worker has claimed it"
-        text += f" (queue {queue} holds about {held} message{'s' if held != 1 else ''})" + aged
+        if held is not None:
+            text += f" (queue {queue} holds about {held} message{'s' if held != 1 else ''})"
+        text += aged
         text += f"; {self.crew.about(status.target, definition)}"
         start = f"taskgraph worker {worker_options(status.target, definition)}"
         if not status.refusal:

@@ -16,6 +16,7 @@ from taskgraph.model.columns import Columns, Value, integer, time_of
 from taskgraph.model.errors import Conflict, InvalidInput, Unclear
 from taskgraph.model.foreign_times import Standing, standing
 from taskgraph.model.priorities import LEVELS, NORMAL, is_level
+from taskgraph.storage.sight import or_none
 from taskgraph.storage.tables import Delete, Insert, Merge, Range, Replace, Row, Tables, query_all
 
 GATES: Final = "index:gates"  # partition of paused targets; `:` is in no graph id
@@ -86,7 +87,8 @@ async def _write(tables: Tables, change: Insert | Merge) -> bool:
 
 
 async def closed(tables: Tables) -> dict[str, Gate]:
-    return closed_in(await query_all(tables, GATES, Range(PAUSED, "target;")))
+    """None where they are out of sight."""
+    return closed_in(await or_none(query_all(tables, GATES, Range(PAUSED, "target;"))) or ())
 
 
 async def close(tables: Tables, target: str, now: datetime, reason: str = "", by: str = "") -> bool:

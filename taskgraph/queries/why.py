@@ -16,6 +16,7 @@ from taskgraph.queries.rows import NEWER, is_known, newer_words, status_of_task
 from taskgraph.queries.targets import limits_in
 from taskgraph.queries.values import FAILED, NOT_COMPLETED, OF_GROUP, TO_BEGIN, Explanation, Reason, tasks
 from taskgraph.queries.workers import Crew, crew
+from taskgraph.storage.sight import or_none
 from taskgraph.storage.tables import Range, Row, Tables, query_all
 
 WHY_READS_MAX: Final = 256  # rows that `why` reads one by one, at the most; what it still needs then is read by pages
@@ -175,7 +176,8 @@ class WhyQueries(GraphQueries):
         waiting_for_workers = TaskState.PENDING in states
         with_others = waiting_for_workers or TaskState.RUNNING in states
         found = await crew(self._tables, self._clock.now(), self._is_dead) if with_others else Crew()
-        beside = await query_all(self._tables, gates.GATES, Range()) if waiting_for_workers else []
+        beside = await or_none(query_all(self._tables, gates.GATES, Range())) if waiting_for_workers else ()
+        beside = beside or ()  # out of sight
         paused, permitted = gates.closed_in(beside), limits_in(beside, self._clock.now())
         state = str(graph.columns.get("state", ""))
         goes_on = graph.columns.get("failurePolicy") == FailurePolicy.CONTINUE

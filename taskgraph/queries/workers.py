@@ -16,6 +16,7 @@ from taskgraph.model.columns import integer, listed, texts, time_of
 from taskgraph.model.errors import Conflict, NotFound, Refused, Unclear
 from taskgraph.model.foreign_times import is_ahead
 from taskgraph.model.placement import Offer, labels_of, labels_text
+from taskgraph.storage.sight import or_none
 from taskgraph.storage.tables import Delete, Merge, Range, Row, Tables, query_all
 
 WORKERS: Final = "index:workers"  # partition of workers and handlers; `:` is in no graph id
@@ -93,7 +94,9 @@ def not_known(name: str) -> bool:
 
 async def crew(tables: Tables, now: datetime, is_dead: IsDead = not_known) -> "Crew":
     """All workers and handlers, by name. One query for each thousand."""
-    rows = await query_all(tables, WORKERS, Range())
+    rows = await or_none(query_all(tables, WORKERS, Range()))
+    if rows is None:
+        return Crew(known=False)
     rows.sort(key=lambda row: str(row.columns.get("name", row.key)))
     handlers = [_handler(row, now, is_dead) for row in rows if row.columns.get("kind")]
     return Crew([_status(row, now, is_dead) for row in rows if not row.columns.get("kind")], handlers)
@@ -215,16 +218,21 @@ def _status(row: Row, now: datetime, is_dead: IsDead = not_known) -> WorkerStatu
 
 @dataclass(frozen=True, slots=True)
 class Crew:
+    """known: whether the way in shows who there is. Where it does not, no one is missed."""
+
     workers: Sequence[WorkerStatus] = ()
     handlers: Sequence[HandlerStatus] = ()
+    known: bool = True
 
     @property
     def handled(self) -> bool:
-        """Whether anything that handles events lives."""
-        return any(one.live for one in self.handlers)
+        """Whether anything that handles events lives, as far as that is known."""
+        return not self.known or any(one.live for one in self.handlers)
 
     def about(self, target: str, task: Mapping[str, Any]) -> str:
         """What stands between a ready task and its workers, in one clause. task: its definition, if known."""
+        if not self.known:
+            return "which workers there are is not seen from here"
         serving = [one for one in self.workers if target in one.targets]
         live = [one for one in serving if one.live]
         if not live:

@@ -1,7 +1,7 @@
 """A table over another one: reads fall through to it, and what is written stays here; and queues that only keep.
 
 What would become of rows is tried on these. The table keeps the promises of the port, but for rows that others change
-underneath meanwhile: what was written here stands over them.
+underneath meanwhile: what was written here stands over them. What is out of sight underneath counts as empty.
 """
 
 import itertools
@@ -11,6 +11,7 @@ from typing import Final
 from taskgraph.model.errors import Conflict, StaleDelivery
 from taskgraph.storage import checks
 from taskgraph.storage.queues import Delivery
+from taskgraph.storage.sight import or_none
 from taskgraph.storage.tables import (
     Change,
     Delete,
@@ -46,7 +47,8 @@ class OverlayTables:
         found: dict[str, Row | None] = {}
         for start in range(0, len(missing), _READ_AT_ONCE):
             part = missing[start : start + _READ_AT_ONCE]
-            found.update(zip(part, await self._beneath.get(partition, part), strict=True))
+            there = await or_none(self._beneath.get(partition, part))
+            found.update(zip(part, there or [None] * len(part), strict=True))
         read = self.read.setdefault(partition, {})
         for key, row in found.items():
             read.setdefault(key, row)
@@ -59,7 +61,7 @@ class OverlayTables:
         own = self.written.get(partition, {})
         beneath, on = Range(after or rows.start, rows.end, rows.where, rows.select), None
         while True:
-            page = await self._beneath.query(partition, beneath, continuation=on)
+            page = await or_none(self._beneath.query(partition, beneath, continuation=on)) or Page(())
             fresh = [row for row in page.rows if row.key > after]
             on = page.continuation
             if fresh or on is None:
@@ -78,7 +80,7 @@ class OverlayTables:
         return Page(found, last or None)
 
     async def commit(self, partition: str, changes: Sequence[Change]) -> list[str | None]:
-        checks.check_commit(partition, changes)
+        checks.check_commit(partition, changes, self.changes_max)
         rows = await self.get(partition, [change.key for change in changes])
         for index, (change, row) in enumerate(zip(changes, rows, strict=True)):
             if isinstance(change, Insert):

@@ -134,6 +134,11 @@ ELSEWHERE: Final = (
         ("tests/scenarios/test_clocks.py", "tests/simulation/test_reach_elsewhere.py"),
     ),
     Place(
+        "sight",
+        "what a link or an archive does not show: every simulated store shows all",
+        ("tests/unit/test_linked.py",),
+    ),
+    Place(
         "notices",
         "notices: the graphs that are played here name no channels",
         ("tests/scenarios/test_notices.py", "tests/unit/test_notices.py"),

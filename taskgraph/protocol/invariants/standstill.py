@@ -74,14 +74,15 @@ def causes(
     graph_id: str,
     rows: Mapping[str, Row],
     findings: Sequence[Finding],
-    queued: Mapping[str, int],
+    queued: Mapping[str, int | None],
     now: datetime,
     *,
     handled: bool = True,
 ) -> list[Cause]:
     """Why the graph does not move, or that it does.
 
-    queued: target -> messages on its queue, about. handled: whether a handler is registered that lives.
+    queued: target -> messages on its queue, about; None where that is out of sight. handled: whether a handler is
+    registered that lives.
     """
     graph = rows.get(GRAPH)
     state = str(graph.columns.get("state", "")) if graph else "missing"
@@ -144,15 +145,15 @@ def _without_room(graph_id: str, rows: Mapping[str, Row], pending: Sequence[Row]
         yield Cause(f"{tasks_are(number)} ready and waiting for room; {why}", f"see taskgraph limit list {graph_id}")
 
 
-def _unclaimed(waiting: Mapping[str, Waiting], queued: Mapping[str, int]) -> Iterator[Cause]:
+def _unclaimed(waiting: Mapping[str, Waiting], queued: Mapping[str, int | None]) -> Iterator[Cause]:
     for target, one in sorted(waiting.items()):
         held = queued.get(target, 0)
         since = f" since {clock_text(one.since)}" if one.since else ""
         text = f"{tasks_are(sum(map(len, one.levels.values())))} ready for workers of target {target}{since}"
         if one.refusals:
             yield Cause(f"{text}; a worker gave back: {one.refusals.most_common(1)[0][0]}", "start another worker")
-        elif held:
-            text = f"{text}; its queue holds about {held:,} message{'s' if held != 1 else ''}"
+        elif held is None or held:
+            text += f"; its queue holds about {held:,} message{'s' if held != 1 else ''}" if held else ""
             yield Cause(text, f"start a worker: taskgraph worker --target {target}")
         else:
             yield Cause(f"{text}; its queue is empty", "run `taskgraph serve`: its sweep sends them again")
