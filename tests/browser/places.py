@@ -31,7 +31,7 @@ PLACES: Final[Sequence[Place]] = (
     Place("#/", "mixed"),
     Place("#/?state=blocked", "mixed"),
     Place("#/schedules", "yearly", archive=ALONE),
-    Place("#/schedules/yearly", "Fire now", tables=SERVER, archive=ALONE),
+    Place("#/schedules/yearly", "Fire now", archive=ALONE),
     Place("#/workers", "2 workers", archive=ALONE),
     Place("#/queues", "default", archive=ALONE),
     Place("#/poison", "None: all messages", tables=SERVER, archive=SERVER),
@@ -45,14 +45,14 @@ PLACES: Final[Sequence[Place]] = (
     Place("#/g/mixed/tasks", "publish"),
     Place("#/g/mixed/events", "task-completed"),
     Place("#/g/mixed/at/3", "after event 3"),
-    Place("#/g/mixed/plan", "Choose a change", tables=SERVER, archive=SERVER),
-    Place("#/g/mixed/plan?change=rerun&failed=1", "1 task would change", tables=SERVER, archive=SERVER),
-    Place("#/g/mixed/doctor", "Sound", tables=SERVER, archive=SERVER),
-    Place("#/g/mixed/notices", "names no channel", tables=SERVER, archive=SERVER),
+    Place("#/g/mixed/plan", "Choose a change"),
+    Place("#/g/mixed/plan?change=rerun&failed=1", "1 task would change"),
+    Place("#/g/mixed/doctor", "Sound"),
+    Place("#/g/mixed/notices", "names no channel"),
     Place("#/g/mixed/compare", "Compare two graphs", archive=ALONE),
     Place("#/g/mixed/t/test", "exit code 3"),
     Place("#/g/mixed/t/build/log", "red"),
-    Place("#/g/mixed/t/publish/why", "failed", tables=SERVER, archive=SERVER),
+    Place("#/g/mixed/t/publish/why", "failed"),
 )
 
 _OF_A_GRAPH: Final = ("", "/dag", "/time", "/tasks", "/events", "/at/3", "/plan", "/doctor", "/notices", "/compare")

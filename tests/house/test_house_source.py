@@ -63,7 +63,7 @@ LIBRARIES: Final = MappingProxyType(
     }
 )
 ADAPTERS: Final = ("taskgraph.storage.azure", "taskgraph.storage.sqlite", "taskgraph.storage.memory")
-NAMERS_OF_ADAPTERS: Final = ("taskgraph.interfaces.app", "taskgraph.testing", *ADAPTERS)
+NAMERS_OF_ADAPTERS: Final = ("taskgraph.interfaces.app", "taskgraph.interfaces.web.tab", "taskgraph.testing", *ADAPTERS)
 
 DOORS: Final = tuple(f"taskgraph.interfaces.{each}" for each in ("cli", "client", "http", "taskcluster", "web"))
 PAST_THE_OPERATIONS: Final = ("app.handlers", "app.tables", "app.queues")

@@ -1,7 +1,8 @@
-/** The worker of the page. The browser takes its address through our policy alone (see the page's headers). */
+/** The workers of the page. The browser takes their addresses through our policy alone (see the page's headers). */
 
-/** Set by build.mjs, which knows the hash in the name. */
+/** Set by build.mjs, which knows the hashes in the names; "" where there is none. */
 declare const WORKER: string;
+declare const PYTHON: string;
 
 interface Policy {
   createScriptURL(text: string): string;
@@ -18,20 +19,33 @@ declare global {
   }
 }
 
+const beside = (name: string): string => new URL(name, import.meta.url).href;
+
 /** In a report, which is one file, the code of the worker is a text of the document. */
 function addressOf(): string {
   const inlined = document.getElementById("worker")?.textContent;
-  if (!inlined) return new URL(WORKER, import.meta.url).href;
-  return URL.createObjectURL(new Blob([inlined], { type: "text/javascript" }));
+  return inlined ? URL.createObjectURL(new Blob([inlined], { type: "text/javascript" })) : beside(WORKER);
 }
 
-export function ownWorker(): Worker {
-  const address = addressOf();
-  const policy = window.trustedTypes?.createPolicy("taskgraph", {
+let own = "";
+let policy: Policy | undefined;
+
+function started(address: string): Worker {
+  policy ??= window.trustedTypes?.createPolicy("taskgraph", {
     createScriptURL(text) {
-      if (text !== address) throw new TypeError(`${text} is no script of the page`);
+      if (text !== own && text !== beside(PYTHON)) throw new TypeError(`${text} is no script of the page`);
       return text;
     },
   });
   return new Worker(policy ? policy.createScriptURL(address) : address, { type: "module" });
 }
+
+export function ownWorker(): Worker {
+  own ||= addressOf();
+  return started(own);
+}
+
+/** Whether this page can load Python: a report asks for nothing. */
+export const hasPython = (): boolean => PYTHON !== "";
+
+export const pythonWorker = (): Worker => started(beside(PYTHON));

@@ -64,7 +64,7 @@ export function set(values: Query): void {
   go(here(values), true);
 }
 
-const SECRETS = ["token", "at", "sas", "blobs"] as const;
+const SECRETS = ["token", "at", "sas", "blobs", "add", "live"] as const;
 export type Secrets = Partial<Record<(typeof SECRETS)[number], string>>;
 
 /** Take what opens a source out of the address, also from the history of the browser. */

@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import BinaryIO, Final
 
-from taskgraph.interfaces.web.files import HASHED, INDEX, KEPT, NOT_BUILT, RULES, STATIC, TYPES, are_built
+from taskgraph.interfaces.web import carried
+from taskgraph.interfaces.web.files import ASKED_AGAIN, HASHED, INDEX, KEPT, NOT_BUILT, RULES, STATIC, TYPES, are_built
 from taskgraph.model.errors import InvalidSettings
 
 REPORT: Final = "report.template"
@@ -23,9 +24,10 @@ def files(services: Sequence[str]) -> dict[str, tuple[bytes, str, str]]:
     for place in sorted(_built().iterdir()):
         if place.suffix in TYPES and place.name != INDEX:
             keep = KEPT if HASHED.search(place.name) else "no-store"
-            found[place.name] = place.read_bytes(), f"{TYPES[place.suffix]}; charset=utf-8", keep
+            found[place.name] = place.read_bytes(), TYPES[place.suffix], keep
+    found[carried.NAME] = carried.zipped(), TYPES[".zip"], ASKED_AGAIN
     text = (STATIC / INDEX).read_text("utf-8").replace(_HEAD, f"{_HEAD}\n{_metas(services)}", 1)
-    found[INDEX] = text.encode(), "text/html; charset=utf-8", "no-store"
+    found[INDEX] = text.encode(), TYPES[".html"], "no-store"
     return found
 
 

@@ -9,7 +9,8 @@ from xml.sax.saxutils import escape
 
 from azure.core.exceptions import DecodeError
 
-from taskgraph.storage.azure.wire import Wire, quoted
+from taskgraph.storage.azure.entities import quoted
+from taskgraph.storage.azure.wire import Wire
 from taskgraph.storage.queues import Delivery
 
 _HEADERS: Final = {"Accept": "application/xml"}

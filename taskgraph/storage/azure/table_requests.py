@@ -4,22 +4,17 @@ Texts reach an address or a condition only through `quoted` and `literal`, JSON 
 columns have been checked before.
 """
 
-import base64
-import functools
 import json
 import re
-from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
-from json.encoder import encode_basestring_ascii
+from collections.abc import Sequence
 from typing import Any, Final
-from urllib.parse import quote
 
 from azure.core.exceptions import DecodeError
 
-from taskgraph.model.columns import Columns, Value
 from taskgraph.storage.azure.calls import COMMIT_SECONDS
+from taskgraph.storage.azure.entities import MINIMAL, condition_of, entity_of, head_of, key_of, row_of
 from taskgraph.storage.azure.pool import Answer
-from taskgraph.storage.azure.wire import Wire, literal, quoted, refusal
+from taskgraph.storage.azure.wire import Wire, refusal
 from taskgraph.storage.tables import Change, Delete, Insert, Merge, Range, Replace, Row
 
 Place = tuple[str | None, str | None]
@@ -28,8 +23,7 @@ Place = tuple[str | None, str | None]
 Found = tuple[list[Row], Place | None]
 """A page, and where the next one begins."""
 
-_ENTITIES: Final = "application/json;odata=minimalmetadata"
-_READ_HEADERS: Final = {"Accept": _ENTITIES, "DataServiceVersion": "3.0"}
+_READ_HEADERS: Final = {"Accept": MINIMAL, "DataServiceVersion": "3.0"}
 _WRITE_HEADERS: Final = {**_READ_HEADERS, "Content-Type": "application/json"}
 _INSERT_HEADERS: Final = {**_WRITE_HEADERS, "Prefer": "return-no-content"}  # the row need not come back to us
 _NEXT: Final = ("NextPartitionKey", "NextRowKey")
@@ -43,7 +37,7 @@ _BATCH_HEADERS: Final = {
     "Content-Type": f"multipart/mixed; boundary={_BATCH}",
 }
 _PART: Final = f"--{_CHANGES}\r\nContent-Type: application/http\r\nContent-Transfer-Encoding: binary\r\n\r\n"
-_PART_HEADERS: Final = f"Accept: {_ENTITIES}\r\nDataServiceVersion: 3.0\r\n"
+_PART_HEADERS: Final = f"Accept: {MINIMAL}\r\nDataServiceVersion: 3.0\r\n"
 _PART_JSON: Final = f"{_PART_HEADERS}Content-Type: application/json\r\n"
 _PART_INSERT: Final = f"{_PART_JSON}Prefer: return-no-content\r\n\r\n"
 _BOUNDARY: Final = re.compile(r"multipart/mixed;\s*boundary=\"?([^\s\";]+)", re.IGNORECASE)
@@ -51,8 +45,6 @@ _STATUS: Final = re.compile(r"HTTP/1\.[01] ([0-9]{3})\b")
 _ETAG: Final = re.compile(r"^ETag:[ \t]*([\x21-\x7e]+)", re.IGNORECASE | re.MULTILINE)
 
 _METHODS: Final = {Insert: "POST", Merge: "PATCH", Replace: "PUT", Delete: "DELETE"}
-_KEYS_KEPT: Final = 10_000
-_ANNOTATION: Final = "@odata.type"
 
 
 class TableCalls:
@@ -64,15 +56,15 @@ class TableCalls:
         self._name = name
 
     async def get(self, partition: str, key: str) -> Row:
-        path = f"{self._rows_of(partition)}{_key(key)}')"
+        path = f"{self._rows_of(partition)}{key_of(key)}')"
         answer = await self._wire.ask("GET", path, (200,), headers=_READ_HEADERS)
         try:
-            return _row(json.loads(answer.body))
+            return row_of(json.loads(answer.body))
         except (ValueError, LookupError, TypeError, AttributeError) as error:
             raise DecodeError("the answer is no entity") from error
 
     async def page(self, partition: str, rows: Range, limit: int, place: Place | None) -> Found:
-        query = [("$top", str(limit)), ("$filter", _filter(partition, rows))]
+        query = [("$top", str(limit)), ("$filter", condition_of(partition, rows))]
         if rows.select is not None:
             # Timestamp: the etag can be made from it where the service leaves the etag out of a selection.
             query.append(("$select", ",".join(["RowKey", "Timestamp", *rows.select])))
@@ -83,7 +75,7 @@ class TableCalls:
             entities: list[dict[str, Any]] = json.loads(answer.body)["value"]
             if type(entities) is not list:
                 raise TypeError("no list")
-            found = [_row(entity) for entity in entities]
+            found = [row_of(entity) for entity in entities]
         except (ValueError, LookupError, TypeError, AttributeError) as error:
             raise DecodeError("the answer is no page of entities") from error
         rest = (
@@ -104,11 +96,11 @@ class TableCalls:
         await self._wire.ask("POST", "/Tables", (201, 204), headers=_WRITE_HEADERS, body=body)
 
     async def _one(self, partition: str, change: Change) -> list[str | None]:
-        path, good, body = f"{self._rows_of(partition)}{_key(change.key)}')", {204}, None
+        path, good, body = f"{self._rows_of(partition)}{key_of(change.key)}')", {204}, None
         if isinstance(change, Delete):
             headers = {**_READ_HEADERS, "If-Match": change.etag}
         else:
-            body = _entity(_head(partition), change.key, change.columns).encode("ascii")
+            body = entity_of(head_of(partition), change.key, change.columns).encode("ascii")
             if isinstance(change, Insert):
                 path, good, headers = self._table, {201, 204}, _INSERT_HEADERS
             else:
@@ -119,19 +111,19 @@ class TableCalls:
         return [None if isinstance(change, Delete) else _some(answer.headers.get("ETag"))]
 
     async def _all(self, partition: str, changes: Sequence[Change]) -> list[str | None]:
-        head, rows = _head(partition), f"{self._wire.endpoint}{self._rows_of(partition)}"
+        head, rows = head_of(partition), f"{self._wire.endpoint}{self._rows_of(partition)}"
         insert = f"{_PART}POST {self._wire.endpoint}{self._table} HTTP/1.1\r\n{_PART_INSERT}"
         parts = [f"--{_BATCH}\r\nContent-Type: multipart/mixed; boundary={_CHANGES}\r\n\r\n"]
         for change in changes:
             if isinstance(change, Insert):
-                parts.append(f"{insert}{_entity(head, change.key, change.columns)}\r\n")
+                parts.append(f"{insert}{entity_of(head, change.key, change.columns)}\r\n")
                 continue
-            address = f"{rows}{_key(change.key)}') HTTP/1.1\r\n"
+            address = f"{rows}{key_of(change.key)}') HTTP/1.1\r\n"
             condition = f"If-Match: {change.etag}\r\n\r\n"
             if isinstance(change, Delete):
                 parts.append(f"{_PART}DELETE {address}{_PART_HEADERS}{condition}\r\n")
             else:
-                entity = _entity(head, change.key, change.columns)
+                entity = entity_of(head, change.key, change.columns)
                 parts.append(f"{_PART}{_METHODS[type(change)]} {address}{_PART_JSON}{condition}{entity}\r\n")
         parts.append(f"--{_CHANGES}--\r\n\r\n--{_BATCH}--\r\n")
         answer = await self._wire.ask(
@@ -148,47 +140,7 @@ class TableCalls:
         ]
 
     def _rows_of(self, partition: str) -> str:
-        return f"{self._table}(PartitionKey='{_key(partition)}',RowKey='"
-
-
-@functools.lru_cache(_KEYS_KEPT)
-def _key(key: str) -> str:
-    """A key between the apostrophes of an address; kept, as a row is mostly written more than once."""
-    return quoted(key.replace("'", "''"))
-
-
-def _head(partition: str) -> str:
-    return f'{{"PartitionKey":{encode_basestring_ascii(partition)},"RowKey":'
-
-
-def _entity(head: str, key: str, columns: Columns) -> str:
-    """A row as JSON in ASCII. Types that JSON does not distinguish are named; text, Int32 and booleans need no name."""
-    parts = [head, encode_basestring_ascii(key)]
-    for name, value in columns.items():
-        if isinstance(value, str):
-            parts.append(f',"{name}":{encode_basestring_ascii(value)}')
-        elif isinstance(value, bool):
-            parts.append(f',"{name}":{"true" if value else "false"}')
-        elif isinstance(value, int):
-            parts.append(f',"{name}":{int(value)}')
-        elif isinstance(value, datetime):
-            there = value.astimezone(UTC).replace(tzinfo=None).isoformat(timespec="microseconds")
-            parts.append(f',"{name}":"{there}Z","{name}{_ANNOTATION}":"Edm.DateTime"')
-        else:
-            parts.append(f',"{name}":{float(value)!r},"{name}{_ANNOTATION}":"Edm.Double"')
-    parts.append("}")
-    return "".join(parts)
-
-
-def _filter(partition: str, rows: Range) -> str:
-    parts = [f"PartitionKey eq {literal(partition)}"]
-    if rows.start:
-        parts.append(f"RowKey ge {literal(rows.start)}")
-    if rows.end:
-        parts.append(f"RowKey lt {literal(rows.end)}")
-    for name, texts in rows.where.items():
-        parts.append(f"({' or '.join(f'{name} eq {literal(text)}' for text in texts)})")
-    return " and ".join(parts)
+        return f"{self._table}(PartitionKey='{key_of(partition)}',RowKey='"
 
 
 def _some(etag: str | None) -> str:
@@ -223,39 +175,3 @@ def _etags_of(answer: Answer) -> list[str | None]:
         etag = _ETAG.search(head)
         etags.append(etag and etag[1])
     return etags
-
-
-def _row(entity: dict[str, Any]) -> Row:
-    """A row of the service's JSON. The object is used up: what is left of it are the columns."""
-    key, etag, written = entity.pop("RowKey"), entity.pop("odata.etag", None), entity.pop("Timestamp", None)
-    entity.pop("PartitionKey", None)
-    if not etag:
-        etag = f"W/\"datetime'{quote(written)}'\""  # so the service itself makes them
-    notes = [name for name in entity if "@" in name or "." in name]  # no column has such a name
-    for name in notes:
-        kind = entity.pop(name)
-        column = name.removesuffix(_ANNOTATION)
-        if column != name and kind in _READERS and entity.get(column) is not None:
-            entity[column] = _READERS[kind](entity[column])
-    if None in entity.values():
-        entity = {name: value for name, value in entity.items() if value is not None}
-    return Row(key, etag, entity)
-
-
-def _time(text: str) -> datetime:
-    """A time to the microsecond; the service keeps tenths of it, which are cut off."""
-    when = datetime.fromisoformat(text)
-    if when.tzinfo is UTC:
-        return when
-    return when.replace(tzinfo=UTC) if when.tzinfo is None else when.astimezone(UTC)
-
-
-# Int64, GUIDs and bytes are not written by this product; another writer's columns are shown as well as the port can.
-_READERS: Final[dict[str, Callable[[Any], Value]]] = {
-    "Edm.DateTime": _time,
-    "Edm.Double": float,
-    "Edm.Int32": int,
-    "Edm.Int64": int,
-    "Edm.Guid": str.lower,
-    "Edm.Binary": lambda text: base64.b64encode(base64.b64decode(text)).decode("ascii"),
-}

@@ -24,7 +24,6 @@ _VERSION: Final = "2019-02-02"
 _HEADERS: Final = {"Accept-Encoding": "identity", "User-Agent": "taskgraph", "x-ms-version": _VERSION}
 _CODE: Final = re.compile(r"[A-Za-z0-9]{1,80}")
 _CODE_ELEMENT: Final = re.compile(rb"<Code>([A-Za-z0-9]{1,80})</Code>")
-_PLAIN: Final = re.compile(r"[A-Za-z0-9_.~:-]*")
 
 
 class Refusal(HttpResponseError):
@@ -113,14 +112,3 @@ def refusal(status: int, headers: Mapping[str, str], body: bytes) -> Refusal:
     elif not code and (found := _CODE_ELEMENT.search(body)):
         code = found[1].decode("ascii")
     return Refusal(status, code if _CODE.fullmatch(code) else "", text)
-
-
-def quoted(text: str) -> str:
-    if _PLAIN.fullmatch(text):
-        return text.replace(":", "%3A")
-    return quote(text, safe="")
-
-
-def literal(text: str) -> str:
-    """A text between apostrophes, as keys and conditions name it; not yet percent-encoded."""
-    return "'" + text.replace("'", "''") + "'"

@@ -196,9 +196,13 @@ function decoded(row: StoredRow): Row {
 }
 
 async function trouble(name: string, answer: Response): Promise<Trouble> {
-  const problem = (await answer.json().catch(() => ({}))) as Record<string, unknown>;
-  const reason = REASONS[answer.status] ?? (answer.status >= 500 ? "away" : "wrong");
-  const detail = typeof problem.detail === "string" ? problem.detail : `${name} answers ${answer.status}`;
-  const remedy = answer.status === 401 ? "open the page by a link with a token" : "";
-  return new Trouble(reason, detail, remedy, { ...problem, status: answer.status });
+  return refused(name, answer.status, (await answer.json().catch(() => ({}))) as Record<string, unknown>);
+}
+
+/** What a refusal means. problem: what was said beside the status (RFC 9457). */
+export function refused(name: string, status: number, problem: Readonly<Record<string, unknown>>): Trouble {
+  const reason = REASONS[status] ?? (status >= 500 ? "away" : "wrong");
+  const detail = typeof problem.detail === "string" ? problem.detail : `${name} answers ${status}`;
+  const remedy = status === 401 ? "open the page by a link with a token" : "";
+  return new Trouble(reason, detail, remedy, { ...problem, status });
 }

@@ -127,7 +127,7 @@ export function App(): VNode {
     home: () => go(href([])),
   });
   const skip = (): void => main.current?.focus();
-  const frame = source.value && !source.value.api ? "frame rows-alone" : "frame";
+  const frame = source.value && !source.value.judge ? "frame rows-alone" : "frame";
   return html`<div class=${frame}>
     <${Top} skip=${skip} help=${() => setShown("help")} palette=${() => setShown("palette")} />
     <main ref=${main} tabindex="-1">

@@ -4,7 +4,7 @@ import { signal } from "@preact/signals";
 
 import { ArchiveRows } from "../rows/archive.ts";
 import { go, href, route } from "../route.ts";
-import { showRows } from "./source.ts";
+import { showArchive } from "./source.ts";
 
 /** Why the last file could not be opened; null where it could. */
 export const broken = signal<unknown>(null);
@@ -13,7 +13,7 @@ export async function openArchive(file: File): Promise<void> {
   try {
     const rows = await ArchiveRows.open(file);
     broken.value = null;
-    showRows(rows);
+    showArchive(rows, file);
     const [first, id] = route.peek().path;
     if (first !== "g" || id !== rows.graph) go(href(["g", rows.graph]));
   } catch (trouble) {

@@ -51,11 +51,11 @@ const TABS: readonly Tab[] = [
   { name: "tasks", title: "Tasks", view: Tasks, wide: true },
   { name: "events", title: "Journal", view: Journal, wide: true },
   { name: "at", title: "As it was", view: Past, wide: true },
-  { name: "plan", title: "Change", view: PlanView, needs: "api" },
+  { name: "plan", title: "Change", view: PlanView, needs: "judge" },
 ];
 const MORE: readonly Tab[] = [
-  { name: "doctor", title: "Doctor", view: Doctor, needs: "api" },
-  { name: "notices", title: "Notices", view: Notices, needs: "api" },
+  { name: "doctor", title: "Doctor", view: Doctor, needs: "judge" },
+  { name: "notices", title: "Notices", view: Notices, needs: "judge" },
   { name: "compare", title: "Compare", view: Compared, needs: "graphs" },
 ];
 

@@ -4,6 +4,7 @@ import { useEffect, useRef, useState } from "preact/hooks";
 import type { VNode } from "preact";
 
 import { lookOf, TASK_STATES } from "../model/states.ts";
+import { loading } from "../python.ts";
 import { Trouble } from "../rows/port.ts";
 import { visible } from "../rows/waiting.ts";
 import { count, many, now, shown, timeMode, timeText, timeTitle } from "./format.ts";
@@ -49,7 +50,7 @@ export function Bar({ counts, large }: { counts: Counts; large?: boolean }): VNo
 
 export function Loading({ what, read }: { what: string; read?: number }): VNode {
   return html`<p class="loading" role="status">
-    Reading ${what}${read ? `: ${many(read, "row")} so far` : ""} …
+    ${loading.value ? html`${loading.value}<br />` : ""}Reading ${what}${read ? `: ${many(read, "row")} so far` : ""} …
   </p>`;
 }
 

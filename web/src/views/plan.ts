@@ -1,10 +1,11 @@
 /** A change of a graph: first its plan, task by task, then just that under its digest. A stale plan is shown anew. */
 
-import { useEffect, useState } from "preact/hooks";
+import { useEffect, useRef, useState } from "preact/hooks";
 import type { VNode } from "preact";
 
 import { keyTitle, useKeys } from "../keys.ts";
 import { Trouble } from "../rows/port.ts";
+import { pause, visible } from "../rows/waiting.ts";
 import { here, route, set } from "../route.ts";
 import { count, many, shown } from "./format.ts";
 import { type Of, taskHref } from "./graph.ts";
@@ -15,7 +16,8 @@ import { type Change, changed, changeOf, gone, isNothing, KINDS, labelsOf, type 
 import { ask, path } from "./source.ts";
 
 const SHOWN = 200;
-const WAIT_TRIES = 20;
+const WAIT_SECONDS = 0.3;
+const WAIT_SECONDS_MAX = 5;
 const NAMED = 5;
 
 /** The first ones of a list, and how many more there are. */
@@ -25,18 +27,18 @@ function some(labels: readonly string[], all: number): string {
 
 const graphPath = (id: string): string => path("graphs", id);
 
-/** Ask for what a request has become until it is over; “”, while it is not. */
-async function awaited(id: string, request: string): Promise<string> {
-  for (let tried = 0; tried < WAIT_TRIES; tried++) {
+/** Ask for what a request has become until it is done. Throws `Trouble` where it was refused, and with `signal`. */
+async function awaited(id: string, request: string, signal: AbortSignal): Promise<void> {
+  for (let seconds = WAIT_SECONDS; ; seconds = Math.min(WAIT_SECONDS_MAX, seconds * 1.3)) {
     const { state, reason } = await ask<{ state: string; reason: string | null }>(
       "GET",
       path("graphs", id, "requests", request),
     );
     if (state === "refused") throw new Trouble("wrong", `The change was refused: ${reason ?? ""}`);
-    if (state === "done") return state;
-    await new Promise((resolve) => setTimeout(resolve, 300 + 100 * tried));
+    if (state === "done") return;
+    await pause(seconds, signal);
+    await visible(signal);
   }
-  return "";
 }
 
 function Field({
@@ -155,25 +157,32 @@ export function Planned({ id, change, failed }: PlannedProps): VNode {
   const asked = useAsked(() => ask<Plan>("POST", `${graphPath(id)}/changes?dryRun=1`, change), [`${id} ${text}`]);
   const [applying, setApplying] = useState<Applying>({ state: "", trouble: null });
   const [stale, setStale] = useState<{ old: Plan; plan: Plan } | null>(null);
+  const left = useRef(new AbortController());
   useEffect(() => {
     setStale(null);
     setApplying({ state: "", trouble: null });
+    const stop = (left.current = new AbortController());
+    return () => stop.abort();
   }, [id, text]);
   useEffect(() => failed?.(asked.trouble), [asked.trouble]);
   const plan = stale?.plan ?? asked.value;
-  const left = stale ? gone(stale.old, stale.plan) : [];
+  const missing = stale ? gone(stale.old, stale.plan) : [];
   const marks = stale ? changed(stale.old, stale.plan) : new Map<string, string>();
   const apply = async (): Promise<void> => {
     if (!plan || isNothing(plan) || applying.state) return;
     setApplying({ state: "busy", trouble: null });
+    const { signal } = left.current;
     try {
       const found = await ask<{ request: string }>(
         "POST",
         `${graphPath(id)}/changes?plan=${encodeURIComponent(plan.plan)}`,
         change,
       );
-      setApplying({ state: (await awaited(id, found.request)) === "done" ? "done" : "asked", trouble: null });
+      setApplying({ state: "asked", trouble: null });
+      await awaited(id, found.request, signal);
+      setApplying({ state: "done", trouble: null });
     } catch (trouble) {
+      if (signal.aborted) return;
       const fresh = trouble instanceof Trouble ? (trouble.problem.plan as Plan | undefined) : undefined;
       if (fresh) setStale({ old: plan, plan: fresh });
       setApplying({ state: "", trouble: fresh ? null : trouble });
@@ -187,7 +196,11 @@ export function Planned({ id, change, failed }: PlannedProps): VNode {
   if (!plan) return html`<${Loading} what="the plan" />`;
   if (applying.state === "done" || applying.state === "asked") {
     return html`<p class="done" role="status"><span class="mark" aria-hidden="true">✓</span>
-      ${applying.state === "done" ? "It is done." : "It was asked for; handlers will do it."}</p>`;
+      ${
+        applying.state === "done"
+          ? "It is done."
+          : "It was asked for. A handler takes it up when it comes by: mostly within 30 seconds, where one runs."
+      }</p>`;
   }
   return html`<div>
     ${
@@ -195,11 +208,11 @@ export function Planned({ id, change, failed }: PlannedProps): VNode {
       html`<div class="trouble" role="alert"><p><b>The graph has moved since this was planned, so nothing was done.</b>
       This is the plan as it is now${marks.size > 0 && `; new or other in it: ${many(marks.size, "task")}`}.</p>
       ${
-        left.length > 0 &&
-        html`<p>No more in it: ${left
+        missing.length > 0 &&
+        html`<p>No more in it: ${missing
           .slice(0, 5)
           .map((each) => each.label)
-          .join(", ")}${left.length > 5 ? ` and ${count(left.length - 5)} more` : ""}.</p>`
+          .join(", ")}${missing.length > 5 ? ` and ${count(missing.length - 5)} more` : ""}.</p>`
       }</div>`
     }
     ${applying.trouble && html`<${TroubleBox} trouble=${applying.trouble} />`}

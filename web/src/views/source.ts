@@ -2,6 +2,9 @@
 
 import { signal } from "@preact/signals";
 
+import { hasPython } from "../own_worker.ts";
+import { TabApi } from "../python.ts";
+import type { Opening } from "../python_worker.ts";
 import { ApiRows } from "../rows/api.ts";
 import { type Rows, Trouble } from "../rows/port.ts";
 import { TableRows } from "../rows/tables.ts";
@@ -9,8 +12,10 @@ import { type Secrets, takeSecrets } from "../route.ts";
 
 export interface Source {
   readonly rows: Rows;
-  /** What judges and changes: of the HTTP API alone. */
+  /** The server behind the page; null where there is none. */
   readonly api: ApiRows | null;
+  /** What judges and plans: that server, or Python in this tab; null in a report. */
+  readonly judge: Pick<ApiRows, "ask"> | null;
   /** Grows with each token or source, so that what was refused is asked for again. */
   readonly number: number;
 }
@@ -20,7 +25,12 @@ const TABLE = "taskgraph-table";
 
 function overApi(number: number): Source {
   const api = new ApiRows("", sessionStorage.getItem(TOKEN) ?? "");
-  return { rows: api, api, number };
+  return { rows: api, api, judge: api, number };
+}
+
+function alone(rows: Rows, opening: Opening): Source {
+  const number = nextNumber();
+  return { rows, api: null, judge: hasPython() ? new TabApi(number, opening) : null, number };
 }
 
 /** null where nothing is open yet. */
@@ -45,8 +55,10 @@ export function startSource(): void {
 function openBy(secrets: Secrets): void {
   wanted.value = "";
   if (secrets.token !== undefined) sessionStorage.setItem(TOKEN, secrets.token);
-  const { at, sas, blobs } = secrets;
-  if (at !== undefined && sas !== undefined) sessionStorage.setItem(TABLE, JSON.stringify([at, sas, blobs ?? ""]));
+  const { at, sas, blobs = "", add = "", live = "" } = secrets;
+  if (at !== undefined && sas !== undefined) {
+    sessionStorage.setItem(TABLE, JSON.stringify([at, sas, blobs, add, live]));
+  }
   source.value = (secrets.token === undefined && overTable()) || overServer();
 }
 
@@ -56,9 +68,9 @@ const overServer = (): Source | null => (isAlone() ? null : overApi(nextNumber()
 /** The table that a link named, null where none did, or what it named is no address. */
 function overTable(): Source | null {
   try {
-    const [address, signature, files] = JSON.parse(sessionStorage.getItem(TABLE) ?? "[]") as string[];
-    if (!address) return null;
-    return { rows: new TableRows(address, signature ?? "", files ?? ""), api: null, number: nextNumber() };
+    const [table, sas = "", blobs, add = "", live = ""] = JSON.parse(sessionStorage.getItem(TABLE) ?? "[]") as string[];
+    if (!table) return null;
+    return alone(new TableRows(table, sas, blobs), { table, sas, add, live });
   } catch {
     sessionStorage.removeItem(TABLE);
     return null;
@@ -81,9 +93,9 @@ export function isSignedIn(): boolean {
   return sessionStorage.getItem(TOKEN) !== null || sessionStorage.getItem(TABLE) !== null;
 }
 
-export function showRows(rows: Rows): void {
+export function showArchive(rows: Rows, archive: Blob): void {
   wanted.value = "";
-  source.value = { rows, api: null, number: nextNumber() };
+  source.value = alone(rows, { archive });
 }
 
 /** Note a refusal, so that the page asks for a token; gives the trouble back. */
@@ -107,30 +119,32 @@ export function read<T>(how: (rows: Rows) => Promise<T>): Promise<T> {
   return watched(how(source.value!.rows));
 }
 
-/** Ask the API for what it judges, or have it change something. Throws `Trouble` where the page has no API. */
+/** Ask the API for what it judges, or have it change something. Throws `Trouble` where there is none. */
 export async function ask<T>(method: string, path: string, body?: unknown): Promise<T> {
-  const { api } = source.value!;
-  if (!api) throw needsServer();
-  return (await watched(api.ask(method, path, body))) as T;
-}
-
-/** What is said in place of an answer that the API alone gives. */
-export function needsServer(): Trouble {
-  const words = "A server works this out, and none stands behind this page: it shows rows as they are.";
-  return new Trouble("missing", words, "Open the page of a server over the same store: taskgraph ui, or serve --http.");
+  const { judge } = source.value!;
+  if (!judge) throw lacking("judge");
+  return (await watched(judge.ask(method, path, body))) as T;
 }
 
 /** What a view must have beside the rows of one graph. */
-export type Needs = "graphs" | "api";
+export type Needs = "graphs" | "judge" | "api";
 
 export function has(needs: Needs | undefined): boolean {
-  const { api, rows } = source.value ?? {};
-  return !needs || Boolean(api) || (needs === "graphs" && rows !== undefined && !rows.graph);
+  const { api, judge, rows } = source.value ?? {};
+  if (!needs || api) return true;
+  return needs === "judge" ? Boolean(judge) : needs === "graphs" && rows !== undefined && !rows.graph;
 }
 
 /** What is said in place of a view that the present source cannot fill. */
 export function lacking(needs: Needs | undefined): Trouble {
-  if (needs === "api") return needsServer();
+  if (needs === "judge") {
+    const words = "This page is one file, and loads nothing: it shows rows as they are, and works nothing out.";
+    return new Trouble("missing", words, "Open an archive of the graph on another page: taskgraph archive ID.");
+  }
+  if (needs === "api") {
+    const words = "A server works this out, and none stands behind this page.";
+    return new Trouble("missing", words, "Open the page of a server over the same store: taskgraph ui, serve --http.");
+  }
   return new Trouble("missing", "This has the rows of one graph, and nothing of a store.", "Open the whole store.");
 }
 

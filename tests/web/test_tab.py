@@ -1,0 +1,157 @@
+"""The API in a tab answers what the API of a server answers over the same rows: by a link, and from an archive.
+
+Here it runs in this process; tests/browser/test_page_away.py has a browser run it.
+"""
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, Final
+from urllib.parse import quote
+
+import aiohttp
+import pytest
+
+from taskgraph.interfaces.operations import grant
+from taskgraph.interfaces.web import tab
+from taskgraph.interfaces.web.tab import Tab
+from taskgraph.model import schemas
+from tests.http.serving import Server, serving
+from tests.web.test_rows import GRAPHS, make
+
+_UNSEEN: Final = (
+    r" \(queue [^ ]+ holds about \d+ messages?\)",
+    r"; its queue (holds about [\d,]+ messages?|is empty)",
+    r"; (no registered worker serves the target far|which workers there are is not seen from here)",
+)
+"""What is said of queues and workers, which a link to one graph does not show."""
+
+_CHANGES: Final = (
+    {"change": "rerun", "failed": True},
+    {"change": "cancel"},
+    {"change": "pause", "reason": "for a look"},
+    {"change": "resume"},
+    {"change": "set-limit", "max": 3},
+    {"change": "prioritize", "priority": "high"},
+    {"change": "prioritize", "priority": "urgent"},
+    {"change": "edit", "edit": {"format": 1, "tasks": {"bad": {"task": {"payload": {"command": ["true"]}}}}}},
+    {"change": "extend", "extension": {"tasks": {"more": {"task": {"executor": "noop"}}}}},
+    {"change": "extend", "extension": {"tasks": {"more": {"requires": ["nothing"], "tsk": {}}}}},
+)
+
+
+@pytest.fixture(autouse=True)
+def same_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who asks is in the plan, and in its digest."""
+    monkeypatch.setattr(tab, "BY", "anonymous")
+
+
+async def exchange(method: str, address: str, body: str) -> Any:
+    """As the worker of the page sends it (web/src/python_worker.ts)."""
+    headers = {"Accept": "application/json;odata=minimalmetadata"}
+    if body:
+        headers["Content-Type"] = "application/json"
+    async with aiohttp.request(method, _url(address), data=body or None, headers=headers) as answer:
+        place = [answer.headers.get(f"x-ms-continuation-{name}", "") for name in ("NextPartitionKey", "NextRowKey")]
+        next_place = json.dumps(place) if any(place) else ""
+        return SimpleNamespace(status=answer.status, next=next_place, text=await answer.text())
+
+
+def _url(address: str) -> Any:
+    from yarl import URL
+
+    return URL(address, encoded=True)
+
+
+def _questions(graph_id: str) -> Iterator[tuple[str, str, str]]:
+    for what in ("why", "doctor", "results", "limits", "notices"):
+        yield "GET", f"/graphs/{graph_id}/{what}", ""
+    for label in [quote(each, safe="") for each in GRAPHS[graph_id]["tasks"]][-3:]:
+        yield "GET", f"/graphs/{graph_id}/tasks/{label}/why", ""
+    for change in _CHANGES:
+        yield "POST", f"/graphs/{graph_id}/changes?dryRun=1", json.dumps(change)
+    yield "GET", f"/graphs/{graph_id}/requests/none", ""
+
+
+async def _agree(server: Server, here: Tab, graph_id: str) -> None:
+    for method, path, body in _questions(graph_id):
+        there = await server.ask(method, path, data=json.loads(body) if body else None)
+        status, text = json.loads(await here.answer(method, path, body))
+        assert (status, _seen(text)) == (there.status, _seen(there.data.decode())), (path, body)
+
+
+def _seen(text: str) -> Any:
+    for each in _UNSEEN:
+        text = re.sub(each, "", text)
+    found = json.loads(text)
+    if isinstance(found, dict):
+        found.pop("examinedAt", None)
+        if len(found.get("ready", ())) < found.get("readyCount", 0):
+            del found["ready"]  # some of many: each time others
+    return found
+
+
+@pytest.mark.campaign
+@pytest.mark.azurite
+async def test_answers_by_a_link_are_those_of_a_server(tmp_path: Path, azurite: str) -> None:
+    async with serving(azurite, tmp_path) as server:
+        await make(server)
+        for graph_id in GRAPHS:
+            link = await grant.read(server.app, graph_id)
+            here = await tab.over_table(exchange, f"{link.endpoint}/{link.table}", link.token, "", "")
+            await _agree(server, here, graph_id)
+            await here.close()
+
+
+async def test_answers_from_an_archive_are_those_of_a_server(tmp_path: Path) -> None:
+    async with serving(f"sqlite:///{tmp_path}/store.db", tmp_path) as server:
+        for graph_id in ("blocked", "continued"):
+            assert (await server.ask("PUT", f"/graphs/{graph_id}", data=GRAPHS[graph_id])).status == 201
+            await server.ended(graph_id)
+            data = (await server.get(f"/graphs/{graph_id}/archive", Accept_Encoding="gzip")).data
+            here = await tab.over_archive(data)
+            await _agree(server, here, graph_id)
+            plan = json.loads(json.loads(await here.answer("POST", f"/graphs/{graph_id}/changes?dryRun=1", _RERUN))[1])
+            asked = await here.answer("POST", f"/graphs/{graph_id}/changes?plan={plan['plan']}", _RERUN)
+            assert "an archive is not changed" in asked
+            status, text = json.loads(await here.answer("GET", "/overview", ""))
+            assert (status, json.loads(text)["code"]) == (409, "out-of-sight")
+            await here.close()
+
+
+_RERUN: Final = json.dumps({"change": "rerun", "failed": True, "downstream": True})
+
+_WRONG: Final = (
+    {"change": "rerun", "labels": []},
+    {"change": "prioritize", "priority": 3, "reason": "x" * 3_000},
+    {"change": "set-limit", "max": "many", "grop": "a"},
+)
+_FINDINGS: Final = """
+import json, sys
+if sys.argv[1] == "tab":
+    from taskgraph.interfaces.web import persistent
+    persistent.install()
+from taskgraph.model import schemas
+assert ("rpds.rpds" in sys.modules) is False
+wrong = json.loads(sys.argv[2])
+found = [[each.message, list(each.absolute_path)] for value in wrong
+         for each in schemas.validator("change").findings(value)]
+assert ("rpds.rpds" in sys.modules) == (sys.argv[1] != "tab"), "the library itself was used"
+print(json.dumps(found))
+"""
+
+
+def test_the_stand_in_of_a_library_that_is_not_built_for_browsers_finds_the_same() -> None:
+    found = {
+        which: subprocess.run(
+            [sys.executable, "-c", _FINDINGS, which, json.dumps(_WRONG)], capture_output=True, text=True, check=True
+        ).stdout
+        for which in ("tab", "server")
+    }
+    assert found["tab"] == found["server"]
+    assert len(json.loads(found["tab"])) >= len(_WRONG)
+    assert [each.message for each in schemas.validator("change").iter_errors(_WRONG[0])] != []
