@@ -83,6 +83,8 @@ class App:
     table_endpoint: str = ""
     sign: Sign | None = field(default=None, repr=False)
     """What signs for the reading of a graph, at that endpoint; only where the store has the account's key."""
+    sign_changes: Callable[[str, str, datetime, str], tuple[str, str]] | None = field(default=None, repr=False)
+    """What signs for asking for changes of a graph: see `changes_signer`."""
     sign_files: Callable[[datetime, str], str] | None = field(default=None, repr=False)
     """What signs for the files of runs until then, from these addresses: gives their endpoint with a signature."""
     site: "Callable[[], Site] | None" = field(default=None, repr=False)
@@ -383,7 +385,7 @@ async def open_app(
         tables, logs = azure.tables(settings.prefix), azure.logs()
         queues, close = azure.queues(), azure.close
         of_kind.update(table_endpoint=azure.table_endpoint, sign=azure.partition_signer())
-        of_kind.update(sign_files=azure.files_signer(), site=azure.site)
+        of_kind.update(sign_changes=azure.changes_signer(), sign_files=azure.files_signer(), site=azure.site)
     queues = Announced(queues, wakeup)
     if telemetry.enabled:
         tables, logs = telemetry.tables(tables, clock), telemetry.logs(logs, clock)

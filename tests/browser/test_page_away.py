@@ -50,8 +50,8 @@ class Watched:
             self.page.get_by_role("button", name="Open an archive").click()
         chooser.value.set_files(file)
 
-    def read(self, text: str) -> None:
-        self.page.locator("main").get_by_text(text).first.wait_for(state="attached", timeout=10_000)
+    def read(self, text: str, *, seconds: float = 10) -> None:
+        self.page.locator("main").get_by_text(text).first.wait_for(state="attached", timeout=seconds * 1_000)
 
 
 @contextmanager
@@ -120,16 +120,12 @@ def test_one_graph_is_shown_from_tables_by_a_link_with_nothing_of_ours_running(
         for route, text in _ROUTES.items():
             look.open(f"{host.address}/{route}")
             look.read(text)
-            shut = look.page.locator('a[href*="/plan?"], a[href$="/why"], a[href$="/compare"]')
-            assert [each.inner_text() for each in shut.all() if each.is_visible()] == [], route
+            assert [each.inner_text() for each in look.page.locator('a[href$="/compare"]').all()] == [], route
         look.page.reload()
         look.page.wait_for_function(_STILL)
         look.read("red")
         assert look.page.get_by_role("navigation", name="Screens").get_by_role("link").all_inner_texts() == ["Graphs"]
-        assert "A server works this out" in look.open(f"{host.address}/#/g/away/t/test/why")
-        assert "A server works this out" in look.open(f"{host.address}/#/g/away/plan")
-        look.open(f"{host.address}/#/g/away/t/test")
-        assert [each for each in look.page.locator(".judged").all() if each.is_visible()] == []
+        assert [each for each in look.asked if "python" in each] == [], "nothing was to be worked out yet"
         look.open(link)
         assert look.page.url == f"{host.address}/#/g/away", "nor of one that is opened in the same tab"
     assert host.missed == []
@@ -139,6 +135,97 @@ def test_one_graph_is_shown_from_tables_by_a_link_with_nothing_of_ours_running(
     assert own in asked
     assert asked - {own} <= services
     assert not [each for each in look.asked if own in each and "sig=" in each], "the host learns no signature"
+
+
+def _hosts(look: Watched) -> set[str]:
+    return {urlsplit(each.split()[1]).netloc for each in look.asked if " data:" not in each and " blob:" not in each}
+
+
+@contextmanager
+def handling(store: str) -> Iterator[None]:
+    """A handler with a worker, as a process of its own."""
+    environ = {**os.environ, "TASKGRAPH_STORE": store}
+    process = subprocess.Popen(
+        [sys.executable, "-m", "taskgraph", "serve", "--worker", "1"], env=environ, stderr=subprocess.DEVNULL
+    )
+    try:
+        yield
+    finally:
+        process.terminate()
+        process.wait(30)
+
+
+@pytest.mark.azurite
+@pytest.mark.campaign
+def test_a_rerun_is_planned_and_asked_for_with_nothing_of_ours_running_and_runs_when_a_handler_comes(
+    browser: Browser, account: str, host: Host, tmp_path: Path
+) -> None:
+    flag = tmp_path / "mended"
+    document = {
+        "tasks": {
+            "make": {"task": {"payload": {"command": ["true"]}}},
+            "mend": {"requires": ["make"], "task": {"payload": {"command": ["test", "-e", str(flag)]}}},
+            "show": {"requires": ["mend"], "task": {"payload": {"command": ["true"]}}},
+        }
+    }
+    place = tmp_path / "graph.json"
+    place.write_text(json.dumps(document))
+    typed(account, "run", str(place), "--id", "mended", expected=1)
+    link = typed(account, "grant", "mended", "--read", "--link", "--changes")
+    services = {urlsplit(part.partition("=")[2]).netloc for part in account.split(";") if "Endpoint=http" in part}
+    with watched(browser) as look:
+        look.open(link)
+        for route, text in (("dag", "mend"), ("events", "graph-blocked"), ("t/show/why", "failed for good in run 0")):
+            look.page.goto(f"{host.address}/#/g/mended/{route}")
+            look.read(text, seconds=60)
+        look.page.goto(f"{host.address}/#/g/mended/doctor")
+        look.read("Sound")
+        look.page.goto(f"{host.address}/#/g/mended/plan?change=rerun&failed=1")
+        look.read("1 task would change")
+        flag.touch()
+        before = len(look.asked)
+        look.page.get_by_role("button", name="Apply just this").click()
+        look.read("It was asked for")
+        added = [each for each in look.asked[before:] if each.startswith("POST")]
+        assert added
+        assert all("sp=a&" in each for each in added), "rows are added by the signature for that alone"
+        with handling(account):
+            look.read("It is done", seconds=60)
+            look.page.goto(f"{host.address}/#/g/mended")
+            look.page.locator("h1").get_by_text("finished").wait_for(timeout=60_000)
+        look.page.goto(f"{host.address}/#/g/mended/plan?change=rerun&all=1")
+        look.read("tasks would change")
+        look.page.get_by_role("button", name="Apply just this").click()
+        look.read("It was asked for")
+        with handling(account):
+            look.read("It is done", seconds=60)
+        assert _hosts(look) <= {*services, urlsplit(host.address).netloc}
+    assert host.missed == []
+    assert "by=a link of the page" in typed(account, "events", "mended")
+
+
+@pytest.mark.azurite
+@pytest.mark.campaign
+def test_a_link_that_only_reads_plans_and_says_what_it_lacks_and_a_stale_plan_is_shown_anew(
+    browser: Browser, account: str, host: Host, tmp_path: Path
+) -> None:
+    document = {"tasks": {each: {"task": {"executor": "noop", "target": "far"}} for each in ("one", "two")}}
+    place = tmp_path / "graph.json"
+    place.write_text(json.dumps(document))
+    typed(account, "submit", str(place), "--id", "far")
+    with handling(account):
+        typed(account, "pause", "far", "--wait")
+    with watched(browser) as look:
+        look.open(typed(account, "grant", "far", "--read", "--link"))
+        look.page.goto(f"{host.address}/#/g/far/plan?change=cancel")
+        look.read("2 tasks would change", seconds=60)
+        look.page.get_by_role("button", name="Apply just this").click()
+        look.read("this link opens rows for reading alone")
+        with handling(account):
+            typed(account, "cancel", "far", "one", "--wait")
+        look.page.get_by_role("button", name="Apply just this").click()
+        look.read("The graph has moved since this was planned, so nothing was done.")
+        look.read("1 task would change")
 
 
 @pytest.mark.azurite
@@ -164,6 +251,8 @@ def test_an_archive_is_shown_where_nothing_is_open(browser: Browser, account: st
         look.read("1 failed")
         look.open(f"{host.address}/#/g/away/t/build/log")
         look.read("red")
+        look.page.evaluate("location.hash = '#/g/away/t/publish/why'")
+        look.read("failed for good in run 0", seconds=60)
     assert [each for each in look.asked if host.address not in each and "data:" not in each] == []
 
 
@@ -188,6 +277,10 @@ def test_a_report_is_one_file_that_asks_for_nothing(browser: Browser, tmp_path: 
             look.page.evaluate("route => { location.hash = route }", route)
             look.page.wait_for_function(_STILL)
             look.read(text)
+            shut = look.page.locator(".judged, a[href$='/compare']").all()
+            assert [each.inner_text() for each in shut if each.is_visible()] == [], route
+        look.page.evaluate("location.hash = '#/g/away/t/test/why'")
+        look.read("works nothing out")
         look.page.screenshot(path=str(tmp_path / "report.png"))
     assert {urlsplit(each.split()[1]).scheme for each in look.asked} <= {"file", "data", "blob"}
     assert len([each for each in look.asked if " file:" in each]) == 1

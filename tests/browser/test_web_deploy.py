@@ -14,7 +14,7 @@ from azure.storage.blob import BlobServiceClient, CorsRule
 from typer.testing import CliRunner
 
 from taskgraph.interfaces.cli import app as commands
-from taskgraph.interfaces.web import files
+from taskgraph.interfaces.web import carried, files
 from taskgraph.model import schemas
 
 _SITE: Final = "https://site.example.org"
@@ -74,21 +74,34 @@ def test_the_page_lies_there_and_browsers_may_read_from_it(
     assert first["uploaded"][-1] == "index.html"
     website = blobs.get_service_properties()["static_website"]
     assert (website.enabled, website.index_document) == (True, "index.html")
-    for service in (tables, blobs):
+    for service, methods in ((tables, "GET,HEAD,POST"), (blobs, "GET,HEAD")):
         assert origins(service) == [_THEIRS, _SITE]
         rule = service.get_service_properties()["cors"][1]
-        assert rule.allowed_methods in ("GET,HEAD", ["GET", "HEAD"])
+        assert rule.allowed_methods in (methods, methods.split(","))
         assert "x-ms-continuation-NextRowKey" in rule.exposed_headers
     container = blobs.get_container_client("$web")
     kept = {each.name: each.content_settings for each in container.list_blobs()}
     assert sorted(kept) == sorted(first["uploaded"])
     for name, settings in kept.items():
-        assert settings.cache_control == (files.KEPT if files.HASHED.search(name) else "no-store"), name
-        assert settings.content_type == f"{files.TYPES[Path(name).suffix]}; charset=utf-8", name
+        keep = files.ASKED_AGAIN if name == carried.NAME else "no-store"
+        assert settings.cache_control == (files.KEPT if files.HASHED.search(name) else keep), name
+        assert settings.content_type == files.TYPES[Path(name).suffix], name
+    assert {Path(name).suffix for name in kept} >= {".gz", ".zip"}, "what works things out in the tab"
     index = container.download_blob("index.html").readall().decode()
     assert f"connect-src {tables.url.rpartition('/')[0]} " in index
     assert index.index("Content-Security-Policy") < index.index("<link"), "before anything is fetched"
     assert deployed() == {**first, "uploaded": [], "services": [], "turned": False}, "nothing has changed"
+
+
+def test_a_rule_of_an_older_version_is_replaced(deployed: Any, tables: TableServiceClient) -> None:
+    deployed("--site", _SITE)
+    more: dict[str, Any] = {"allowed_headers": ["accept", "range"], "max_age_in_seconds": 3600}
+    exposed = ["x-ms-continuation-NextPartitionKey", "x-ms-continuation-NextRowKey"]
+    exposed += ["Accept-Ranges", "Content-Length", "Content-Range"]
+    tables.set_service_properties(cors=[TableCorsRule([_SITE], ["GET", "HEAD"], exposed_headers=exposed, **more)])
+    assert deployed()["services"] == ["table"]
+    rules: Any = tables.get_service_properties()["cors"]
+    assert ["POST" in each.allowed_methods for each in rules] == [True]
 
 
 def test_another_address_takes_the_place_of_the_one_before(deployed: Any, tables: TableServiceClient) -> None:

@@ -23,7 +23,7 @@ from taskgraph.interfaces.operations.grant import HOURS_DEFAULT, HOURS_MAX, HOUR
 from taskgraph.interfaces.settings import StoreSettings, read_settings
 from taskgraph.model.errors import InvalidInput, NotFound, Refused
 from taskgraph.model.ids import GRAPH
-from taskgraph.model.names import ALL
+from taskgraph.model.names import ALL, LIVE
 from taskgraph.queries.graphs import Queries
 from taskgraph.storage.azure.account import AzureStore
 from taskgraph.storage.tables import Insert
@@ -118,6 +118,19 @@ async def test_a_token_opens_one_partition_for_reading_and_nothing_else(
     assert place.scheme == protocols.partition(",")[0] or place.scheme == "http"
     assert made.token not in repr(made)
     assert signature not in unquote(repr(made))
+
+
+def test_signatures_for_changes_add_requests_of_the_graph_and_its_name_to_the_index_and_nothing_else() -> None:
+    clock = ManualClock()
+    sign = AzureStore.from_connection_string(KEYED, clock).changes_signer()
+    assert sign is not None
+    ranges = (("nightly-7", "request:", "request;"), (LIVE, "nightly-7", "nightly-7"))
+    for token, (partition, first, last) in zip(sign(PREFIX, "nightly-7", clock.now(), ""), ranges, strict=True):
+        fields = dict(parse_qsl(token, strict_parsing=True))
+        signature = fields.pop("sig")
+        bounds = {"spk": partition, "srk": first, "epk": partition, "erk": last}
+        assert {name: fields[name] for name in ("sp", "tn", *bounds)} == {"sp": "a", "tn": PREFIX, **bounds}
+        assert signature == documented_signature(fields, ACCOUNT, KEY)
 
 
 async def test_the_end_is_in_utc_and_to_the_second() -> None:

@@ -31,6 +31,7 @@ NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="Its name: 1 t
     "taskgraph grant nightly-2026-08-01 --read --hours 24 --ip 203.0.113.7",
     "taskgraph grant nightly-2026-08-01 --read --link",
     "taskgraph grant nightly-2026-08-01 --read --link --logs --hours 8",
+    "taskgraph grant nightly-2026-08-01 --read --link --changes",
     "taskgraph grant nightly-2026-08-01 --read --link --page https://graphs.example.org/",
     "taskgraph grant nightly-2026-08-01 --read --json",
 )
@@ -57,6 +58,14 @@ def grant(
             help="With --link: it opens the output of runs too: of any graph, for who knows the ids of its tasks.",
         ),
     ] = False,
+    changes: Annotated[
+        bool,
+        typer.Option(
+            "--changes",
+            help="With --link: changes of the graph may be asked for by it, edits of what it runs too: it is a "
+            "credential of an operator.",
+        ),
+    ] = False,
     page: Annotated[
         str,
         typer.Option("--page", metavar="URL", help="With --link: where the page is, if not where web deploy put it."),
@@ -69,8 +78,8 @@ def grant(
     be taken back.
     """
     check_graph_id(graph_id)
-    if (logs or page) and not link:
-        raise InvalidInput("--logs and --page are for --link")
+    if (logs or page or changes) and not link:
+        raise InvalidInput("--logs, --changes and --page are for --link")
     if not read:
         raise InvalidInput("say --read: it is the only right that can be granted, and must not be granted by mistake")
 
@@ -78,23 +87,26 @@ def grant(
         from taskgraph.interfaces.operations import grant, site
 
         found = await grant.read(app, graph_id, hours=hours, addresses=addresses)
-        return await site.link(app, found, page=page, files=logs) if link else found
+        return await site.link(app, found, page=page, files=logs, changes=changes) if link else found
 
     _, found = session.open_graph(graph_id, granted)
     if session.answered(views.grant, found):
         return
     session.output.data(found.link or found.url)
-    _explain(session, found, with_tools=not link)
+    _explain(session, found, with_tools=not link, only_reads=not changes)
+    if changes:
+        session.output.say("and changes of it may be asked for, edits of what it runs too: give it to operators alone")
     if logs:
         session.output.say("and the output of runs, also of other graphs for who knows the ids of their tasks")
 
 
-def _explain(session: Session, found: "Grant", *, with_tools: bool = True) -> None:
+def _explain(session: Session, found: "Grant", *, with_tools: bool = True, only_reads: bool = True) -> None:
     output = session.output
     place = f"partition {found.graph_id} of table {found.table}"
     where = f", from {found.addresses}" if found.addresses else ""
     until = moment(found.expires)
-    output.say(f"opens graph {found.graph_id} for reading, and nothing else: {place}, until {until}{where}")
+    only = ", and nothing else" if only_reads else ""
+    output.say(f"opens graph {found.graph_id} for reading{only}: {place}, until {until}{where}")
     output.say("the address opens all of its rows to anyone, payloads too; it cannot be taken back before then")
     output.say("but by renewing the account's key, which shuts out everybody who works with that key")
     if "http" in found.protocols.split(","):

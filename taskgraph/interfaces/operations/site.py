@@ -50,9 +50,9 @@ async def deploy(app: App, made: Callable[[Sequence[str]], Files], address: str 
     there = await site.files()
     if there.get(index, "ours") == "":
         raise Refused(f"another site lies in the container $web: its {index} is none of ours", "another-site")
-    rule = _rule(address)
     tables, blobs = await site.rules()
-    wanted = [_with(each, rule, _rule(noted) if noted else rule) for each in (tables, blobs)]
+    old = [*_forms(address), *(_forms(noted) if noted else ())]
+    wanted = [_with(tables, _rule(address, adds=True), old), _with(blobs, _rule(address), old)]
     turned = not await site.is_on()
     if turned or not there:
         await site.turn(True)
@@ -77,7 +77,7 @@ async def remove(app: App) -> Deployed:
     there = await site.files()
     ours = tuple(sorted(name for name, digest in there.items() if digest))
     rules = await site.rules()
-    left = [[each for each in some if not address or each != _rule(address)] for some in rules]
+    left = [[each for each in some if not address or each not in _forms(address)] for some in rules]
     turned = bool(ours) and len(ours) == len(there) and await site.is_on()
     if turned:
         await site.turn(False)
@@ -88,11 +88,13 @@ async def remove(app: App) -> Deployed:
     return Deployed(address, (), ours, services, turned)
 
 
-async def link(app: App, found: Grant, *, page: str = "", files: bool = False) -> Grant:
+async def link(app: App, found: Grant, *, page: str = "", files: bool = False, changes: bool = False) -> Grant:
     """The same with an address of the page that opens it. page: where it is; "" for the one that was deployed.
 
     files: with those of runs: of any graph, for who knows the ids of its tasks, since the service signs for one file
-    or for all. Raises InvalidInput where no page is known, Refused where there is no key to sign with.
+    or for all. changes: it may ask for changes of the graph, and so for what this runs.
+
+    Raises InvalidInput where no page is known, Refused where there is no key to sign with.
     """
     if not page and app.site is not None:
         page = await app.site().address()
@@ -106,6 +108,10 @@ async def link(app: App, found: Grant, *, page: str = "", files: bool = False) -
         if app.sign_files is None:
             raise Refused("the output of runs can be opened where the store has the account's key alone", "no-key")
         parts["blobs"] = app.sign_files(found.expires, found.addresses)
+    if changes:
+        if app.sign_changes is None:
+            raise Refused("changes can be signed for where the store has the account's key alone", "no-key")
+        parts["add"], parts["live"] = app.sign_changes(found.table, found.graph_id, found.expires, found.addresses)
     query = "&".join(f"{name}={quote(value, safe='')}" for name, value in parts.items())
     return replace(found, link=f"{_checked(page)}#/g/{quote(found.graph_id, safe='')}?{query}")
 
@@ -129,17 +135,25 @@ def _checked(address: str) -> str:
     return address if parts.path.endswith(".html") else f"{address.rstrip('/')}/"
 
 
-def _rule(address: str) -> Rule:
+def _rule(address: str, *, adds: bool = False) -> Rule:
+    """adds: rows may be added too, by who has a signature for it."""
     parts = urlsplit(address)
     origin = f"{parts.scheme}://{parts.netloc}"
+    if adds:
+        return Rule((origin,), ("GET", "HEAD", "POST"), ("accept", "content-type"), _PAGING, 3600)
     return Rule((origin,), ("GET", "HEAD"), ("accept", "range"), (*_PAGING, *_RANGES), 3600)
 
 
-def _with(rules: list[Rule], rule: Rule, old: Rule) -> list[Rule]:
-    """The rules of others, and ours. Raises Refused where there is no room."""
-    if rule in rules and (old == rule or old not in rules):
+def _forms(address: str) -> tuple[Rule, ...]:
+    """Our rules of a site: versions before changes by a link had the second for tables too."""
+    return _rule(address, adds=True), _rule(address)
+
+
+def _with(rules: list[Rule], rule: Rule, old: Sequence[Rule]) -> list[Rule]:
+    """The rules of others, and ours in place of the old ones. Raises Refused where there is no room."""
+    if rule in rules and not any(each in rules for each in old if each != rule):
         return rules
-    made = [*(each for each in rules if each not in (rule, old)), rule]
+    made = [*(each for each in rules if each not in old), rule]
     if len(made) > RULES_MAX:
         raise Refused(
             f"the account has {RULES_MAX} CORS rules already, and takes no more: take one away "

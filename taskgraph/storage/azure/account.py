@@ -24,7 +24,7 @@ from taskgraph.storage.azure.logs import CONTAINER, AzureLogs
 from taskgraph.storage.azure.pool import Pool, Transport
 from taskgraph.storage.azure.queue_requests import QueueCalls
 from taskgraph.storage.azure.queues import AzureQueues
-from taskgraph.storage.azure.signing import Credential, files_signer, partition_signer, signer_for
+from taskgraph.storage.azure.signing import Credential, changes_signer, files_signer, partition_signer, signer_for
 from taskgraph.storage.azure.table_requests import TableCalls
 from taskgraph.storage.azure.tables import AzureTables
 from taskgraph.storage.azure.wire import Wire
@@ -129,6 +129,9 @@ class AzureStore:
 
     def partition_signer(self) -> Callable[[str, str, datetime, str], str] | None:
         return partition_signer(self._account.credential, self._account.table)
+
+    def changes_signer(self) -> Callable[[str, str, datetime, str], tuple[str, str]] | None:
+        return changes_signer(self._account.credential, self._account.table)
 
     def files_signer(self) -> Callable[[datetime, str], str] | None:
         return files_signer(self._account.credential, self._account.blob, CONTAINER)

@@ -19,6 +19,7 @@ from yarl import URL
 
 from taskgraph.model.clock import Clock
 from taskgraph.model.errors import InvalidSettings
+from taskgraph.model.names import LIVE
 
 Credential = AzureNamedKeyCredential | AzureSasCredential | AsyncTokenCredential
 Query = Sequence[tuple[str, str]]
@@ -151,6 +152,35 @@ def partition_signer(credential: object, endpoint: str) -> Callable[[str, str, d
             protocol="https" if endpoint.startswith("https:") else "https,http",
             ip_address_or_range=addresses or None,
         )
+
+    return sign
+
+
+def changes_signer(credential: object, endpoint: str) -> Callable[[str, str, datetime, str], tuple[str, str]] | None:
+    """Signs (table, graph, end, addresses) for asking for changes of one graph; None if the credential is no key.
+
+    Gives two: one adds rows `request:` of the graph, the other its name to the index of graphs that are swept. Neither
+    reads, changes or deletes a row.
+    """
+    if not isinstance(credential, AzureNamedKeyCredential):
+        return None
+
+    def sign(table: str, graph_id: str, expires: datetime, addresses: str) -> tuple[str, str]:
+        def adding(partition: str, first: str, last: str) -> str:
+            return generate_table_sas(
+                credential,
+                table,
+                permission=TableSasPermissions(add=True),
+                expiry=expires.astimezone(UTC),
+                start_pk=partition,
+                start_rk=first,
+                end_pk=partition,
+                end_rk=last,
+                protocol="https" if endpoint.startswith("https:") else "https,http",
+                ip_address_or_range=addresses or None,
+            )
+
+        return adding(graph_id, "request:", "request;"), adding(LIVE, graph_id, graph_id)
 
     return sign
 
