@@ -53,6 +53,16 @@ _OVERFLOWS: Final = """() => {
 }"""
 
 
+# What looks as if it were for a mouse, and neither is reached by Tab nor belongs to what has keys of its own.
+_FOR_A_MOUSE: Final = """() => [...document.querySelectorAll("body *")]
+  .filter((each) => {
+    const { cursor } = getComputedStyle(each);
+    if (each.matches("a, button, input, select, textarea")) return each.tabIndex < 0 || each.matches("a:not([href])");
+    return cursor === "pointer" && !each.closest("a, button, label, select, summary, [role=tree], [role=listbox]");
+  })
+  .map((each) => each.outerHTML.slice(0, 200))"""
+
+
 @dataclass(slots=True)
 class Look:
     """violations: of the page's own policy. elsewhere: requests to other origins. errors: of its code.
@@ -92,6 +102,10 @@ class Look:
 
     def overflowing(self) -> list[str]:
         found: list[str] = self.page.evaluate(_OVERFLOWS)
+        return found
+
+    def for_a_mouse(self) -> list[str]:
+        found: list[str] = self.page.evaluate(_FOR_A_MOUSE)
         return found
 
     def axe(self, *, contrast: bool = True) -> list[str]:

@@ -17,6 +17,7 @@ def test_every_place_shows_what_its_source_knows(browser: Browser, source: Sourc
             says = place.read(source.kind)
             assert says in look.page.locator("main").inner_text(), place.route
             assert look.axe(contrast=False) == [], place.route
+            assert look.for_a_mouse() == [], place.route
             screens = look.page.get_by_role("navigation", name="Screens").get_by_role("link").all()
             assert source.kind == "api" or not {"Poison", "Doctor"} & {each.inner_text() for each in screens}
 

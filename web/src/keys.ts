@@ -1,6 +1,6 @@
 /** All keys of the page: what they are called, where they count, and what they do is bound by the view that is open. */
 
-import { useLayoutEffect, useRef } from "preact/hooks";
+import { useLayoutEffect, useRef, useState } from "preact/hooks";
 
 export interface Key {
   /** As `KeyboardEvent.key` has it; `Ctrl+K` counts for ⌘ too. */
@@ -68,7 +68,16 @@ export const KEYS = {
 export type KeyName = keyof typeof KEYS;
 export type Actions = Partial<Record<KeyName, (event: KeyboardEvent) => void>>;
 
-const bound: { readonly actions: () => Actions }[] = [];
+interface Bound {
+  readonly actions: () => Actions;
+  /** Of a dialog: keys that were bound before it rest. */
+  readonly isWall?: boolean;
+}
+
+const bound: Bound[] = [];
+
+/** Keys that open or close a dialog, also above another one. */
+const ABOVE_WALLS: ReadonlySet<KeyName> = new Set(["help", "palette"]);
 
 /** Bind keys while a view is shown, from when it is seen; of several views the last that came counts. */
 export function useKeys(actions: Actions): void {
@@ -81,6 +90,16 @@ export function useKeys(actions: Actions): void {
       bound.splice(bound.indexOf(entry), 1);
     };
   }, []);
+}
+
+/** Let the keys of what is beneath rest while a dialog is shown, from its first drawing on. */
+export function useWall(): void {
+  const [wall] = useState(() => {
+    const made = { actions: () => ({}), isWall: true };
+    bound.push(made);
+    return made;
+  });
+  useLayoutEffect(() => () => void bound.splice(bound.indexOf(wall), 1), []);
 }
 
 function named(event: KeyboardEvent): string {
@@ -109,10 +128,13 @@ function leaveField(event: KeyboardEvent): void {
 function act(event: KeyboardEvent): void {
   const pressed = named(event);
   if (event.defaultPrevented || event.altKey || isForElement(event, pressed)) return;
+  let isBeneath = false;
   for (let place = bound.length - 1; place >= 0; place--) {
     const actions = bound[place]!.actions();
+    isBeneath ||= bound[place]!.isWall === true;
     for (const name of Object.keys(actions) as KeyName[]) {
       if (!(KEYS[name].keys as readonly string[]).includes(pressed)) continue;
+      if (isBeneath && !ABOVE_WALLS.has(name)) continue;
       event.preventDefault();
       actions[name]!(event);
       return;

@@ -85,6 +85,16 @@ function Top({ skip, help, palette }: Record<"skip" | "help" | "palette", () => 
   </header>`;
 }
 
+/** On a narrow screen rows of links scroll: the present one comes into sight. */
+function useInSight(place: string): void {
+  useEffect(() => {
+    for (const link of document.querySelectorAll<HTMLElement>("nav [aria-current]")) {
+      const nav = link.closest("nav")!;
+      nav.scrollLeft = link.offsetLeft - nav.offsetLeft - (nav.clientWidth - link.offsetWidth) / 2;
+    }
+  }, [place]);
+}
+
 function useDrop(): boolean {
   const [over, setOver] = useState(false);
   useEffect(() => {
@@ -118,6 +128,7 @@ export function App(): VNode {
   useEffect(() => {
     if (document.activeElement === document.body) main.current?.focus({ preventScroll: true });
   }, [place]);
+  useInSight(place);
   const close = (): void => setShown("");
   useKeys({
     help: () => setShown(shown === "help" ? "" : "help"),

@@ -1,13 +1,15 @@
 /** A dialog above the page: by the element of the browser, which keeps the focus inside. */
 
-import { useEffect, useRef } from "preact/hooks";
+import { useLayoutEffect, useRef } from "preact/hooks";
 import type { VNode } from "preact";
 
+import { useWall } from "../keys.ts";
 import { type Content, html } from "./html.ts";
 
 export function Dialog({ label, close, children }: { label: string; close: () => void; children?: Content }): VNode {
   const dialog = useRef<HTMLDialogElement>(null);
-  useEffect(() => {
+  useWall();
+  useLayoutEffect(() => {
     const { current } = dialog;
     current!.showModal();
     return () => current!.close(); // gives the focus back
