@@ -18,6 +18,8 @@ from playwright.sync_api import Browser, Page
 from taskgraph.interfaces.web import files
 from tests.browser.documents import MIXED
 from tests.browser.hosted import Host, hosting
+from tests.browser.looking import looking
+from tests.browser.served import Served
 
 _STILL: Final = """() => document.querySelector("main") !== null
   && document.querySelector(".loading, [aria-busy=true]") === null"""
@@ -251,9 +253,23 @@ def test_an_archive_is_shown_where_nothing_is_open(browser: Browser, account: st
         look.read("1 failed")
         look.open(f"{host.address}/#/g/away/t/build/log")
         look.read("red")
+        look.page.evaluate("location.hash = '#/g/away'")
+        assert [each for each in look.asked if "python" in each] == []
+        look.page.get_by_role("button", name="Work it out in this tab").first.click()
+        look.page.locator(".causes li").first.wait_for(timeout=60_000)
         look.page.evaluate("location.hash = '#/g/away/t/publish/why'")
-        look.read("failed for good in run 0", seconds=60)
+        look.read("failed for good in run 0")
     assert [each for each in look.asked if host.address not in each and "data:" not in each] == []
+
+
+@pytest.mark.campaign
+def test_python_runs_under_the_policy_of_a_server(browser: Browser, stage: Served, tmp_path: Path) -> None:
+    typed(stage.store, "archive", "mixed", "-o", str(tmp_path / "mixed.gz"))
+    with looking(browser, stage) as look:  # which holds it to its own code and its own server
+        look.open("#/")
+        look.drop(tmp_path / "mixed.gz")
+        look.open("#/g/mixed/t/publish/why")
+        assert "failed for good in run 0" in look.page.locator("main").inner_text()
 
 
 def test_a_report_is_one_file_that_asks_for_nothing(browser: Browser, tmp_path: Path) -> None:

@@ -10,6 +10,9 @@ import { Trouble } from "./rows/port.ts";
 /** What is being loaded, in words; "" before, and when all is there. */
 export const loading = signal("");
 
+/** Whether Python is there: it has answered. */
+export const loaded = signal(false);
+
 interface Waiting {
   readonly found: (answer: string) => void;
   readonly failed: (error: unknown) => void;
@@ -26,11 +29,15 @@ function started(): Worker {
   loading.value = "Loading Python, which works this out in this tab …";
   made.addEventListener("message", ({ data }: MessageEvent<Reply>) => {
     if ("loaded" in data) {
-      const [loaded, of] = [megabytes(data.loaded), megabytes(Math.max(data.of, data.loaded))];
-      loading.value = `Loading Python, which works this out in this tab: ${loaded} of ${of} MB …`;
+      const part = `${megabytes(data.loaded)} of ${megabytes(data.of)} MB`;
+      loading.value =
+        data.loaded < data.of
+          ? `Loading Python, which works this out in this tab: ${part} …`
+          : "Python starts in this tab …";
       return;
     }
     loading.value = "";
+    loaded.value = true;
     const each = waiting.get(data.ask);
     waiting.delete(data.ask);
     if ("answer" in data) each?.found(data.answer);
@@ -41,6 +48,7 @@ function started(): Worker {
     waiting.clear();
     made.terminate();
     worker = undefined;
+    loaded.value = false;
     loading.value = "";
   });
   return made;

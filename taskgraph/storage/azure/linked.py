@@ -25,6 +25,7 @@ REQUESTS: Final = "request:"
 _AT_ONCE: Final = 8
 _MISSING: Final = frozenset({"ResourceNotFound", "EntityNotFound", "TableNotFound"})
 _ENTERED_AGAIN_SECONDS: Final = 1.0
+_ADDS_ALONE: Final = "this link adds requests and alters no row: ask for the same once more by a command"
 _NO_CHANGES: Final = (
     "this link opens rows for reading alone: for changes of a graph ask for a link by "
     "`taskgraph grant ID --read --link --changes`"
@@ -110,9 +111,10 @@ class LinkedTables:
         checks.check_commit(partition, changes)
         if partition == LIVE and self._link.live:
             return await self._enter(changes)
-        mine = self._link.add and self._link.opens(partition)
-        if not mine or not all(isinstance(each, Insert) and each.key.startswith(REQUESTS) for each in changes):
+        if not self._link.add or not self._link.opens(partition):
             raise Refused(_NO_CHANGES, "no-changes")
+        if not all(isinstance(each, Insert) and each.key.startswith(REQUESTS) for each in changes):
+            raise Refused(_ADDS_ALONE, "no-changes")
         sent = [replace(each, columns=_without_time(each.columns)) for each in changes if isinstance(each, Insert)]
         return [await self._insert(partition, each, self._link.add) for each in sent]
 

@@ -3,7 +3,7 @@
 import { signal } from "@preact/signals";
 
 import { hasPython } from "../own_worker.ts";
-import { TabApi } from "../python.ts";
+import { loaded, TabApi } from "../python.ts";
 import type { Opening } from "../python_worker.ts";
 import { ApiRows } from "../rows/api.ts";
 import { type Rows, Trouble } from "../rows/port.ts";
@@ -124,6 +124,11 @@ export async function ask<T>(method: string, path: string, body?: unknown): Prom
   const { judge } = source.value!;
   if (!judge) throw lacking("judge");
   return (await watched(judge.ask(method, path, body))) as T;
+}
+
+/** Whether what judges is there: a server, or Python in this tab, which is loaded when it is asked first. */
+export function judges(): boolean {
+  return Boolean(source.value?.api) || (Boolean(source.value?.judge) && loaded.value);
 }
 
 /** What a view must have beside the rows of one graph. */

@@ -12,7 +12,7 @@ import { html } from "./html.ts";
 import { answered, Empty, Facts, Json, State, Time, useAsked } from "./parts.ts";
 import { rest } from "./picked.ts";
 import { Remedy } from "./remedy.ts";
-import { ask, path, source } from "./source.ts";
+import { ask, judges, path, source } from "./source.ts";
 import { countsOf, endOf, stateOf } from "./store.ts";
 
 interface Cause {
@@ -48,24 +48,25 @@ function usePaced(event: number, seconds: number): number {
   return last.current.event;
 }
 
-/** A part that takes all rows of a graph: of a large one it is asked for when it is wanted. */
+/** A part that takes all rows of a graph, or Python in this tab: of a large one, or until that is there, on demand. */
 function Heavy({ of, title, view }: { of: Of; title: string; view: (props: Of) => VNode | null }): VNode | null {
   const tasks = of.graph.ids.length;
   const [wanted, setWanted] = useState(false);
-  if (!source.value?.api) return null;
-  if (wanted || tasks <= SMALL_TASKS) return html`<${view} ...${of} />`;
+  if (!source.value?.judge) return null;
+  if (wanted || (judges() && tasks <= SMALL_TASKS)) return html`<${view} ...${of} />`;
   return html`<section class="card"><h2>${title}</h2>
-    <button type="button" onClick=${() => setWanted(true)}>Look through all ${count(tasks)} tasks</button></section>`;
+    <button type="button" onClick=${() => setWanted(true)}>
+      ${judges() ? `Look through all ${count(tasks)} tasks` : "Work it out in this tab"}</button></section>`;
 }
 
 function Blockers({ open, graph }: Of): VNode | null {
   const state = stateOf(graph.header);
   const over = OVER.includes(state);
   const asked = useAsked(
-    async () => (over || !source.value?.api ? null : ask<{ causes: Cause[] }>("GET", path("graphs", open.id, "why"))),
+    async () => (over || !source.value?.judge ? null : ask<{ causes: Cause[] }>("GET", path("graphs", open.id, "why"))),
     [open.id, over, state, usePaced(graph.event, WHY_SECONDS)],
   );
-  if (over || !source.value?.api) return null;
+  if (over || !source.value?.judge) return null;
   return html`<section class="card">
     <h2>${state === "blocked" ? "What blocks it" : "What it waits for"}</h2>
     ${answered(asked, "the causes", (found) =>
@@ -112,7 +113,7 @@ interface Limit {
 }
 
 function Limits({ open, graph }: Of): VNode | null {
-  const any = texts(graph.header, "limits").length > 0 && source.value?.api;
+  const any = texts(graph.header, "limits").length > 0 && judges();
   const asked = useAsked(
     async () => (any ? ask<{ limits: Limit[] }>("GET", path("graphs", open.id, "limits")) : { limits: [] }),
     [open.id, Boolean(any), usePaced(graph.event, LIMITS_SECONDS)],
@@ -139,14 +140,18 @@ function Limits({ open, graph }: Of): VNode | null {
 }
 
 function Results({ open, graph }: Of): VNode | null {
-  const api = source.value?.api;
   const over = OVER.includes(stateOf(graph.header));
   const asked = useAsked(
-    async () => (api ? ask<Record<string, unknown>>("GET", path("graphs", open.id, "results")) : {}),
-    [open.id, over],
+    () => ask<Record<string, unknown>>("GET", path("graphs", open.id, "results")),
+    [open.id, over, source.value!.number],
   );
-  if (!api || !asked.value || Object.keys(asked.value).length === 0) return null;
-  return html`<section class="card"><h2>Results</h2><${Json} value=${asked.value} /></section>`;
+  const none = Object.keys(asked.value ?? {}).length === 0;
+  if (none && source.value!.api) return null;
+  return html`<section class="card"><h2>Results</h2>
+    ${answered(asked, "results", (found) => {
+      return none ? html`<${Empty}>None.</${Empty}>` : html`<${Json} value=${found} />`;
+    })}
+  </section>`;
 }
 
 function About({ open, graph }: Of): VNode {
