@@ -3,10 +3,13 @@
 Here it runs in this process; tests/browser/test_page_away.py has a browser run it.
 """
 
+import asyncio
+import io
 import json
 import re
 import subprocess
 import sys
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,7 +20,7 @@ import aiohttp
 import pytest
 
 from taskgraph.interfaces.operations import grant
-from taskgraph.interfaces.web import tab
+from taskgraph.interfaces.web import carried, tab
 from taskgraph.interfaces.web.tab import Tab
 from taskgraph.model import schemas
 from tests.http.serving import Server, serving
@@ -121,6 +124,38 @@ async def test_answers_from_an_archive_are_those_of_a_server(tmp_path: Path) -> 
             status, text = json.loads(await here.answer("GET", "/overview", ""))
             assert (status, json.loads(text)["code"]) == (409, "out-of-sight")
             await here.close()
+
+
+_ALONE: Final = """
+import asyncio, sys
+sys.path[:0] = [sys.argv[1]]
+from taskgraph.interfaces.web import persistent, tab
+from taskgraph.model import schemas
+persistent.install()
+schemas._IN_A_TAB = True
+async def asked():
+    here = await tab.over_archive(open(sys.argv[2], "rb").read())
+    for method, path, body in (("GET", "why", ""), ("GET", "doctor", ""), ("POST", "changes?dryRun=1", sys.argv[3])):
+        print((await here.answer(method, "/graphs/blocked/" + path, body))[:4])
+asyncio.run(asked())
+outside = [each.__file__ for each in sys.modules.values() if "site-packages" in (getattr(each, "__file__", "") or "")]
+assert outside == [], outside
+"""
+
+
+async def test_what_is_carried_into_a_tab_is_all_that_it_takes(tmp_path: Path) -> None:
+    assert carried.zipped() == carried.zipped.__wrapped__(), "the same files give the same bytes"
+    with zipfile.ZipFile(io.BytesIO(carried.zipped())) as packed:
+        packed.extractall(tmp_path / "site")
+    async with serving(f"sqlite:///{tmp_path}/store.db", tmp_path) as server:
+        assert (await server.ask("PUT", "/graphs/blocked", data=GRAPHS["blocked"])).status == 201
+        await server.ended("blocked")
+        archive = tmp_path / "blocked.gz"
+        archive.write_bytes((await server.get("/graphs/blocked/archive", Accept_Encoding="gzip")).data)
+    change = json.dumps({"change": "rerun", "failed": True})
+    words = [sys.executable, "-I", "-S", "-c", _ALONE, str(tmp_path / "site"), str(archive), change]
+    done = await asyncio.to_thread(subprocess.run, words, capture_output=True, text=True, check=False)
+    assert (done.stdout, done.stderr) == ("[200\n" * 3, "")
 
 
 _RERUN: Final = json.dumps({"change": "rerun", "failed": True, "downstream": True})
