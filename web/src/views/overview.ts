@@ -19,7 +19,7 @@ import { read } from "./source.ts";
 const PIECES = 400;
 const HEIGHT = 96;
 const BRUSH_LEAST = 4;
-const EVENTS_MAX = 5_000;
+const EVENTS_MAX = 20_000;
 const HOLDS_SHOWN = 6;
 
 /** A part of the time, in milliseconds since 1970. */

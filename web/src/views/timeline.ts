@@ -1,6 +1,6 @@
 /** When tasks of a graph waited and ran, on a canvas, and beside it the critical path. */
 
-import { useEffect, useMemo, useRef } from "preact/hooks";
+import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import type { VNode } from "preact";
 
 import { Gantt } from "../draw/gantt.ts";
@@ -10,7 +10,7 @@ import { TASK_STATES } from "../model/states.ts";
 import { type By, criticalPath, lanes, type Spans, spans, type Step } from "../model/times.ts";
 import { route, set } from "../route.ts";
 import { type Drawn, Selected, useDrawn } from "./drawing.ts";
-import { duration, many, now, shown, timeMode } from "./format.ts";
+import { count, duration, many, now, shown, timeMode } from "./format.ts";
 import { type Of, taskHref } from "./graph.ts";
 import { html } from "./html.ts";
 import { Overview, type Part } from "./overview.ts";
@@ -18,6 +18,9 @@ import { Empty, State } from "./parts.ts";
 import { SearchField } from "./tasks.ts";
 
 const BY: readonly By[] = ["task", "worker", "target", "group"];
+
+/** Tasks of the critical path that are listed at first, and by each “more”: thousands take long to lay out. */
+const [STEPS, MORE_STEPS] = [100, 500];
 
 /** Of so many runs the bars that grow are drawn more rarely. */
 const [MANY, MANY_MS] = [5_000, 10_000];
@@ -38,15 +41,19 @@ function only(all: Spans, wanted: (task: number) => boolean): Spans {
 
 function Path({ graph, path, drawn }: { graph: Graph; path: readonly Step[]; drawn: Drawn }): VNode {
   const whole = path.reduce((sum, each) => sum + each.seconds, 0);
+  const [most, setMost] = useState(STEPS);
   return html`<section class="path" aria-label="Critical path">
     <h2>Critical path: ${duration(whole * 1000)}</h2>
     ${path.length === 0 && html`<${Empty}>No task has ended.</${Empty}>`}
-    <ol>${path.map((each) => html`<li key=${each.task} class=${each.task === drawn.selected ? "present" : ""}>
+    <ol>${path.slice(0, most).map((each) => html`<li key=${each.task}
+      class=${each.task === drawn.selected ? "present" : ""}>
       <${State} state=${TASK_STATES[graph.state[each.task]!]!.name} brief />
       ${" "}<a class="label" href=${taskHref(graph.id, graph.labels[each.task]!)}
         onFocus=${() => drawn.select(each.task)}>${shown(graph.labels[each.task]!)}</a>
       ${" "}<small>${duration(each.seconds * 1000)}, ran ${duration(each.ran * 1000)}</small>
     </li>`)}</ol>
+    ${path.length > most && html`<button type="button" onClick=${() => setMost(most + MORE_STEPS)}>
+      ${count(Math.min(MORE_STEPS, path.length - most))} more of ${count(path.length)} tasks</button>`}
   </section>`;
 }
 
