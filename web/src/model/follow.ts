@@ -32,8 +32,8 @@ const FEW = 30;
 const FEW_READY = 100;
 /** Where one page has all tasks, those that run are asked for instead. */
 const PAGE_TASKS = 1_000;
-const KEYS_MAX = 400;
-const KEYS_SHARE = 20;
+/** So many rows, or such a share of all, are read by their keys: fewer where each takes a request. */
+const KEYS = { together: { most: 400, share: 1 / 20 }, alone: { most: 16, share: 1 / 100 } };
 
 const UNSCHEDULED = CODE.unscheduled as number;
 const PENDING = CODE.pending as number;
@@ -187,7 +187,8 @@ class Following {
   /** Rows of tasks that may have been claimed; the fewer, the more facts there are. */
   private async claimed(facts: number): Promise<readonly Row[]> {
     const ready = this.ready();
-    const most = facts > FEW ? FEW : this.isIdle() ? (this.rows.together ?? 1) : FEW_READY;
+    const { together = 1 } = this.rows;
+    const most = this.isIdle() ? together : facts > FEW ? FEW : Math.max(FEW, together);
     const many = ready.length > Math.min(most, FEW) && facts <= FEW;
     if (many && this.graph.ids.length <= PAGE_TASKS) return this.running();
     const some = this.some(ready, most);
@@ -262,7 +263,8 @@ class Following {
   /** The row of the graph and those of tasks: each by its key, or all where they are many. */
   private async read(places: readonly number[]): Promise<{ header: Row; tasks: readonly Row[] }> {
     const { ids, id } = this.graph;
-    if (places.length > Math.max(KEYS_MAX, ids.length / KEYS_SHARE)) {
+    const { most, share } = this.rows.together ? KEYS.together : KEYS.alone;
+    if (places.length > Math.max(most, ids.length * share)) {
       return { header: await headerOf(this.rows, id), tasks: await this.tasks({}) };
     }
     const keys = [GRAPH, ...places.map((place) => this.key(place))];

@@ -16,9 +16,9 @@ export function pause(seconds: number, signal?: AbortSignal): Promise<void> {
   });
 }
 
-const LOOK_SECONDS = 2;
+const LOOK_SECONDS = 1;
 const LOOK_SECONDS_MAX = 20;
-const LOOK_GROWTH = 1.5;
+const LOOK_GROWTH = 1.3;
 
 /** Looks until something is found, ever more rarely, and not while the page is hidden. Rejects with `signal`. */
 export async function found<T>(look: () => Promise<readonly T[]>, signal: AbortSignal): Promise<readonly T[]> {

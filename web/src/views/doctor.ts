@@ -11,7 +11,7 @@ import type { Of } from "./graph.ts";
 import { type Content, html } from "./html.ts";
 import { answered, Empty, State, useAsked } from "./parts.ts";
 import { Remedy } from "./remedy.ts";
-import { ask, path } from "./source.ts";
+import { ask, path, source } from "./source.ts";
 
 interface Finding {
   readonly code: string;
@@ -83,7 +83,7 @@ export function Doctor({ open }: Of): VNode {
       <${Verdict} found=${found} />
       <${Findings} found=${found.findings} />
       ${found.unsettled > 0 && html`<p>${count(found.unsettled)} may be on the way: look again.</p>`}
-      ${found.findings.some((each) => each.repairable) && html`<button type="button"
+      ${source.value?.api && found.findings.some((each) => each.repairable) && html`<button type="button"
         onClick=${() => propose(repair(open.id))}>Mend …</button>`}
       <h3>Why it does not move</h3>
       <ul class="causes">${found.why.map((each) => html`<li key=${each.text}>${each.text}<${Remedy}

@@ -7,7 +7,7 @@ import { count, many, milliseconds, shown as inOneLine } from "./format.ts";
 import type { Of } from "./graph.ts";
 import { html } from "./html.ts";
 import { answered, Empty, Time, useAsked } from "./parts.ts";
-import { ask, path } from "./source.ts";
+import { ask, path, source } from "./source.ts";
 
 interface Channel {
   readonly key: string;
@@ -62,7 +62,7 @@ export function Notices({ open, graph }: Of): VNode {
               <td>${each.nextTry && html`<${Time} at=${milliseconds(each.nextTry)} />`}</td></tr>`,
             )}</tbody>
           </table></div>
-          ${channels.some(waits) && html`<button type="button"
+          ${source.value?.api && channels.some(waits) && html`<button type="button"
             onClick=${() => propose(retry(open.id))}>Try again …</button>`}`,
     )}
   </section>`;
