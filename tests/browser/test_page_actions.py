@@ -8,7 +8,9 @@ from typing import Any, Final
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
+from taskgraph.model.ids import row_key, task_id_of
 from taskgraph.model.roles import Role
+from taskgraph.storage.tables import Merge
 from tests.browser.looking import Look, looking
 from tests.browser.served import Served, graphs, served
 from tests.http.serving import Server
@@ -26,7 +28,11 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     folder: Path = tmp_path_factory.mktemp("actions")
 
     async def fill(server: Server) -> None:
-        await graphs({"live": LIVE, "long": LIVE, "slow": SLOW}, end=False)(server)
+        await graphs({"live": LIVE, "long": LIVE, "slow": SLOW, "spoilt": LIVE}, end=False)(server)
+        key = row_key(task_id_of("spoilt", "after"))
+        (row,) = await server.app.tables.get("spoilt", [key])
+        assert row is not None
+        await server.app.tables.commit("spoilt", [Merge(key, row.etag, {"requiresLeft": "[]"})])
         token = server.tokens[Role.ADMIN]
         assert (await server.ask("PUT", "/schedules/nightly", data=NIGHTLY, token=token)).status == 201
         await server.app.queues.send(server.app.names.events, ["{not a message"])
@@ -220,3 +226,14 @@ def test_a_message_that_was_set_aside_is_shown_and_put_back(look: Look) -> None:
     expect(dialog).to_contain_text("taskgraph-events")
     dialog.get_by_role("button", name="Put it back").click()
     expect(page.get_by_role("status").filter(has_text="It is back on its queue.")).to_be_visible()
+
+
+def test_what_can_be_mended_is_shown_and_mended(look: Look) -> None:
+    page = look.page
+    look.open("#/g/spoilt/doctor")
+    page.get_by_role("button", name="Mend …").click()
+    dialog = page.get_by_role("dialog")
+    expect(dialog).to_contain_text("requirement-forgotten")
+    dialog.get_by_role("button", name="Mend these").click()
+    expect(page.get_by_role("status").filter(has_text="It was mended")).to_be_visible()
+    expect(page.get_by_text("Sound:")).to_be_visible()

@@ -249,7 +249,8 @@ function said({ places, part, over }: Found, at: number): string {
   const number = places.length > FOUND_MAX ? `over ${count(FOUND_MAX)}` : count(places.length);
   const ordinal = places.findIndex((each) => each >= at) + 1;
   const searched = over ? "" : `, ${Math.floor(part * 100)} % searched`;
-  return `${number} lines${searched}${ordinal > 0 && at >= 0 ? `; at ${count(ordinal)}` : ""}`;
+  const word = places.length === 1 ? "line" : "lines";
+  return `${number} ${word}${searched}${ordinal > 0 && at >= 0 ? `; at ${count(ordinal)}` : ""}`;
 }
 
 export function LogView({ open, graph }: Of): VNode {
@@ -314,9 +315,9 @@ export function LogView({ open, graph }: Of): VNode {
       ${window && html`<span>${size(window.total)}</span>
         <button type="button" class="small" onClick=${() => void save(read, `${label}-${run}.log`)}>Save</button>`}
     </div>
-    ${window && found.large && html`<p class="strip">This log is longer than ${size(SEARCHED_MAX)}: only the part that
-      has been read is shown and searched, from ${size(window.start)} to ${size(window.end)}. More is read at both ends,
-      and “Save” gives all of it.</p>`}
+    ${window && found.large && html`<p class="strip">This log is longer than ${size(SEARCHED_MAX)}: only what has
+      been read is shown and searched, ${size(window.end - window.start)} from byte ${count(window.start)} on. More is
+      read at both ends, and “Save” gives all of it.</p>`}
     ${content}
   </section>`;
 }
