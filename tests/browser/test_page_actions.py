@@ -112,6 +112,8 @@ def test_the_columns_of_the_table_are_chosen_and_stand_in_the_address(look: Look
     for title in ("Requires", "Worker"):
         page.get_by_role("checkbox", name=title, exact=True).click()
     assert look.axe() == []
+    page.keyboard.press("Escape")
+    expect(page.get_by_role("checkbox", name="Worker", exact=True)).to_be_hidden()
     page.get_by_role("button", name="Requires").click()
     page.get_by_role("button", name="Requires ▲").click()
     assert "sort=-requires" in page.url

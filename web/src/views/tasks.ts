@@ -64,7 +64,17 @@ function Columns({ chosen }: { chosen: readonly ColumnName[] }): VNode {
     set({ columns: addressOf(changed) });
   };
   const others = Object.entries(COLUMNS).filter(([name]) => name !== "label");
-  return html`<details class="menu"><summary>Columns</summary><div>
+  const leave = (event: FocusEvent): void => {
+    const menu = event.currentTarget as HTMLDetailsElement;
+    if (event.relatedTarget && !menu.contains(event.relatedTarget as Node)) menu.open = false;
+  };
+  const press = (event: KeyboardEvent): void => {
+    const menu = event.currentTarget as HTMLDetailsElement;
+    if (event.key !== "Escape" || !menu.open) return;
+    menu.open = false;
+    menu.querySelector("summary")!.focus();
+  };
+  return html`<details class="menu" onFocusOut=${leave} onKeyDown=${press}><summary>Columns</summary><div>
     ${others.map(([name, [title]]) => html`<label class="check" key=${name}><input type="checkbox"
       checked=${(chosen as readonly string[]).includes(name)} onChange=${() => turn(name)} /> ${title}</label>`)}
     <button type="button" class="small" onClick=${() => set({ columns: null })}>The usual ones</button>
