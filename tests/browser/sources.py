@@ -39,8 +39,8 @@ class Source:
         return f"{self.address}/{route}"
 
 
-def typed(store: str, *words: str, prefix: str = "taskgraph") -> str:
-    """What a command prints; it has ended well then."""
+def typed(store: str, *words: str, prefix: str = "taskgraph", expected: int = 0) -> str:
+    """What a command prints; it has ended then."""
     done = subprocess.run(
         [sys.executable, "-m", "taskgraph", *words],
         env={**os.environ, "TASKGRAPH_STORE": store, "TASKGRAPH_PREFIX": prefix},
@@ -49,7 +49,7 @@ def typed(store: str, *words: str, prefix: str = "taskgraph") -> str:
         timeout=120,
         check=False,
     )
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == expected, done.stderr
     return done.stdout.strip()
 
 

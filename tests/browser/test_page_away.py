@@ -20,6 +20,7 @@ from tests.browser.documents import MIXED
 from tests.browser.hosted import Host, hosting
 from tests.browser.looking import looking
 from tests.browser.served import Served
+from tests.browser.sources import typed
 
 _STILL: Final = """() => document.querySelector("main") !== null
   && document.querySelector(".loading, [aria-busy=true]") === null"""
@@ -74,20 +75,6 @@ def watched(browser: Browser) -> Iterator[Watched]:
         assert look.wrong == []
     finally:
         context.close()
-
-
-def typed(store: str, *words: str, expected: int = 0) -> str:
-    """What a command prints; it has ended then."""
-    done = subprocess.run(
-        [sys.executable, "-m", "taskgraph", *words],
-        env={**os.environ, "TASKGRAPH_STORE": store},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert done.returncode == expected, done.stderr
-    return done.stdout.strip()
 
 
 def written(folder: Path) -> str:

@@ -1,5 +1,8 @@
 """By keys alone: find what blocks a graph, read its log, run it again; and what each key leads to."""
 
+import json
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -8,6 +11,7 @@ from playwright.sync_api import Browser, Page, expect
 
 from tests.browser.looking import looking
 from tests.browser.served import Served, graphs, served
+from tests.browser.sources import Source, typed
 
 STEPS_MAX = 80
 
@@ -87,30 +91,48 @@ def find(page: Page, text: str) -> None:
         page.keyboard.press(key)
 
 
+def mended(page: Page, folder: Path, *, seconds: float = 5) -> None:
+    """From a page of the graph on, find what blocks it, read its log, and have it run again. seconds: for an answer."""
+    patient = seconds * 1000
+    expect(page.get_by_role("heading", level=1)).to_contain_text("stuck")
+    page.keyboard.press("4")
+    expect(page.get_by_role("grid")).to_be_visible()
+    find(page, "report")
+    expect(page.get_by_role("heading", level=2).first).to_contain_text("report")
+    page.keyboard.press("w")
+    expect(page.get_by_role("tree")).to_contain_text("check failed", timeout=patient)
+    tab_to(page, "log")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("region", name="Log")).to_contain_text("not approved")
+    (folder / "approved").touch()
+    page.keyboard.press("u")
+    expect(page.get_by_role("heading", level=2).first).to_contain_text("check")
+    page.keyboard.press("r")
+    expect(page.get_by_role("table")).to_contain_text("1 task would change", timeout=patient)
+    page.keyboard.press("a")
+    expect(page.get_by_role("status").filter(has_text="done")).to_be_visible(timeout=patient)
+    page.keyboard.press("1")
+    expect(page.get_by_role("heading", level=1)).to_contain_text("finished", timeout=patient)
+
+
 def test_what_blocks_is_found_read_and_run_again_without_a_mouse(browser: Browser, tmp_path: Path) -> None:
     fill = graphs({"other": {"tasks": {"a": {}}}, "stuck": stuck(tmp_path)})
     with served(f"sqlite:///{tmp_path}/store.db", tmp_path, fill) as store, looking(browser, store) as look:
-        page = look.page
-        find(page, "stuck")
-        expect(page.get_by_role("heading", level=1)).to_contain_text("stuck")
-        page.keyboard.press("4")
-        expect(page.get_by_role("grid")).to_be_visible()
-        find(page, "report")
-        expect(page.get_by_role("heading", level=2).first).to_contain_text("report")
-        page.keyboard.press("w")
-        expect(page.get_by_role("tree")).to_contain_text("check failed")
-        tab_to(page, "log")
-        page.keyboard.press("Enter")
-        expect(page.get_by_role("region", name="Log")).to_contain_text("not approved")
-        (tmp_path / "approved").touch()
-        page.keyboard.press("u")
-        expect(page.get_by_role("heading", level=2).first).to_contain_text("check")
-        page.keyboard.press("r")
-        expect(page.get_by_role("table")).to_contain_text("1 task would change")
-        page.keyboard.press("a")
-        expect(page.get_by_role("status").filter(has_text="done")).to_be_visible()
-        page.keyboard.press("1")
-        expect(page.get_by_role("heading", level=1)).to_contain_text("finished")
+        find(look.page, "stuck")
+        mended(look.page, tmp_path)
+
+
+@pytest.mark.azurite
+@pytest.mark.campaign
+def test_it_is_so_by_a_link_too(browser: Browser, over_azurite: Served, over_tables: Source, tmp_path: Path) -> None:
+    document = tmp_path / "stuck.json"
+    document.write_text(json.dumps(stuck(tmp_path)))
+    type_ = partial(typed, over_azurite.store, prefix=over_azurite.prefix)
+    type_("submit", str(document), "--id", "stuck", "--wait", expected=1)
+    link = type_("grant", "stuck", "--read", "--link", "--logs", "--changes")
+    opened = replace(over_tables, opening=link.removeprefix(f"{over_tables.address}/"))
+    with looking(browser, opened) as look:
+        mended(look.page, tmp_path, seconds=120)  # handlers look for such a request each half minute
 
 
 @pytest.mark.campaign
