@@ -4,6 +4,7 @@
  * and at its end the requests since then.
  */
 
+import type { Graph } from "../src/model/graph.ts";
 import { text } from "../src/model/columns.ts";
 import { follow, load } from "../src/model/load.ts";
 import { ApiRows } from "../src/rows/api.ts";
@@ -18,9 +19,14 @@ interface Asked {
 const asked = JSON.parse(process.argv[2] as string) as Asked;
 let requests = 0;
 const real = fetch;
+/** As a browser does, it tries again where a connection that had rested was closed just then. */
 globalThis.fetch = (address, how) => {
   requests++;
-  return real(address, how);
+  return real(address, how).catch((error: unknown) => {
+    how?.signal?.throwIfAborted();
+    if (how?.method !== "GET") throw error;
+    return real(address, how);
+  });
 };
 
 /** Of all tabs of a browser, as `navigator.locks` keeps them. */
@@ -35,7 +41,8 @@ const locks = {
 Object.defineProperty(globalThis, "navigator", { value: asked.together ? { locks } : {} });
 
 const rows = Array.from({ length: asked.count }, () => new ApiRows(asked.api, ""));
-const graphs = await Promise.all(rows.map((each) => load(each, asked.graph, () => undefined)));
+const graphs: Graph[] = [];
+for (const each of rows) graphs.push(await load(each, asked.graph, () => undefined));
 process.stdout.write("loaded\n");
 requests = 0;
 const ends = rows.map((each, place) => {

@@ -1,8 +1,8 @@
 """What the page takes in a browser: `.venv/bin/python -m tests.bench.page`, as tables for docs/benchmarks/page.md.
 
-Parts, all of them where none is named: `load` (a tab on a graph of 10,000 and of 100,000 tasks that has run, by the API
-over a file, and by a link to tables of the emulator), `rest` (requests of a tab that rests), `run` (a graph of 10,000
-tasks that runs while tabs look at it). Everything is done --repeat times, in turn.
+Parts, all of them where none is named: `load` (a tab on a graph of 10,000 and of 100,000 tasks: by the API over a file
+where it has run, and by a link to tables of the emulator where it has not), `rest` (requests of a tab that rests),
+`run` (a graph of 10,000 tasks that runs while tabs look at it). Everything is done --repeat times, in turn.
 """
 
 import argparse
@@ -71,9 +71,8 @@ def _machine() -> str:
 @contextmanager
 def _sources(folder: Path, *, tables: bool) -> Iterator[dict[str, Callable[[str], tuple[str, str]]]]:
     """By the name of each: what gives, for a graph, an address that signs in, and that of the page."""
-    store, archives = stores.made(folder)
     with ExitStack() as stack:
-        api = stack.enter_context(stores.serving(store))
+        api = stack.enter_context(stores.serving(stores.made(folder)))
         found: dict[str, Callable[[str], tuple[str, str]]] = {"API, a file": lambda graph: ("", api.address)}
         if tables:
             account = stack.enter_context(emulator.azurite())
@@ -81,9 +80,9 @@ def _sources(folder: Path, *, tables: bool) -> Iterator[dict[str, Callable[[str]
             stores.typed(account, "web", "deploy", "--site", host.address)
             with BlobServiceClient.from_connection_string(account) as blobs:
                 host.take(blobs.get_container_client("$web"))
-            for archive in archives.values():
-                stores.typed(account, "restore", str(archive))
-            links = {graph: stores.typed(account, "grant", graph, "--read", "--link") for graph in archives}
+            for graph in stores.LARGE:
+                stores.typed(account, "submit", str(stores.document(folder, graph)), "--id", graph)
+            links = {graph: stores.typed(account, "grant", graph, "--read", "--link") for graph in stores.LARGE}
             found["a link, tables of Azurite"] = lambda graph: (links[graph], host.address)
         yield found
 
@@ -115,9 +114,8 @@ def _load(browser: Browser, folder: Path, repeat: int, *, tables: bool) -> None:
 
 
 def _rest(browser: Browser, folder: Path) -> None:
-    store, _ = stores.made(folder)
     rows = []
-    with stores.serving(store) as api:
+    with stores.serving(stores.made(folder)) as api:
         waits = {"tasks": {f"t{number}": {"task": {"target": "none"}} for number in range(1_000)}}
         api.ask("PUT", "/graphs/waits", waits)
         for name, graph in (("a graph that has ended", "ten"), ("one whose 1,000 tasks wait for a worker", "waits")):
@@ -140,28 +138,32 @@ def _run(browser: Browser, niced: Browser, repeat: int) -> None:
         "1 window, graph": lambda api, _, stack: watched.Tabs(api, browser, stack, 1),
         "1 window, table": lambda api, _, stack: watched.Tabs(api, browser, stack, 1, "tasks"),
     }
-    found: dict[str, list[tuple[watched.Ran, Any]]] = {way: [] for way in ways}
+    found: dict[str, list[watched.Ran]] = {way: [] for way in ways}
     for _ in range(repeat):
         for way, look in ways.items():
             found[way].append(watched.ran(look))
             _note(way, found[way][-1])
-    alone = statistics.median(ran.rate for ran, _ in found["no one"])
+    alone = statistics.median(one.rate for one in found["no one"])
     rows = []
     for way, each in found.items():
-        rates, costs, asked = ([getattr(ran, name) for ran, _ in each] for name in ("rate", "cpu", "requests"))
-        seen = [one for _, one in each if one is not None]
-        smooth = [_said([one[turn] for one in seen], 0) for turn in (0, 1)] if seen else ["–", "–"]
-        lost = f"{100 * (1 - statistics.median(rates) / alone):.0f}"
-        rows.append([way, _said(rates, 0), lost, _said(costs, 3), _said(asked, 0), *smooth])
-    heads = ["who looks", "tasks/s", "loses %", "CPU ms/task of the server", "requests", "frames/s", "longest task ms"]
-    _table(heads, rows)
+        lost = f"{100 * (1 - statistics.median(one.rate for one in each) / alone):.0f}"
+        rate, *rest = (
+            _said([getattr(one, name) for one in each], digits)
+            for name, digits in (("rate", 0), ("cpu", 3), ("requests", 0), ("others", 1), ("frames", 0), ("longest", 0))
+        )
+        rows.append([way, rate, lost, *rest])
+    heads = ["who looks", "tasks/s", "loses %", "CPU ms/task of the server", "requests", "CPU s of who looks"]
+    _table([*heads, "frames/s", "longest task ms"], rows)
 
 
 # --- text
 
 
-def _said(values: Sequence[float], digits: int) -> str:
-    middle, least, most = (f"{of(values):,.{digits}f}" for of in (statistics.median, min, max))
+def _said(values: Sequence[float | None], digits: int) -> str:
+    known = [each for each in values if each is not None]
+    if not known:
+        return "–"
+    middle, least, most = (f"{of(known):,.{digits}f}" for of in (statistics.median, min, max))
     return middle if least == most else f"**{middle}** ({least}–{most})"
 
 

@@ -34,17 +34,21 @@ def typed(store: str, *words: str) -> str:
     return done.stdout.strip()
 
 
-def made(folder: Path) -> tuple[str, dict[str, Path]]:
-    """A store in a folder with LARGE, each run to its end, and an archive of each; those of an earlier call, if any."""
+def made(folder: Path) -> str:
+    """A store in a folder with LARGE, each run to its end; those of an earlier call, if any."""
     store = f"sqlite:///{folder}/store.db"
-    archives = {name: folder / f"{name}.json.gz" for name in LARGE}
-    for name, (levels, width) in LARGE.items():
-        if not archives[name].exists():
-            document = folder / f"{name}.json"
-            document.write_text(json.dumps(layered(levels, width, 3)))
-            typed(store, "run", str(document), "--id", name, "--slots", "32")
-            typed(store, "archive", name, "-o", str(archives[name]))
-    return store, archives
+    for name in LARGE:
+        if not (done := folder / f"{name}.ran").exists():
+            typed(store, "run", str(document(folder, name)), "--id", name, "--slots", "32")
+            done.touch()
+    return store
+
+
+def document(folder: Path, name: str) -> Path:
+    """The file of one of LARGE."""
+    path = folder / f"{name}.json"
+    path.write_text(json.dumps(layered(*LARGE[name], 3)))
+    return path
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,9 +10,9 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-from playwright.sync_api import Browser, Playwright
+from playwright.sync_api import Browser, Page, Playwright
 
 from tests.bench.page.stores import Api, serving
 from tests.browser.budgets import layered
@@ -24,13 +24,16 @@ _SLOTS: Final = 32
 _PAUSE_SECONDS: Final = 6.0  # workers look at least every 5 s whether a target is paused
 _WEB: Final = Path(__file__).resolve().parents[3] / "web"
 _NICE: Final = 19
-_COUNTED: Final = """
+_LONGEST: Final = """
 window.longest = 0;
-window.framesSeen = 0;
 new PerformanceObserver((list) => {
   for (const each of list.getEntries()) window.longest = Math.max(window.longest, each.duration);
 }).observe({ type: "longtask" });
-const next = () => { window.framesSeen++; requestAnimationFrame(next); };
+"""
+# Costs some of the processor, as each frame is made then.
+_COUNTED: Final = f"""{_LONGEST}
+window.framesSeen = 0;
+const next = () => {{ window.framesSeen++; requestAnimationFrame(next); }};
 next();
 """
 _DRAWN: Final = "() => !document.querySelector('.loading, [aria-busy=true]') && document.querySelector('main canvas')"
@@ -39,23 +42,38 @@ _LISTED: Final = "() => document.querySelector('main .row')"
 
 @dataclass(frozen=True, slots=True)
 class Ran:
-    """rate: tasks a second. cpu: milliseconds of the server for each task. requests: of all who looked."""
+    """rate: tasks a second. cpu: milliseconds of the server for each task.
+
+    requests, others: of all who looked, and their seconds of processor time. frames: a second, of a window alone.
+    longest: milliseconds of the longest task of a window's script.
+    """
 
     rate: float
     cpu: float
     requests: int = 0
+    others: float = 0.0
+    frames: float | None = None
+    longest: float | None = None
 
 
 class Looking:
-    """Who looks at the graph; nobody, as it is. Used within `with`, which ends when all have loaded it."""
+    """Who looks at the graph: no one, as it is. All have loaded it when this is made."""
 
     requests = 0
 
     def begin(self) -> None:
         """The graph runs from now on."""
 
+    def seen(self) -> tuple[float | None, float | None]:
+        """Frames and longest task since then."""
+        return None, None
+
     def end(self) -> None:
         """It has finished."""
+
+    def cpu(self) -> float:
+        """Seconds of processor time so far."""
+        return 0.0
 
 
 class Clients(Looking):
@@ -81,16 +99,20 @@ class Clients(Looking):
         assert self._process.stdout
         self.requests = int(self._process.stdout.readline())
 
+    def cpu(self) -> float:
+        return _cpu(self._process.pid)
+
 
 class Tabs(Looking):
     """Tabs on the drawing of the graph, each in a window and a profile of its own: Chromium draws no tab behind."""
 
     def __init__(self, api: Api, browser: Browser, stack: ExitStack, count: int = TABS, view: str = "dag") -> None:
-        self.pages = []
+        self.pages: list[Page] = []
+        self._session = browser.new_browser_cdp_session()
         for _ in range(count):
             context = browser.new_context(viewport={"width": 1440, "height": 900})
             stack.callback(context.close)
-            context.add_init_script(_COUNTED)
+            context.add_init_script(_COUNTED if count == 1 else _LONGEST)
             context.on("request", self._asked)
             self.pages.append(context.new_page())
             self.pages[-1].goto(f"{api.address}/#/g/g/{view}")
@@ -105,14 +127,18 @@ class Tabs(Looking):
         for page in self.pages:
             page.evaluate("() => { window.longest = 0; window.framesSeen = 0; window.begun = performance.now(); }")
 
-    def seen(self) -> tuple[float, float]:
-        """Frames a second since the beginning, and the milliseconds of the longest task: the worst of all tabs."""
-        rate = "window.framesSeen / (performance.now() - window.begun) * 1000"
-        found = [page.evaluate(f"() => [{rate}, window.longest]") for page in self.pages]
-        return min(rate for rate, _ in found), max(longest for _, longest in found)
+    def seen(self) -> tuple[float | None, float | None]:
+        longest = max(page.evaluate("window.longest") for page in self.pages)
+        if len(self.pages) > 1:
+            return None, longest
+        return self.pages[0].evaluate("window.framesSeen / (performance.now() - window.begun) * 1000"), longest
+
+    def cpu(self) -> float:
+        found = self._session.send("SystemInfo.getProcessInfo")["processInfo"]
+        return sum(float(each["cpuTime"]) for each in found)
 
 
-def ran(look: Callable[[Api, Path, ExitStack], Looking]) -> tuple[Ran, Any]:
+def ran(look: Callable[[Api, Path, ExitStack], Looking]) -> Ran:
     """Runs the graph once, on a store and a server of its own."""
     tasks = _LEVELS * _WIDTH
     with ExitStack() as stack:
@@ -127,11 +153,13 @@ def ran(look: Callable[[Api, Path, ExitStack], Looking]) -> tuple[Ran, Any]:
         api.ask("POST", "/targets/default:resume")
         [first, *_] = api.ask("GET", f"/graphs/g/events?since={last}&wait=30")["events"]
         looking.begin()
+        others = looking.cpu()
         lasted = api.ended("g") - datetime.fromisoformat(first["time"]).timestamp()
         spent = _cpu(api.process) - before
-        seen = looking.seen() if isinstance(looking, Tabs) else None
+        others = looking.cpu() - others
+        seen = looking.seen()
         looking.end()
-        return Ran(tasks / lasted, spent / tasks * 1000, looking.requests), seen
+        return Ran(tasks / lasted, spent / tasks * 1000, looking.requests, others, *seen)
 
 
 def _cpu(process: int) -> float:
