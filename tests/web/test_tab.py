@@ -24,7 +24,7 @@ from taskgraph.interfaces.web import carried, tab
 from taskgraph.interfaces.web.tab import Tab
 from taskgraph.model import schemas
 from tests.http.serving import Server, serving
-from tests.web.test_rows import GRAPHS, make
+from tests.web.test_rows import FAR, GRAPHS, make
 
 _UNSEEN: Final = (
     r" \(queue [^ ]+ holds about \d+ messages?\)",
@@ -41,7 +41,8 @@ _CHANGES: Final = (
     {"change": "set-limit", "max": 3},
     {"change": "prioritize", "priority": "high"},
     {"change": "prioritize", "priority": "urgent"},
-    {"change": "edit", "edit": {"format": 1, "tasks": {"bad": {"task": {"payload": {"command": ["true"]}}}}}},
+    {"change": "edit", "edit": {"update": {"bad": {"reruns": 2}}}},
+    {"change": "edit", "edit": {"format": 1, "tasks": {}}},
     {"change": "extend", "extension": {"tasks": {"more": {"task": {"executor": "noop"}}}}},
     {"change": "extend", "extension": {"tasks": {"more": {"requires": ["nothing"], "tsk": {}}}}},
 )
@@ -108,6 +109,48 @@ async def test_answers_by_a_link_are_those_of_a_server(tmp_path: Path, azurite: 
             here = await tab.over_table(exchange, f"{link.endpoint}/{link.table}", link.token, "", "")
             await _agree(server, here, graph_id)
             await here.close()
+
+
+_MADE: Final = {
+    "paused": {"change": "pause", "reason": "for a look"},
+    "limited": {"change": "set-limit", "max": 3},
+    "preferred": {"change": "prioritize", "priority": "high"},
+    "edited": {"change": "edit", "edit": {"update": {"one": {"reruns": 2}}}},
+    "extended": {"change": "extend", "extension": {"tasks": {"two": {"requires": ["one"], **FAR}}}},
+    "cancelled": {"change": "cancel"},
+}
+"""Graphs that a handler is to change so."""
+
+
+@pytest.mark.campaign
+@pytest.mark.azurite
+async def test_each_kind_of_change_that_a_link_asks_for_is_made_by_the_next_sweep(tmp_path: Path, azurite: str) -> None:
+    async with serving(azurite, tmp_path) as server:
+        tabs = {}
+        for graph_id, change in _MADE.items():
+            assert (await server.ask("PUT", f"/graphs/{graph_id}", data={"tasks": {"one": FAR}})).status == 201
+            link = await grant.read(server.app, graph_id)
+            assert server.app.sign_changes is not None
+            add, live = server.app.sign_changes(link.table, graph_id, link.expires, "")
+            here = await tab.over_table(exchange, f"{link.endpoint}/{link.table}", link.token, add, live)
+            path = f"/graphs/{graph_id}/changes"
+            status, said = json.loads(await here.answer("POST", f"{path}?dryRun=1", json.dumps(change)))
+            assert status == 200, said
+            plan = json.loads(said)
+            status, said = json.loads(await here.answer("POST", f"{path}?plan={plan['plan']}", json.dumps(change)))
+            assert status == 202, said
+            tabs[graph_id] = here, json.loads(said)["request"]
+        async with asyncio.timeout(90):
+            for graph_id, (here, request) in tabs.items():
+                state = "staged"
+                while state in ("staged", "accepted"):
+                    await asyncio.sleep(0.5)
+                    found = json.loads(await here.answer("GET", f"/graphs/{graph_id}/requests/{request}", ""))
+                    state = json.loads(found[1])["state"]
+                assert state == "done", (graph_id, found)
+                await here.close()
+        assert (await server.get("/graphs/cancelled")).json["state"] in ("cancelling", "cancelled")
+        assert (await server.get("/graphs/extended/tasks/two")).json["state"] == "unscheduled"
 
 
 async def test_answers_from_an_archive_are_those_of_a_server(tmp_path: Path) -> None:
