@@ -129,7 +129,8 @@ export function App(): VNode {
     if (document.activeElement === document.body) main.current?.focus({ preventScroll: true });
   }, [place]);
   useInSight(place);
-  const close = (): void => setShown("");
+  // Of this one alone: a dialog says that it was closed when the next may be open already.
+  const close = (name: typeof shown) => () => setShown((old) => (old === name ? "" : old));
   useKeys({
     help: () => setShown(shown === "help" ? "" : "help"),
     palette: () => setShown(shown === "palette" ? "" : "palette"),
@@ -144,8 +145,8 @@ export function App(): VNode {
     <main ref=${main} tabindex="-1">
       ${broken.value && html`<${TroubleBox} trouble=${broken.value} />`}
       ${wanted.value ? html`<${SignIn} />` : html`<${Guard} place=${place}>${screen()}</${Guard}>`}</main>
-    ${shown === "help" && html`<${Help} close=${close} />`}
-    ${shown === "palette" && html`<${Palette} close=${close} />`}
+    ${shown === "help" && html`<${Help} close=${close("help")} />`}
+    ${shown === "palette" && html`<${Palette} close=${close("palette")} />`}
     ${dropped && html`<div class="drop">Drop an archive to look at its graph</div>`}
   </div>`;
 }
