@@ -185,6 +185,23 @@ async def test_long_polls_get_all_that_was_read_once_for_others(local: Server, m
     assert (0, 0) not in places[before:]
 
 
+async def test_a_short_wait_misses_nothing_where_reading_takes_longer(
+    local: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await local.ask("PUT", "/graphs/g", data=WAITS)
+    real = feeds.Feeds._batches
+
+    async def late(self: feeds.Feeds, graph_id: str, place: feeds.Place) -> AsyncIterator[feeds.Batch]:
+        await asyncio.sleep(0.5)
+        async for each in real(self, graph_id, place):
+            yield each
+
+    monkeypatch.setattr(feeds.Feeds, "_batches", late)
+    found = (await local.get("/graphs/g/events?since=0&wait=0.1")).json["events"]
+    assert found
+    assert found == (await local.get("/graphs/g/events")).json["events"][: len(found)]
+
+
 async def test_a_long_poll_waits_for_the_next_event(open_to_all: Server) -> None:
     await open_to_all.ask("PUT", "/graphs/g", data=WAITS)
     events = (await open_to_all.get("/graphs/g/events")).json["events"]

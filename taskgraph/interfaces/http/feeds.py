@@ -30,7 +30,7 @@ _GATHER_SECONDS_MAX: Final = 1.5
 _GATHER_SECONDS_EACH: Final = 0.005  # more for each follower: what is read is sent to every one of them
 _KEPT_SECONDS: Final = 5.0  # a feed that none follows: a page that looks again and again does so until then
 _LOOK_SECONDS: Final = 0.25
-_LOOK_SECONDS_MAX: Final = 2.0
+LOOK_SECONDS_MAX: Final = 2.0
 
 _as_json: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
@@ -259,7 +259,7 @@ class Feeds:
                 if ended:
                     feed.ended = True
                     break
-                pause = _LOOK_SECONDS if moved else min(pause * 1.5, _LOOK_SECONDS_MAX)
+                pause = _LOOK_SECONDS if moved else min(pause * 1.5, LOOK_SECONDS_MAX)
                 await wait_any((feed.bell, self._closed), pause)
                 gather = max(_GATHER_SECONDS, _GATHER_SECONDS_EACH * max(waiting, feed.followers))
                 await wait_any((self._closed,), min(gather, _GATHER_SECONDS_MAX))

@@ -14,10 +14,11 @@ from taskgraph.engine.telemetry import POLL, STREAM
 from taskgraph.interfaces import views
 from taskgraph.interfaces.http import packing
 from taskgraph.interfaces.http.asked import Asked
-from taskgraph.interfaces.http.feeds import Batch, Where
+from taskgraph.interfaces.http.feeds import LOOK_SECONDS_MAX, Batch, Where
 from taskgraph.interfaces.http.problems import Problem, response
 from taskgraph.model.errors import TaskgraphError
 from taskgraph.queries.journal import read_cursor
+from taskgraph.queries.values import Event
 
 EVENT_STREAM: Final = "text/event-stream"
 _PING_SECONDS: Final = 15
@@ -44,7 +45,16 @@ async def events(asked: Asked) -> Response:
         return streamed(asked, asked.feeds.follow(asked.graph, since, where), _frames)
     if query["wait"]:
         return await _waited(asked, where)
+    return await _read(asked, where)
+
+
+async def _read(asked: Asked, where: Where) -> Response:
+    query = asked.query
     found = await asked.app.queries.events(asked.graph, since=query["since"], limit=query["limit"], where=where or None)
+    return _answer(asked, found)
+
+
+def _answer(asked: Asked, found: Sequence[Event]) -> Response:
     return JSONResponse(views.events(asked.graph, found))
 
 
@@ -88,12 +98,15 @@ class _PackedStream(EventSourceResponse):
 
 
 async def _waited(asked: Asked, where: Where) -> Response:
-    """The next events, as soon as there is one, made of what is written and packed once for all that follow."""
+    """The next events, as soon as there is one, made of what is written and packed once for all that follow.
+
+    While a short wait lasts the feed may not have read at all: then the journal is read at its end.
+    """
     asked.holds(POLL)
     query = asked.query
     batches = await asked.feeds.next(asked.graph, query["since"], where, query["wait"], query["limit"])
     if not batches:
-        return JSONResponse(views.events(asked.graph, ()))
+        return await _read(asked, where) if query["wait"] < LOOK_SECONDS_MAX else _answer(asked, ())
     parts = _parts(asked.graph, batches)
     if _takes_gzip(asked):
         return Response(packing.whole(parts), headers=_PACKED, media_type="application/json")
