@@ -164,6 +164,7 @@ def main():
     read.add_argument("--serve", action="store_true", help="only that, until it is interrupted")
     read.add_argument("names", nargs="*")
     given = read.parse_args()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # the server ends with this
     if given.serve:
         with served() as address:
             print(address, flush=True)
