@@ -31,8 +31,7 @@ from taskgraph.protocol.invariants.examine import examine
 from taskgraph.protocol.invariants.findings import Finding, Patch, Redo, Reindex, Resend, Severity, finding
 from taskgraph.protocol.invariants.snapshot import slim
 from taskgraph.protocol.invariants.standstill import Cause, Waiting, causes, waiting_by_target
-from taskgraph.storage.sight import or_none
-from taskgraph.storage.tables import Change, Insert, Range, Row, pages, query_all
+from taskgraph.storage.tables import Change, Insert, Range, Row, or_none, pages, query_all
 
 SCANS_MAX: Final = 3
 """Scans made in the hope that the graph row does not change during one; counts are not judged otherwise."""

@@ -24,8 +24,7 @@ from taskgraph.queries.targets import TargetLimit
 from taskgraph.queries.values import Reason, TaskStatus
 from taskgraph.queries.workers import NO_HANDLER, START_HANDLER, Crew
 from taskgraph.storage.queues import Queues
-from taskgraph.storage.sight import or_none
-from taskgraph.storage.tables import Row, Tables
+from taskgraph.storage.tables import Row, Tables, or_none
 
 NAMED_MAX = 5  # tasks, workers or groups that one sentence names
 _SWEEPS = "run `taskgraph serve`, which sweeps"

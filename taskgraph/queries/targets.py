@@ -16,8 +16,7 @@ from taskgraph.model.columns import Columns, Value, integer, time_of
 from taskgraph.model.errors import Conflict, InvalidInput, Unclear
 from taskgraph.model.foreign_times import Standing, standing
 from taskgraph.model.priorities import LEVELS, NORMAL, is_level
-from taskgraph.storage.sight import or_none
-from taskgraph.storage.tables import Delete, Insert, Merge, Range, Replace, Row, Tables, query_all
+from taskgraph.storage.tables import Delete, Insert, Merge, Range, Replace, Row, Tables, or_none, query_all
 
 GATES: Final = "index:gates"  # partition of paused targets; `:` is in no graph id
 PAUSED: Final = "target:"

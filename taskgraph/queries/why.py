@@ -16,8 +16,7 @@ from taskgraph.queries.rows import NEWER, is_known, newer_words, status_of_task
 from taskgraph.queries.targets import limits_in
 from taskgraph.queries.values import FAILED, NOT_COMPLETED, OF_GROUP, TO_BEGIN, Explanation, Reason, tasks
 from taskgraph.queries.workers import Crew, crew
-from taskgraph.storage.sight import or_none
-from taskgraph.storage.tables import Range, Row, Tables, query_all
+from taskgraph.storage.tables import Range, Row, Tables, or_none, query_all
 
 WHY_READS_MAX: Final = 256  # rows that `why` reads one by one, at the most; what it still needs then is read by pages
 WHY_WAITING_MAX: Final = 1_000

@@ -16,8 +16,7 @@ from taskgraph.model.columns import integer, listed, texts, time_of
 from taskgraph.model.errors import Conflict, NotFound, Refused, Unclear
 from taskgraph.model.foreign_times import is_ahead
 from taskgraph.model.placement import Offer, labels_of, labels_text
-from taskgraph.storage.sight import or_none
-from taskgraph.storage.tables import Delete, Merge, Range, Row, Tables, query_all
+from taskgraph.storage.tables import Delete, Merge, Range, Row, Tables, or_none, query_all
 
 WORKERS: Final = "index:workers"  # partition of workers and handlers; `:` is in no graph id
 HANDLER: Final = "handler"

@@ -11,7 +11,6 @@ from typing import Final
 from taskgraph.model.errors import Conflict, StaleDelivery
 from taskgraph.storage import checks
 from taskgraph.storage.queues import Delivery
-from taskgraph.storage.sight import or_none
 from taskgraph.storage.tables import (
     Change,
     Delete,
@@ -22,6 +21,7 @@ from taskgraph.storage.tables import (
     Row,
     Tables,
     changes_max_of,
+    or_none,
 )
 
 _READ_AT_ONCE: Final = 500

@@ -1,7 +1,7 @@
 """What a way in does not show: a link to one graph shows that graph, an archive its rows, and neither any queue."""
 
-from collections.abc import Awaitable, Sequence
-from typing import Final, TypeVar
+from collections.abc import Sequence
+from typing import Final
 
 from taskgraph.model.errors import OutOfSight
 from taskgraph.storage import checks
@@ -10,16 +10,6 @@ from taskgraph.storage.queues import Delivery
 
 _NO_QUEUES: Final = "queues are out of sight: a link and an archive show rows alone"
 _NO_FILES: Final = "files of runs are out of sight: a link and an archive show rows alone"
-
-T = TypeVar("T")
-
-
-async def or_none(asked: Awaitable[T]) -> T | None:
-    """What was asked for; None where it is out of sight."""
-    try:
-        return await asked
-    except OutOfSight:  # reach: sight
-        return None
 
 
 class UnseenQueues:

@@ -9,13 +9,16 @@ Promises of every adapter (tests/contract):
   only `continuation is None` ends a reading (P25). A reading of several pages or keys is no snapshot.
 """
 
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from taskgraph.model import limits
 from taskgraph.model.columns import Columns
+from taskgraph.model.errors import OutOfSight
 from taskgraph.model.ids import value
+
+T = TypeVar("T")
 
 
 @value
@@ -141,3 +144,11 @@ async def pages(tables: Tables, partition: str, rows: Range, limit: int = limits
 
 async def query_all(tables: Tables, partition: str, rows: Range) -> list[Row]:
     return [row async for page in pages(tables, partition, rows) for row in page.rows]
+
+
+async def or_none(asked: Awaitable[T]) -> T | None:
+    """What was asked for; None where the way in does not show it."""
+    try:
+        return await asked
+    except OutOfSight:  # reach: sight
+        return None

@@ -13,8 +13,8 @@ from taskgraph.model.names import LIVE
 from taskgraph.queries.targets import closed
 from taskgraph.queries.workers import WORKERS, crew
 from taskgraph.storage.azure.linked import Link, LinkedTables
-from taskgraph.storage.sight import UnseenQueues, or_none
-from taskgraph.storage.tables import Insert, Merge, Range
+from taskgraph.storage.sight import UnseenQueues
+from taskgraph.storage.tables import Insert, Merge, Range, or_none
 from taskgraph.testing import HurriedClock
 
 _PLACE: Final = "https://account.example/graphs"
