@@ -94,8 +94,8 @@ def _seen(text: str) -> Any:
     found = json.loads(text)
     if isinstance(found, dict):
         found.pop("examinedAt", None)
-        if len(found.get("ready", ())) < found.get("readyCount", 0):
-            del found["ready"]  # some of many: each time others
+        for name in ("ready", "readyCount"):  # some of many: others for a handler that remembers what it has sent
+            found.pop(name, None)
     return found
 
 
