@@ -58,8 +58,8 @@ def test_histories_with_faults(seeds: range | None) -> None:
         assert set(report.missed()) <= RARE, "races that were never reached"
 
 
-def test_ten_thousand_tiny_histories_of_the_day(seeds: range | None) -> None:
-    """Graphs of one to three tasks, others each day; `scripts/simulate --day` plays twenty times as many.
+def test_tiny_histories_of_the_day(seeds: range | None) -> None:
+    """Graphs of one to three tasks, others each day; `scripts/simulate --day` plays fifty times as many.
 
     In one process: others of this run of the tests have the other processors.
     """
@@ -68,8 +68,8 @@ def test_ten_thousand_tiny_histories_of_the_day(seeds: range | None) -> None:
     report = campaign(TINY_SEEDS.start, histories=len(TINY_SEEDS), profile="tiny")
     unbroken(report)
     assert report.histories == len(TINY_SEEDS)
-    assert report.calls > 300_000
-    assert min(report.faults[kind] for kind in (*FAULTS, "cancelled")) > 250
+    assert report.calls > 120_000
+    assert min(report.faults[kind] for kind in (*FAULTS, "cancelled")) > 90
     assert set(report.missed()) <= RARE | {"R42", "R63"}, "races that were never reached"
 
 
