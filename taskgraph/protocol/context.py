@@ -257,7 +257,7 @@ class Context:
     def events_text(self) -> str:
         """The column of an event row that holds the events, when all items are decided.
 
-        Later items may have changed more of a row. That adds a few words, for which the bound of the text leaves room.
+        Later items may have changed more of a row. That adds words to each of its facts: `decide` looks how many.
         """
         rows = self.view.drafts
         for number, (key, touched) in enumerate(zip(self.subjects, self.touched, strict=True)):

@@ -39,6 +39,7 @@ from taskgraph.model.ids import event_key, is_relay, value
 from taskgraph.model.messages import Cancel, HoldBack, Message, Prioritize, Rerun, TaskCompleted, TaskFailed
 from taskgraph.model.priorities import COLUMN, level_of, rank
 from taskgraph.model.states import TaskState
+from taskgraph.model.utf16 import utf16_units
 from taskgraph.protocol import (
     cancel,
     edit,
@@ -125,9 +126,23 @@ def decide(
     """
     if len(items) > 1 and (absent := runs.absent_dependents(items, rows)):
         return Need(frozenset(absent))  # asked for before anything is decided that would be decided again
-    view = View(rows)
-    most = changes_max or limits.COMMIT_CHANGES_MAX
-    context = Context(view, now, offer=offer, changes_max=most, skipped=skipped, sequence=sequence)
+    most, event_most = changes_max or limits.COMMIT_CHANGES_MAX, EVENT_CHARS_MAX
+    while True:
+        context = Context(View(rows), now, offer=offer, changes_max=most, skipped=skipped, sequence=sequence)
+        decision = _decided(context, items, operation, completed, event_most)
+        if decision is not None:
+            return decision
+        event_most = event_most * 3 // 4
+
+
+def _decided(
+    context: Context, items: Sequence[Item], operation: str, completed: int, event_most: int
+) -> Decision | Need | None:
+    """None where later items have changed so much of the rows of earlier ones that the facts are too long by that.
+
+    event_most: characters of the facts, without what later items add to them.
+    """
+    view = context.view
     answers: list[Answer] = []
     needed: set[str] = set()
     todo: list[Item] = list(items)
@@ -145,7 +160,7 @@ def decide(
                 continue  # the whole decision will be made again; only collect what else it needs
             if len(context.events) > len(context.event_texts):
                 context.write_events()
-            fits = _fits(view, context)
+            fits = _fits(view, context, event_most)
         except NoRoom:
             fits = False
         except NeedRows as need:
@@ -173,7 +188,10 @@ def decide(
         return Need(frozenset(needed))
     unchanged = view.unchanged(looked_at if left else len(view.drafts))
     if context.events:
-        view.insert(_event_row(context, sequence, completed))
+        row = _event_row(context, completed)
+        if utf16_units(str(row.columns["events"])) > limits.PROPERTY_CHARS_MAX:
+            return None
+        view.insert(row)
     effects = tuple(
         [each for each in context.effects if not isinstance(each, Dispatch | Refill) or _stands(each, view)]
     )
@@ -201,11 +219,11 @@ def _undo(context: Context, rows_mark: RowsMark, context_mark: ContextMark) -> N
     context.rollback(context_mark)
 
 
-def _event_row(context: Context, sequence: int, completed: int) -> Insert:
+def _event_row(context: Context, completed: int) -> Insert:
     kinds = [event["event"] for event in context.events]
     columns: dict[str, Value] = {
         "schema": SCHEMA,
-        "sequence": sequence,
+        "sequence": context.sequence,
         "time": context.now,
         "kinds": " ".join(dict.fromkeys(kinds)),
         "events": context.events_text,
@@ -216,14 +234,14 @@ def _event_row(context: Context, sequence: int, completed: int) -> Insert:
         skipped = context.skipped + context.more_of("task-skipped", TaskState.SKIPPED)
         if skipped > 0:
             columns["skipped"] = skipped
-    return Insert(event_key(sequence), columns)
+    return Insert(event_key(context.sequence), columns)
 
 
-def _fits(view: View, context: Context) -> bool:
+def _fits(view: View, context: Context, event_most: int) -> bool:
     rows_max = context.changes_max - bool(context.events)
     if view.journal.rows > rows_max and len(view.changed()) > rows_max:
         return False
-    if context.events_units > EVENT_CHARS_MAX:
+    if context.events_units > event_most:
         return False
     if (view.journal.chars + EVENT_CHARS_MAX) * _ESCAPED_BYTES_MAX <= limits.COMMIT_BYTES_MAX:
         return True  # whatever characters they are; only what might be too long is counted, and then measured

@@ -150,13 +150,13 @@ class PlainView:
         return changes
 
 
-def plainly_fits(view: PlainView, context: Any) -> bool:
+def plainly_fits(view: PlainView, context: Any, event_most: int) -> bool:
     """Whether what was decided fits one commit, counted anew."""
     changed = view.changed()
     if len(changed) + bool(context.events) > limits.COMMIT_CHANGES_MAX:
         return False
     events = json.dumps(context.events, ensure_ascii=False, separators=(",", ":"))
-    if context.events and utf16_units(events) > decide.EVENT_CHARS_MAX:
+    if context.events and utf16_units(events) > event_most:
         return False
     size = sum(len(value) for draft in changed for value in draft.changed.values() if isinstance(value, str))
     if (size + decide.EVENT_CHARS_MAX) * 12 <= limits.COMMIT_BYTES_MAX:

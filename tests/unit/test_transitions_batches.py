@@ -141,6 +141,24 @@ def test_event_rows_are_bounded() -> None:
     assert columns(rows, GRAPH)["failedTasks"] == 60
 
 
+def test_event_rows_are_bounded_where_later_items_change_more_of_the_rows_of_earlier_ones() -> None:
+    """Each fact of a completion is longer by the columns that the rerun in the same commit changes."""
+    wanted = ["x" * 60 + f"{number:04}" for number in range(90)]
+    rows = all_running(rows_of({label: [] for label in (*wanted, "last")}), wanted)
+    left: Sequence[Item] = [*map(completed, wanted), *(ManualRerun(task_id(label), 0) for label in wanted)]
+    facts, sequence = 0, 1
+    while left:
+        decision = decided(rows, *left, sequence=sequence)
+        for row in event_rows(decision):
+            text = str(row.columns["events"])
+            assert len(text) <= limits.PROPERTY_CHARS_MAX
+            facts += sum(event["event"] in ("task-completed", "task-rerun") for event in json.loads(text))
+        rows, left = apply(rows, decision, mark=str(sequence)), decision.left
+        sequence += 1
+    assert facts == 2 * len(wanted)
+    assert {columns(rows, label)["run"] for label in wanted} == {1}
+
+
 @pytest.mark.parametrize("char", ["x", "é", "\U0001f600"])
 def test_commits_are_bounded_in_bytes(char: str) -> None:
     """Results with resolutions of 30,000 UTF-16 units each, which a store may be sent as six times as many bytes."""
