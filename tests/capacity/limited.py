@@ -376,7 +376,7 @@ class LimitedStore:
     def partition_signer(self) -> None:
         """Nothing here is signed: there is no key."""
 
-    files_signer = partition_signer
+    files_signer = changes_signer = partition_signer
 
     async def close(self) -> None:
         """Nothing is open."""

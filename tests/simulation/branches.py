@@ -27,7 +27,7 @@ ROOT: Final = Path(__file__).resolve().parents[2]
 PACKAGE: Final = ROOT / "taskgraph"
 
 OF_STORAGE: Final = frozenset(
-    {"StorageError", "Conflict", "Unclear", "StaleDelivery", "TooLarge", "StorageUnavailable"}
+    {"StorageError", "Conflict", "Unclear", "StaleDelivery", "TooLarge", "StorageUnavailable", "OutOfSight"}
 )
 """What the ports raise: whoever catches one of these catches an error of a storage call."""
 

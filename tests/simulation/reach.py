@@ -54,6 +54,7 @@ ELSEWHERE: Final = (
         "the cloud's adapters: errors of the SDK, which no simulated store raises",
         (
             "tests/unit/test_storage_azure.py",
+            "tests/unit/test_linked.py",
             "tests/unit/test_storage_azure_thin.py",
             "tests/unit/test_storage_azure_time.py",
             "tests/contract",
