@@ -28,6 +28,7 @@ from taskgraph.interfaces.app import App
 from taskgraph.interfaces.cli import failures
 from taskgraph.interfaces.cli.common import Session
 from taskgraph.interfaces.cli.delete import _delete
+from taskgraph.interfaces.cli.logs import _follow
 from taskgraph.interfaces.cli.output import Output
 from taskgraph.interfaces.cli.progress import Board, Follower, display_for
 from taskgraph.interfaces.cli.run import _Order, _run
@@ -153,6 +154,29 @@ async def test_who_watches_all_of_a_store_that_went_away_is_told_so_and_leaves_w
         said += capsys.readouterr().out
     os.kill(os.getpid(), signal.SIGINT)
     await watching
+
+
+async def test_who_follows_a_log_waits_for_a_store_that_went_away(capsys: pytest.CaptureFixture[str]) -> None:
+    tables = Leaving()
+    app = replace(app_over(tables, HurriedClock()), logs=MemoryLogs())
+    await submit(app.handlers, "g", DOCUMENT)
+    (task,) = [row for key, row in tables.partitions["g"].items() if key.startswith("task:")]
+    task_id = task.key.removeprefix("task:")
+    await app.logs.append("g", task_id, 0, b"one\n")
+    following = asyncio.create_task(_follow(app, Session(), "g", task_id, 0, None))
+    said = ""
+    while said != "one\n":
+        assert not following.done()
+        await asyncio.sleep(0.01)
+        said += capsys.readouterr().out
+    tables.away = 1
+    while tables.away:
+        assert not following.done()
+        await asyncio.sleep(0.01)
+    await app.logs.append("g", task_id, 0, b"two\n")
+    await tables.commit("g", [Merge(task.key, task.etag, {"state": "completed"})])
+    await following
+    assert capsys.readouterr().out == "two\n"
 
 
 async def test_a_run_whose_store_goes_away_says_how_to_go_on(capsys: pytest.CaptureFixture[str]) -> None:
