@@ -18,7 +18,7 @@ from taskgraph.model.utf16 import utf16_units
 from taskgraph.protocol import decide
 from taskgraph.protocol.rows import SCHEMA_MAX, Draft, NeedRows, NewerSchema
 from taskgraph.storage.checks import sent_bytes
-from taskgraph.storage.tables import Change, Insert, Merge, Row
+from taskgraph.storage.tables import Change, Insert, Merge, Replace, Row
 
 
 class PlainDraft(Draft):
@@ -104,32 +104,49 @@ class PlainView:
         self.drafts[row.key] = draft
         return draft
 
-    def mark(self) -> dict[str, dict[str, Value]]:
-        return {key: dict(draft.changed) for key, draft in self.drafts.items() if draft.changed}
+    def clear(self, key: str, names: Iterable[str]) -> None:
+        draft = self.get(key)
+        kept = {name: value for name, value in draft.columns.items() if name not in names}
+        if kept != draft.columns:
+            draft.columns, draft.bare = kept, True
 
-    def rollback(self, mark: Mapping[str, dict[str, Value]]) -> None:
+    def mark(self) -> dict[str, tuple[dict[str, Value], Columns, bool]]:
+        return {key: (dict(draft.changed), draft.columns, draft.bare) for key, draft in self.drafts.items()}
+
+    def rollback(self, mark: Mapping[str, tuple[dict[str, Value], Columns, bool]]) -> None:
         for key, draft in list(self.drafts.items()):
-            if draft.etag is None and key not in mark:
+            if key in mark:
+                changed, draft.columns, draft.bare = mark[key]
+                draft.changed = dict(changed)
+            elif draft.etag is None:
                 del self.drafts[key]
-            elif draft.changed or key in mark:
-                draft.changed = dict(mark.get(key, {}))
+            elif (row := self._rows[key]) is not None:
+                draft.changed, draft.columns, draft.bare = {}, row.columns, False
 
     def changed(self) -> list[PlainDraft]:
         return [
             draft
             for draft in self.drafts.values()
-            if draft.etag is None or any(draft.columns.get(name) != value for name, value in draft.changed.items())
+            if draft.etag is None
+            or draft.bare
+            or any(draft.columns.get(name) != value for name, value in draft.changed.items())
         ]
 
     @property
     def journal(self) -> SimpleNamespace:
-        return SimpleNamespace(rows=sum(draft.etag is None or bool(draft.changed) for draft in self.drafts.values()))
+        return SimpleNamespace(
+            rows=sum(draft.etag is None or draft.bare or bool(draft.changed) for draft in self.drafts.values())
+        )
 
     def altered(self, key: str) -> set[str]:
         draft = self.drafts.get(key)
         if draft is None or draft.etag is None:
             return set()
-        return {name for name, value in draft.changed.items() if draft.columns.get(name) != value}
+        row = self._rows[key]
+        assert row is not None
+        left = {**draft.columns, **draft.changed}
+        names = {*row.columns, *left} - {"operation"}  # which every commit of a row changes
+        return {name for name in names if row.columns.get(name) != left.get(name)}
 
     def altered_anywhere(self, but: str) -> set[str]:
         return {name for key in self.drafts if not key.startswith(but) for name in self.altered(key)}
@@ -144,6 +161,8 @@ class PlainView:
         for draft in self.changed():
             if draft.etag is None:
                 changes.append(Insert(draft.key, {**draft.changed, "operation": operation}))
+            elif draft.bare:
+                changes.append(Replace(draft.key, draft.etag, {**draft.written, "operation": operation}))
             else:
                 different = {n: v for n, v in draft.changed.items() if draft.columns.get(n) != v}
                 changes.append(Merge(draft.key, draft.etag, {**different, "operation": operation}))
@@ -158,8 +177,8 @@ def plainly_fits(view: PlainView, context: Any, event_most: int) -> bool:
     events = json.dumps(context.events, ensure_ascii=False, separators=(",", ":"))
     if context.events and utf16_units(events) > event_most:
         return False
-    size = sum(len(value) for draft in changed for value in draft.changed.values() if isinstance(value, str))
+    size = sum(len(value) for draft in changed for value in draft.written.values() if isinstance(value, str))
     if (size + decide.EVENT_CHARS_MAX) * 12 <= limits.COMMIT_BYTES_MAX:
         return True
-    size = sum(100 + sent_bytes(draft.changed) for draft in changed)
+    size = sum(100 + sent_bytes(draft.written) for draft in changed)
     return size + decide.EVENT_CHARS_MAX * 12 <= limits.COMMIT_BYTES_MAX

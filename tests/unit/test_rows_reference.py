@@ -22,7 +22,7 @@ from taskgraph.protocol.rows import Draft, NeedRows, View
 from taskgraph.protocol.runs import CannotRun, Claim, Completed, Failed, HandBack, LeaseLost, Renew
 from taskgraph.storage.tables import Insert, Row
 from tests.unit.reference_rows import PlainView, plainly_fits
-from tests.unit.transition_rows import LATER, NOW, Rows, apply, document, rows_of, task_id
+from tests.unit.transition_rows import LATER, NOW, Rows, apply, document, rows_of, running, task_id
 
 # --- working copies ----------------------------------------------------------------------------------------------
 
@@ -238,6 +238,24 @@ def test_steps_of_an_extension_are_decided_alike(changes_max: int, direct: int) 
             batches.append([RefuseRequest("r", "no"), whole])
             for items in batches:
                 same(here, items)
+
+
+@pytest.mark.parametrize("changes_max", [2, 3, 100])
+def test_a_graph_that_has_ended_is_opened_again_alike(changes_max: int) -> None:
+    rows = running(running(rows_of({"a": [], "b": []}), "a"), "b")
+    ends: list[Item] = [Completed(task_id(label), 0, "c", "ended", {}) for label in "ab"]
+    again: list[Item] = [ManualRerun(task_id(label), 0) for label in "ab"]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(limits, "COMMIT_CHANGES_MAX", changes_max)
+        same(rows, [*ends, *again])
+        left: Sequence[Item] = ends
+        for sequence in range(1, 5):
+            decision = same(rows, left, sequence)
+            assert isinstance(decision, Decision)
+            rows, left = apply(rows, decision, mark=str(sequence)), decision.left
+            if not left:
+                break
+        same(rows, again, 9)
 
 
 @pytest.mark.parametrize("count", [97, 98, 99, 100, 101, 250])
