@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -188,6 +189,7 @@ def test_a_rerun_is_planned_and_asked_for_with_nothing_of_ours_running_and_runs_
         look.read("It was asked for")
         with handling(account):
             look.read("It is done", seconds=60)
+        print(Counter(f"{method} {urlsplit(address).netloc}" for method, address in map(str.split, look.asked)))
         assert _hosts(look) <= {*services, urlsplit(host.address).netloc}
     assert host.missed == []
     assert "by=a link of the page" in typed(account, "events", "mended")

@@ -1,6 +1,7 @@
 """The page follows a graph that runs: it sees each end, claims too, and asks little while nothing moves."""
 
 import asyncio
+import copy
 import json
 from pathlib import Path
 from typing import Any, Final
@@ -52,7 +53,10 @@ async def test_a_graph_is_followed_to_its_end(
 ) -> None:
     store = request.getfixturevalue("azurite") if place == "azurite" else f"sqlite:///{tmp_path}/store.db"
     async with serving(store, tmp_path) as server:
-        assert (await server.ask("PUT", "/graphs/g", data=GRAPH)).status == 201
+        document = copy.deepcopy(GRAPH)
+        if place == "crowded":  # it looks more rarely: rows are read some seconds after the facts that it sees last
+            document["tasks"]["last"]["task"]["payload"]["command"] = ["sleep", "9"]
+        assert (await server.ask("PUT", "/graphs/g", data=document)).status == 201
         asked: dict[str, Any] = {"api": server.address, "crowded": place == "crowded"}
         if place == "azurite":
             link = await grant.read(server.app, "g")
