@@ -57,6 +57,7 @@ ELSEWHERE: Final = (
             "tests/unit/test_linked.py",
             "tests/unit/test_storage_azure_thin.py",
             "tests/unit/test_storage_azure_time.py",
+            "tests/simulation/test_reach_elsewhere.py",
             "tests/contract",
         ),
         "taskgraph.storage.azure.",
@@ -167,6 +168,7 @@ ELSEWHERE: Final = (
             "tests/http/test_shares.py",
             "tests/http/test_taskcluster.py",
             "tests/http/test_troubles.py",
+            "tests/simulation/test_reach_elsewhere.py",
         ),
     ),
     Place(
@@ -174,7 +176,11 @@ ELSEWHERE: Final = (
         "workers elsewhere: all who are played here have the store at hand",
         ("tests/scenarios/test_gateway_lost.py",),
     ),
-    Place("gates", "gates of targets: none is closed here", ("tests/scenarios/test_gates.py",)),
+    Place(
+        "gates",
+        "gates of targets: none is closed here",
+        ("tests/scenarios/test_gates.py", "tests/simulation/test_reach_elsewhere.py"),
+    ),
     Place(
         "permits",
         "permits of limited targets: no target is limited here",
@@ -197,7 +203,11 @@ ELSEWHERE: Final = (
     Place(
         "telemetry",
         "telemetry: it passes on whatever it measures, and nothing is measured here",
-        ("tests/unit/test_telemetry.py", "tests/scenarios/test_telemetry.py"),
+        (
+            "tests/unit/test_telemetry.py",
+            "tests/scenarios/test_telemetry.py",
+            "tests/simulation/test_reach_elsewhere.py",
+        ),
     ),
     Place(
         "executors",

@@ -8,12 +8,14 @@ import os
 import signal
 import sqlite3
 import threading
+from collections.abc import AsyncGenerator
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from azure.core.exceptions import HttpResponseError
 
 from taskgraph.documents.nodes import GraphDocument, TaskNode
 from taskgraph.engine.commit import Records
@@ -23,6 +25,7 @@ from taskgraph.engine.handlers import Handlers
 from taskgraph.engine.poison import Poison
 from taskgraph.engine.store_times import repair_store
 from taskgraph.engine.submission import submit
+from taskgraph.engine.telemetry import Answering
 from taskgraph.interfaces import loops
 from taskgraph.interfaces.app import App
 from taskgraph.interfaces.cli import failures
@@ -37,14 +40,19 @@ from taskgraph.interfaces.cli.signals import minding_signals
 from taskgraph.interfaces.cli.top import _top
 from taskgraph.interfaces.loops import bury_forever, end_what_is_over
 from taskgraph.interfaces.settings import StoreSettings
+from taskgraph.interfaces.taskcluster import asgi
+from taskgraph.interfaces.taskcluster.asgi import BASE as OLD
 from taskgraph.model import limits
 from taskgraph.model.clock import Clock, SystemClock
 from taskgraph.model.errors import Conflict, StorageError, StorageUnavailable, Unclear
 from taskgraph.model.ids import GRAPH
 from taskgraph.model.secrecy import Handed
 from taskgraph.protocol.dispatch_windows import ReadyBatch, Windows
-from taskgraph.queries import workers
+from taskgraph.queries import targets, workers
 from taskgraph.queries.graphs import Queries
+from taskgraph.storage.azure.calls import Caller
+from taskgraph.storage.azure.linked import Link, LinkedTables
+from taskgraph.storage.azure.site import AzureSite
 from taskgraph.storage.memory import MemoryLogs
 from taskgraph.storage.signals.wakeup import Wakeup
 from taskgraph.storage.sqlite.store import EmbeddedStore
@@ -53,6 +61,8 @@ from taskgraph.testing import HurriedClock, MemoryQueues, MemoryTables
 from taskgraph.worker.executors import Executors
 from taskgraph.worker.executors.idle import NoopExecutor
 from taskgraph.worker.gateway import Gateway
+from tests.http.serving import serving
+from tests.measured import Measured
 
 TASK = "A" * 22  # an id
 DOCUMENT = GraphDocument({"a": TaskNode("a", (), 0, {"target": "nobody"})})
@@ -443,3 +453,76 @@ async def test_a_file_of_a_run_is_copied_where_it_cannot_be_linked(
     assert await logs.copy(("g", TASK, 0), ("h", TASK, 0), "kept") is copied
     assert await logs.read("h", TASK, 0, name="kept") == (b"bytes" if copied else None)
     await store.close()
+
+
+# --- what services answer that are none, and bugs
+
+
+def refusal(status: int, code: str = "") -> HttpResponseError:
+    """code: the service's; "" where a proxy has answered, which gives no JSON either."""
+    made = HttpResponseError("refused")
+    made.status_code, made.error_code = status, code  # type: ignore[attr-defined]
+    made.response = SimpleNamespace(status_code=status, headers={}, text=lambda: "<html>")
+    return made
+
+
+async def test_a_site_whose_service_refuses_says_so_without_its_words() -> None:
+    errors = [refusal(404), refusal(404, "ContainerNotFound"), refusal(404), refusal(409), refusal(409)]
+
+    async def refused(*_: object, **__: object) -> None:
+        raise errors.pop(0)
+
+    caller = Caller("https://account.example", HurriedClock(), lambda: False)
+
+    async def listed(**_: object) -> AsyncGenerator[None]:
+        raise errors.pop(0)
+        yield
+
+    container = SimpleNamespace(delete_blob=refused, get_container_properties=refused, list_blobs=listed)
+    blobs = SimpleNamespace(get_container_client=lambda _: container, get_service_properties=refused)
+    site = AzureSite(caller, caller, SimpleNamespace, lambda: blobs)
+    assert await site.address() == ""
+    assert await site.files() == {}
+    await site.remove(["gone already"])
+    with pytest.raises(StorageError, match="refused a request: 409"):
+        await site.remove(["kept"])
+    with pytest.raises(StorageError, match="refused a request: 409"):
+        await site.is_on()
+
+
+async def test_a_proxy_that_answers_in_place_of_the_tables_of_a_link_is_no_service() -> None:
+    async def exchange(method: str, address: str, body: str) -> SimpleNamespace:
+        return SimpleNamespace(status=418, next="", text="<html>")
+
+    tables = LinkedTables(Link("https://account.example/graphs", "sp=r&sig=s"), exchange, HurriedClock())
+    with pytest.raises(StorageError, match="answers 418"):
+        await tables.get("g", [GRAPH])
+
+
+async def test_a_limit_of_a_target_is_written_again_where_its_row_has_just_changed() -> None:
+    tables = Failing()
+    tables.of_commits = list(CHANGED_OR_LOST)
+    assert await targets.limit_target(tables, "gpu", 3, SystemClock().now())
+    assert [each.most for each in (await targets.limited(tables, SystemClock().now())).values()] == [3]
+
+
+def test_a_request_that_ends_by_an_error_is_measured_with_its_name() -> None:
+    telemetry, one = Measured().telemetry(), Answering("GET", "http")
+    with pytest.raises(ZeroDivisionError), telemetry.answering(one):
+        raise ZeroDivisionError
+    assert one.error == "ZeroDivisionError"
+
+
+async def test_a_bug_in_a_method_of_the_old_scheduler_is_answered_as_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def called(self: asgi._Door, request: object, method: object) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(asgi._Door, "_called", called)
+    async with (
+        serving(f"sqlite:///{tmp_path}/store.db", tmp_path, old_clients=True) as server,
+        server.session.get(f"{server.address}{OLD}/task-graph/{TASK}/status") as answer,
+    ):
+        assert answer.status == 500
+        assert "a bug in taskgraph (ZeroDivisionError)" in await answer.text()
