@@ -41,7 +41,7 @@ from taskgraph.interfaces.cli.top import _top
 from taskgraph.interfaces.loops import bury_forever, end_what_is_over
 from taskgraph.interfaces.settings import StoreSettings
 from taskgraph.interfaces.taskcluster import asgi
-from taskgraph.interfaces.taskcluster.asgi import BASE as OLD
+from taskgraph.interfaces.taskcluster.call import BASE as OLD
 from taskgraph.model import limits
 from taskgraph.model.clock import Clock, SystemClock
 from taskgraph.model.errors import Conflict, StorageError, StorageUnavailable, Unclear
@@ -480,7 +480,7 @@ async def test_a_site_whose_service_refuses_says_so_without_its_words() -> None:
 
     container = SimpleNamespace(delete_blob=refused, get_container_properties=refused, list_blobs=listed)
     blobs = SimpleNamespace(get_container_client=lambda _: container, get_service_properties=refused)
-    site = AzureSite(caller, caller, SimpleNamespace, lambda: blobs)
+    site = AzureSite(caller, caller, SimpleNamespace, lambda: blobs)  # type: ignore[return-value]
     assert await site.address() == ""
     assert await site.files() == {}
     await site.remove(["gone already"])
