@@ -86,7 +86,7 @@ async def _write(tables: Tables, change: Insert | Merge) -> bool:
 
 
 async def closed(tables: Tables) -> dict[str, Gate]:
-    """None where they are out of sight."""
+    """By target; empty where they are out of sight."""
     return closed_in(await or_none(query_all(tables, GATES, Range(PAUSED, "target;"))) or ())
 
 

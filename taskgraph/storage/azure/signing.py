@@ -140,18 +140,8 @@ def partition_signer(credential: object, endpoint: str) -> Callable[[str, str, d
         return None
 
     def sign(table: str, partition: str, expires: datetime, addresses: str) -> str:
-        return generate_table_sas(
-            credential,
-            table,
-            permission=TableSasPermissions(read=True),
-            # Without a start it holds at once: with one, a clock that goes ahead of the service's would shut it out.
-            expiry=expires.astimezone(UTC),
-            start_pk=partition,
-            end_pk=partition,
-            # The service knows no other pair than the second, which is for the emulator: it has no TLS.
-            protocol="https" if endpoint.startswith("https:") else "https,http",
-            ip_address_or_range=addresses or None,
-        )
+        reading = TableSasPermissions(read=True)
+        return _table_signature(credential, endpoint, table, reading, expires, addresses, partition)
 
     return sign
 
@@ -166,23 +156,41 @@ def changes_signer(credential: object, endpoint: str) -> Callable[[str, str, dat
         return None
 
     def sign(table: str, graph_id: str, expires: datetime, addresses: str) -> tuple[str, str]:
-        def adding(partition: str, first: str, last: str) -> str:
-            return generate_table_sas(
-                credential,
-                table,
-                permission=TableSasPermissions(add=True),
-                expiry=expires.astimezone(UTC),
-                start_pk=partition,
-                start_rk=first,
-                end_pk=partition,
-                end_rk=last,
-                protocol="https" if endpoint.startswith("https:") else "https,http",
-                ip_address_or_range=addresses or None,
-            )
+        def adding(partition: str, *keys: str) -> str:
+            may = TableSasPermissions(add=True)
+            return _table_signature(credential, endpoint, table, may, expires, addresses, partition, *keys)
 
         return adding(graph_id, "request:", "request;"), adding(LIVE, graph_id, graph_id)
 
     return sign
+
+
+def _table_signature(
+    credential: AzureNamedKeyCredential,
+    endpoint: str,
+    table: str,
+    may: TableSasPermissions,
+    expires: datetime,
+    addresses: str,
+    partition: str,
+    first: str | None = None,
+    last: str | None = None,
+) -> str:
+    """Of one partition; of its rows from `first` to `last`, or all."""
+    return generate_table_sas(
+        credential,
+        table,
+        permission=may,
+        # Without a start it holds at once: with one, a clock that goes ahead of the service's would shut it out.
+        expiry=expires.astimezone(UTC),
+        start_pk=partition,
+        start_rk=first,
+        end_pk=partition,
+        end_rk=last,
+        # The service knows no other pair than the second, which is for the emulator: it has no TLS.
+        protocol="https" if endpoint.startswith("https:") else "https,http",
+        ip_address_or_range=addresses or None,
+    )
 
 
 def files_signer(credential: object, endpoint: str, container: str) -> Callable[[datetime, str], str] | None:
