@@ -6,7 +6,7 @@ import type { VNode } from "preact";
 import type { Groups } from "../draw/groups.ts";
 import type { Graph } from "../model/graph.ts";
 import { TASK_STATES } from "../model/states.ts";
-import { count, shown } from "./format.ts";
+import { count } from "./format.ts";
 import { html } from "./html.ts";
 import { useVirtual } from "./list.ts";
 import { State } from "./parts.ts";
@@ -114,9 +114,9 @@ export function Tree(props: TreeProps): VNode {
       onDblClick=${() => !isGroup && open(item.place)}
     >
       ${isGroup
-        ? html`<b>${fold.has(item.group) ? "▸" : "▾"} ${shown(item.group)}</b> <small>${count(item.size)}</small>`
+        ? html`<b>${fold.has(item.group) ? "▸" : "▾"} ${item.group}</b> <small>${count(item.size)}</small>`
         : html`<${State} state=${TASK_STATES[graph.state[item.place]!]!.name} brief />
-            ${" "}<span class="label" title=${graph.labels[item.place]}>${shown(graph.labels[item.place]!)}</span>`}
+            ${" "}<span class="label" title=${graph.labels[item.place]}>${graph.labels[item.place]!}</span>`}
     </div>`;
   };
   return html`<div

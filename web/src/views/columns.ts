@@ -4,7 +4,7 @@ import type { VNode } from "preact";
 
 import type { Graph } from "../model/graph.ts";
 import { TASK_STATES } from "../model/states.ts";
-import { duration, now, shown } from "./format.ts";
+import { duration, now } from "./format.ts";
 import { taskHref } from "./graph.ts";
 import { html } from "./html.ts";
 import type { Column } from "./list.ts";
@@ -25,7 +25,7 @@ const CELLS: Partial<Record<ColumnName, Cell>> = {
   state: (graph, place) => html`<${State} state=${TASK_STATES[graph.state[place]!]!.name} />`,
   label: (graph, place) => {
     const label = graph.labels[place]!;
-    return html`<a class="label" title=${label} href=${taskHref(graph.id, label)}>${shown(label)}</a>`;
+    return html`<a class="label" title=${label} href=${taskHref(graph.id, label)}>${label}</a>`;
   },
   ready: moment("pendingSince"),
   started: moment("started"),
@@ -66,6 +66,6 @@ export function columnsIn(address: string): readonly Column[] {
 export function cell(name: ColumnName, graph: Graph, place: number): VNode {
   const own = CELLS[name];
   if (own) return own(graph, place);
-  const value = shown(String(VALUES[name](graph, place, now.peek()) ?? ""));
+  const value = String(VALUES[name](graph, place, now.peek()) ?? "");
   return html`<span title=${value}>${value}</span>`;
 }

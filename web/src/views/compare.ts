@@ -9,7 +9,7 @@ import { graphs as listing } from "../model/list.ts";
 import { load } from "../model/load.ts";
 import { TASK_STATES } from "../model/states.ts";
 import { go, href, route } from "../route.ts";
-import { count, duration, shown } from "./format.ts";
+import { count, duration } from "./format.ts";
 import { taskHref } from "./graph.ts";
 import { html } from "./html.ts";
 import { answered, Empty, State, useAsked } from "./parts.ts";
@@ -27,7 +27,7 @@ interface Both {
 function Pairs({ title, of, both }: { title: string; of: readonly Pair[]; both: Both }): VNode {
   const { a, b } = both;
   const line = (each: Pair): VNode => html`<tr key=${each.label}>
-    <th scope="row"><span class="label">${shown(each.label)}</span></th>
+    <th scope="row"><span class="label">${each.label}</span></th>
     <td><a href=${taskHref(a.id, each.label)}><${State} state=${TASK_STATES[a.state[each.a]!]!.name} /></a></td>
     <td><a href=${taskHref(b.id, each.label)}><${State} state=${TASK_STATES[b.state[each.b]!]!.name} /></a></td>
     <td>${duration(each.secondsA * 1000)}</td><td>${duration(each.secondsB * 1000)}</td>
@@ -48,7 +48,7 @@ function Pairs({ title, of, both }: { title: string; of: readonly Pair[]; both: 
 function Only({ graph, places }: { graph: Graph; places: readonly number[] }): VNode {
   return html`<section class="card"><h2>Only in ${graph.id}: ${count(places.length)}</h2>
     <ul class="plain">${places.slice(0, SHOWN).map((place) => html`<li key=${place}><a class="label"
-      href=${taskHref(graph.id, graph.labels[place]!)}>${shown(graph.labels[place]!)}</a></li>`)}</ul>
+      href=${taskHref(graph.id, graph.labels[place]!)}>${graph.labels[place]!}</a></li>`)}</ul>
     ${places.length > SHOWN && html`<p>and ${count(places.length - SHOWN)} more</p>`}
   </section>`;
 }

@@ -6,7 +6,7 @@ import type { VNode } from "preact";
 import { href } from "../route.ts";
 import { type Action, useAct } from "./act.ts";
 import { useLook } from "./attention.ts";
-import { count, many, shown } from "./format.ts";
+import { count, many } from "./format.ts";
 import type { Of } from "./graph.ts";
 import { type Content, html } from "./html.ts";
 import { answered, Empty, State, useAsked } from "./parts.ts";
@@ -38,7 +38,7 @@ interface Examined {
 function Findings({ found }: { found: readonly Finding[] }): VNode {
   return html`<ul class="causes">${found.map(
     (each) => html`<li key=${`${each.key} ${each.code}`}>
-    <b>${each.severity}</b> <code>${each.code}</code> ${each.label && html`<span class="label">${shown(each.label)}
+    <b>${each.severity}</b> <code>${each.code}</code> ${each.label && html`<span class="label">${each.label}
       </span>: `}${each.text}
     ${each.effect && html`<p>${each.effect}</p>`}
     <${Remedy} text=${each.remedy} />

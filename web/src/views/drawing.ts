@@ -7,7 +7,7 @@ import { Dag, type DagOptions } from "../draw/dag.ts";
 import type { Graph } from "../model/graph.ts";
 import { FAILED_CODES, TASK_STATES } from "../model/states.ts";
 import { go, href, route, set } from "../route.ts";
-import { duration, now, shown } from "./format.ts";
+import { duration, now } from "./format.ts";
 import { taskHref } from "./graph.ts";
 import { html } from "./html.ts";
 import { Facts, State, Time } from "./parts.ts";
@@ -99,7 +99,7 @@ export function Selected({ graph, place }: { graph: Graph; place: number }): VNo
   const plan = href(["g", graph.id, "plan"], { change: "rerun", labels: JSON.stringify([label]) });
   return html`<section class="selected" aria-label="Selected task">
     <p><${State} state=${TASK_STATES[graph.state[place]!]!.name} /> <a class="label" href=${taskHref(graph.id, label)}>
-      ${shown(label)}</a></p>
+      ${label}</a></p>
     <${Facts} of=${[
       ["Started", Number.isFinite(graph.started[place]) && html`<${Time} at=${graph.started[place]} />`],
       ["Waited", duration(waited(graph, place, now.value))],

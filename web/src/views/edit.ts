@@ -16,7 +16,6 @@ import {
   type Problem,
   problemsOf,
 } from "./document.ts";
-import { shown } from "./format.ts";
 import { type Of, taskAt } from "./graph.ts";
 import { html } from "./html.ts";
 import { answered, useAsked } from "./parts.ts";
@@ -71,8 +70,8 @@ function Problems({ of, show }: { of: readonly Problem[]; show: (line: number) =
     ${of.map((each) => html`<li key=${`${each.pointer} ${each.message}`}>
       ${each.line > 0 && html`<button type="button" class="small" onClick=${() => show(each.line)}>Line ${each.line}
         </button> `}
-      ${each.pointer && html`<code>${shown(each.pointer)}</code> `}${shown(each.message)}
-      ${each.remedy && html`<br /><small>${shown(each.remedy)}</small>`}
+      ${each.pointer && html`<code>${each.pointer}</code> `}${each.message}
+      ${each.remedy && html`<br /><small>${each.remedy}</small>`}
     </li>`)}
   </ul></div>`;
 }

@@ -6,7 +6,7 @@ import type { VNode } from "preact";
 import { moment } from "../model/columns.ts";
 import { type Event, events as readEvents } from "../model/journal.ts";
 import { route, go, href } from "../route.ts";
-import { many, shown } from "./format.ts";
+import { many } from "./format.ts";
 import { type Of, taskHref } from "./graph.ts";
 import { html } from "./html.ts";
 import { type Column, Table } from "./list.ts";
@@ -90,7 +90,7 @@ export function Journal({ open, graph }: Of): VNode {
         ${event.sequence}.${event.part}</a>`,
       html`<${Time} at=${moment(event.time)} />`,
       html`<span>${event.kind}</span>`,
-      html`<span>${label && html`<a class="label" href=${taskHref(open.id, label)}>${shown(label)}</a>`}</span>`,
+      html`<span>${label && html`<a class="label" href=${taskHref(open.id, label)}>${label}</a>`}</span>`,
       html`<span title=${more(event)}>${more(event)}</span>`,
     ];
   };

@@ -10,7 +10,7 @@ import { go, href, route } from "../route.ts";
 import { Compared } from "./compare.ts";
 import { Doctor } from "./doctor.ts";
 import { Journal } from "./events.ts";
-import { count, now, percent, shown } from "./format.ts";
+import { count, now, percent } from "./format.ts";
 import { type Content, html } from "./html.ts";
 import { lazily } from "./lazy.ts";
 import { LogView } from "./log.ts";
@@ -105,7 +105,7 @@ function Header({ open, graph }: Of): VNode {
   const { name } = object(graph.header, "metadata");
   return html`<header class="graph-head">
     <h1><a href=${href(["g", open.id])}>${open.id}</a> <${State} state=${state} /></h1>
-    ${typeof name === "string" && html`<p class="graph-name">${shown(name)}</p>`}
+    ${typeof name === "string" && html`<p class="graph-name">${name}</p>`}
     <p class="graph-when">
       ${count(counts[3]! + counts[7]!)} of ${count(graph.ids.length)} done${failed > 0 && `, ${count(failed)} failed`};
       ${" "}created <${Time} at=${time(graph.header, "created")} />
@@ -156,7 +156,7 @@ function Away({ open }: { open: Open }): VNode | null {
   const words = trouble instanceof Error ? trouble.message : String(trouble);
   const left = Math.max(0, Math.ceil((away.again - now.value) / 1000));
   return html`<p class="strip"><span class="mark" aria-hidden="true">!</span> <span role="status">Not reached since
-    ${" "}<${Time} at=${away.since} />: ${shown(words)}</span>; ${left ? `tried again in ${left} s` : "trying again"}.
+    ${" "}<${Time} at=${away.since} />: ${words}</span>; ${left ? `tried again in ${left} s` : "trying again"}.
     What is shown is as it was then.</p>`;
 }
 

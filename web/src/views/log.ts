@@ -7,7 +7,7 @@ import { keyTitle, useKeys } from "../keys.ts";
 import { CODE } from "../model/states.ts";
 import { Trouble } from "../rows/port.ts";
 import { go, here, href, route, set } from "../route.ts";
-import { bytes as size, count, shown } from "./format.ts";
+import { bytes as size, count } from "./format.ts";
 import { type Of, taskAt, taskHref } from "./graph.ts";
 import { classes, html } from "./html.ts";
 import { useVirtual } from "./list.ts";
@@ -103,15 +103,15 @@ function useSearch(read: Read, wanted: string, name: string): Found {
 }
 
 function marked(text: string, wanted: string): (string | VNode)[] {
-  if (!wanted) return [shown(text)];
+  if (!wanted) return [text];
   const parts: (string | VNode)[] = [];
   const low = text.toLowerCase();
   let from = 0;
   for (let at = low.indexOf(wanted); at >= 0; at = low.indexOf(wanted, from)) {
-    parts.push(shown(text.slice(from, at)), html`<mark>${shown(text.slice(at, at + wanted.length))}</mark>`);
+    parts.push(text.slice(from, at), html`<mark>${text.slice(at, at + wanted.length)}</mark>`);
     from = at + wanted.length;
   }
-  return [...parts, shown(text.slice(from))];
+  return [...parts, text.slice(from)];
 }
 
 function LineOf({
@@ -291,7 +291,7 @@ export function LogView({ open, graph }: Of): VNode {
   else if (trouble) content = html`<${TroubleBox} trouble=${trouble} />`;
   else content = html`<${Loading} what="the log" />`;
   return html`<section class="fill">
-    <h2>Log of <a class="label" href=${taskHref(open.id, label)}>${shown(label)}</a>, run ${run}</h2>
+    <h2>Log of <a class="label" href=${taskHref(open.id, label)}>${label}</a>, run ${run}</h2>
     <${Runs} id=${open.id} name=${label} run=${run} present=${graph.run[place] ?? run} />
     <div class="filters">
       <label class="field search"><span>Search in ${found.large ? "this part" : "all of it"}</span>

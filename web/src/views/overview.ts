@@ -11,7 +11,7 @@ import type { Graph } from "../model/graph.ts";
 import { events } from "../model/journal.ts";
 import { CODE } from "../model/states.ts";
 import type { Spans } from "../model/times.ts";
-import { count, duration, now, shown, timeMode } from "./format.ts";
+import { count, duration, now, timeMode } from "./format.ts";
 import { html } from "./html.ts";
 import { Time, useAsked } from "./parts.ts";
 import { read } from "./source.ts";
@@ -167,7 +167,7 @@ function usePlot(given: Shown): { element: { current: HTMLDivElement | null }; m
 function Holds({ of }: { of: readonly Hold[] | null }): VNode | string {
   if (of === null) return html`<span>Pauses of the past are left out: the journal is long.</span>`;
   return html`<span>${of.slice(-HOLDS_SHOWN).map(({ of: name, from, to }) => html`<span key=${`${name} ${from}`}
-    >‖ ${name ? `group ${shown(name)}` : "the graph"} held back <${Time} at=${from} />, ${
+    >‖ ${name ? `group ${name}` : "the graph"} held back <${Time} at=${from} />, ${
       Number.isNaN(to) ? "until now" : `for ${duration(to - from)}`}. </span>`)}
     ${of.length > HOLDS_SHOWN && `and ${count(of.length - HOLDS_SHOWN)} before`}</span>`;
 }

@@ -8,7 +8,7 @@ import { go, href, route } from "../route.ts";
 import { screens } from "./app.ts";
 import { Dialog } from "./dialog.ts";
 import { chooseArchive } from "./file.ts";
-import { nextTheme, nextTimeMode, shown } from "./format.ts";
+import { nextTheme, nextTimeMode } from "./format.ts";
 import { isThere, taskHref } from "./graph.ts";
 import { html } from "./html.ts";
 import { matcher } from "./picked.ts";
@@ -98,7 +98,7 @@ export function Palette({ close }: { close: () => void }): VNode {
       ${entries.map(
         (each, place) => html`<li key=${`${each.kind} ${each.title}`} id=${`palette-${place}`} role="option"
         aria-selected=${place === present} onClick=${() => act(each)}>
-        <small>${each.kind}</small> <span class="label">${shown(each.title)}</span>
+        <small>${each.kind}</small> <span class="label">${each.title}</span>
       </li>`,
       )}
     </ul>

@@ -7,7 +7,7 @@ import { lookOf, TASK_STATES } from "../model/states.ts";
 import { loading } from "../python.ts";
 import { Trouble } from "../rows/port.ts";
 import { visible } from "../rows/waiting.ts";
-import { count, many, now, shown, timeMode, timeText, timeTitle } from "./format.ts";
+import { count, many, now, timeMode, timeText, timeTitle } from "./format.ts";
 import { type Content, html } from "./html.ts";
 
 export function State({ state, brief }: { state: string; brief?: boolean }): VNode {
@@ -69,7 +69,7 @@ export function TroubleBox({ trouble, again }: { trouble: unknown; again?: (() =
   const remedy = trouble instanceof Trouble ? trouble.remedy : "";
   return html`<div class="trouble" role="alert">
     <p><span class="mark" aria-hidden="true">!</span>
-      ${" "}${shown(trouble instanceof Error ? trouble.message : String(trouble))}
+      ${" "}${trouble instanceof Error ? trouble.message : String(trouble)}
       </p>
     ${remedy && html`<p>${remedy}</p>`}
     ${again && html`<button type="button" onClick=${again}>Try again</button>`}
@@ -154,7 +154,7 @@ export function CopyButton({ text, label }: { text: string | (() => string); lab
 
 /** JSON of others, as text. */
 export function Json({ value }: { value: unknown }): VNode {
-  return html`<pre class="json">${shown(JSON.stringify(value, null, 2))}</pre>`;
+  return html`<pre class="json">${JSON.stringify(value, null, 2)}</pre>`;
 }
 
 export function Facts({ of }: { of: readonly (readonly [string, Content])[] }): VNode {

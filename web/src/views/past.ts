@@ -11,7 +11,7 @@ import { TASK_STATES } from "../model/states.ts";
 import { go, href, route } from "../route.ts";
 import { type Drawn, useDag, useDrawn } from "./drawing.ts";
 import { more, useJournal } from "./events.ts";
-import { count, many, shown } from "./format.ts";
+import { count, many } from "./format.ts";
 import { type Of, taskHref } from "./graph.ts";
 import { html } from "./html.ts";
 import { Bar, Empty, Loading, State, Time, TroubleBox } from "./parts.ts";
@@ -81,7 +81,7 @@ function Happened({ id, events, at }: { id: string; events: readonly Fact[]; at:
     <ul class="plain">
       ${here.slice(0, HAPPENED).map(({ part, kind, fields, ...event }) => html`<li key=${part}>${kind}${" "}
         ${typeof fields.label === "string" &&
-        html`<a class="label" href=${taskHref(id, fields.label)}>${shown(fields.label)}</a>`}
+        html`<a class="label" href=${taskHref(id, fields.label)}>${fields.label}</a>`}
         ${" "}<small>${more({ part, kind, fields, ...event })}</small>
       </li>`)}
       ${here.length > HAPPENED && html`<li>and ${count(here.length - HAPPENED)} more</li>`}
@@ -95,7 +95,7 @@ function Under({ graph, state }: { graph: Graph; state: Uint8Array }): VNode {
   return html`<section><h2>What had failed, ran or was ready</h2>
     <ul class="plain">${places.map((place) => html`<li key=${place}>
       <${State} state=${TASK_STATES[state[place]!]!.name} brief />
-      ${" "}<a class="label" href=${taskHref(graph.id, graph.labels[place]!)}>${shown(graph.labels[place]!)}</a>
+      ${" "}<a class="label" href=${taskHref(graph.id, graph.labels[place]!)}>${graph.labels[place]!}</a>
     </li>`)}</ul>
     ${places.length === 0 && html`<${Empty}>No task.</${Empty}>`}
     ${places.length === LISTED && html`<p>The first ${many(LISTED, "task")}.</p>`}

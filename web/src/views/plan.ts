@@ -7,7 +7,7 @@ import { keyTitle, useKeys } from "../keys.ts";
 import { Trouble } from "../rows/port.ts";
 import { pause, visible } from "../rows/waiting.ts";
 import { here, route, set } from "../route.ts";
-import { count, many, shown } from "./format.ts";
+import { count, many } from "./format.ts";
 import { type Of, taskHref } from "./graph.ts";
 import { type Content, html } from "./html.ts";
 import { lazily } from "./lazy.ts";
@@ -121,7 +121,7 @@ function PlanOf({ id, plan, marks }: { id: string; plan: Plan; marks: ReadonlyMa
         <th scope="col">Columns</th></tr></thead>
       <tbody>${plan.tasks.slice(0, SHOWN).map(
         (each) => html`<tr key=${each.taskId} class=${marks.get(each.taskId) ?? ""}>
-        <th scope="row"><a class="label" href=${taskHref(id, each.label)}>${shown(each.label)}</a>
+        <th scope="row"><a class="label" href=${taskHref(id, each.label)}>${each.label}</a>
           ${marks.has(each.taskId) &&
           html` <small>${marks.get(each.taskId)}</small>`}</th>
         <td>${each.from ? html`<${State} state=${each.from} />` : "–"}</td>

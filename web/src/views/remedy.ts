@@ -3,17 +3,16 @@
 import type { VNode } from "preact";
 
 import { steps } from "./commands.ts";
-import { shown } from "./format.ts";
 import { html } from "./html.ts";
 import { CopyButton } from "./parts.ts";
 
 export function Remedy({ text }: { text: string }): VNode | null {
   if (!text) return null;
   return html`<div class="remedy">
-    <p>${shown(text)}</p>
+    <p>${text}</p>
     ${steps(text).map((each) =>
       each.address
-        ? html`<a class="button" key=${each.command} href=${each.address}>${shown(each.title)}</a>`
+        ? html`<a class="button" key=${each.command} href=${each.address}>${each.title}</a>`
         : html`<${CopyButton} key=${each.command} text=${each.command} label=${`Copy “${each.command}”`} />`,
     )}
   </div>`;

@@ -4,7 +4,6 @@ import { useEffect, useState } from "preact/hooks";
 import type { VNode } from "preact";
 
 import { here, route } from "../route.ts";
-import { shown } from "./format.ts";
 import { html } from "./html.ts";
 
 const keyOf = (screen: string): string => `taskgraph-filter-${screen}`;
@@ -20,5 +19,5 @@ export function Remembered({ screen }: { screen: string }): VNode | null {
   if (query || !last) return null;
   const values = Object.fromEntries(new URLSearchParams(last));
   const words = Object.entries(values).map(([name, value]) => `${name} ${value}`);
-  return html`<a class="tag" href=${here(values)}>Again: ${shown(words.join(", "))}</a>`;
+  return html`<a class="tag" href=${here(values)}>Again: ${words.join(", ")}</a>`;
 }

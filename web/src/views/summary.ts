@@ -6,7 +6,7 @@ import type { VNode } from "preact";
 import { object, text, texts, time, whole } from "../model/columns.ts";
 import { FAILED_CODES, TASK_STATES } from "../model/states.ts";
 import { href } from "../route.ts";
-import { count, duration, now, shown } from "./format.ts";
+import { count, duration, now } from "./format.ts";
 import { isThere, type Of, taskHref } from "./graph.ts";
 import { html } from "./html.ts";
 import { answered, Empty, Facts, Json, State, Time, useAsked } from "./parts.ts";
@@ -73,7 +73,7 @@ function Blockers({ open, graph }: Of): VNode | null {
       found?.causes.length
         ? html`<ul class="causes">
             ${found.causes.map(
-              ({ text: said, remedy }) => html`<li key=${said}>${shown(said)}<${Remedy} text=${remedy} /></li>`,
+              ({ text: said, remedy }) => html`<li key=${said}>${said}<${Remedy} text=${remedy} /></li>`,
             )}
           </ul>`
         : html`<${Empty}>Nothing.</${Empty}>`,
@@ -91,7 +91,7 @@ function Failures({ open, graph }: Of): VNode | null {
       ${failed.slice(0, FAILURES_SHOWN).map(
         (place) => html`<li key=${place}>
           <${State} state=${TASK_STATES[graph.state[place]!]!.name} brief />
-          <a class="label" href=${taskHref(open.id, graph.labels[place]!)}>${shown(graph.labels[place]!)}</a>
+          <a class="label" href=${taskHref(open.id, graph.labels[place]!)}>${graph.labels[place]!}</a>
           <a class="small" href=${taskHref(open.id, graph.labels[place]!, "log")}>log</a>
           <a class="small judged" href=${taskHref(open.id, graph.labels[place]!, "why")}>why</a>
         </li>`,

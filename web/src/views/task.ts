@@ -8,7 +8,7 @@ import { text, texts, time, whole } from "../model/columns.ts";
 import { CODE, FAILED_CODES, TASK_STATES } from "../model/states.ts";
 import { type Neighbour, type RunLine, type Task, task as readTask } from "../model/task.ts";
 import { go, href, route } from "../route.ts";
-import { bytes, count, duration, many, now, shown } from "./format.ts";
+import { bytes, count, duration, many, now } from "./format.ts";
 import { type Of, taskAt, taskHref } from "./graph.ts";
 import { html } from "./html.ts";
 import { answered, CopyButton, Empty, Facts, Json, LeftOut, State, Time, useAsked } from "./parts.ts";
@@ -19,7 +19,7 @@ const EDITED: ReadonlySet<number> = new Set([CODE.unscheduled!, CODE.pending!, .
 
 function endOf({ cause, reason, exitCode }: RunLine): string {
   const code = exitCode === undefined || reason.includes(`exit code ${exitCode}`) ? "" : ` (exit code ${exitCode})`;
-  return `${cause}${reason && `: ${shown(reason)}`}${code}`;
+  return `${cause}${reason && `: ${reason}`}${code}`;
 }
 
 function Runs({ id, task }: { id: string; task: Task }): VNode {
@@ -70,7 +70,7 @@ function Edges({
       ${order.slice(0, EDGES_SHOWN).map(
         (each) => html`<li key=${each.place}>
         <${State} state=${TASK_STATES[each.state]!.name} brief /> <a class="label" href=${taskHref(id, each.label)}>
-          ${shown(each.label)}</a>
+          ${each.label}</a>
         ${optional?.has(each.label) && html` <small>its end does not matter</small>`}
       </li>`,
       )}
@@ -80,7 +80,7 @@ function Edges({
       html`<details><summary>${count(of.length - EDGES_SHOWN)} more</summary><ul class="plain">
       ${order.slice(EDGES_SHOWN, 1000).map((each) => html`<li key=${each.place}><${State}
         state=${TASK_STATES[each.state]!.name} brief /> <a class="label" href=${taskHref(id, each.label)}>
-        ${shown(each.label)}</a></li>`)}
+        ${each.label}</a></li>`)}
     </ul></details>`
     }
   </section>`;
@@ -147,7 +147,7 @@ function Result({ id, task }: { id: string; task: Task }): VNode | null {
     <${Json} value=${task.resolution} />
     ${"resultUrl" in task.resolution && !wanted && html`<p>
       <button type="button" title=${keyTitle("result")} onClick=${() => setWanted(true)}>Show all of it</button></p>`}
-    ${wanted && answered(asked, "the result", (found) => found && html`<pre class="json">${shown(found.text)}</pre>
+    ${wanted && answered(asked, "the result", (found) => found && html`<pre class="json">${found.text}</pre>
       ${found.total > RESULT_BYTES && html`<p>The first ${bytes(RESULT_BYTES)} of ${bytes(found.total)}.</p>`}`)}
   </section>`;
 }
@@ -188,7 +188,7 @@ export function TaskView({ open, graph }: Of): VNode {
   if (place < 0) return html`<${Empty}>Graph ${open.id} has no task “${name}”.</${Empty}>`;
   return html`<section>
     <h2 class="task-title"><${State} state=${TASK_STATES[graph.state[place]!]!.name} />
-      <span class="label">${shown(label)}
+      <span class="label">${label}
       </span></h2>
     ${answered(asked, "the task", (task) => {
       if (!task) return "";
@@ -206,7 +206,7 @@ export function TaskView({ open, graph }: Of): VNode {
           <${Edges} id=${open.id} title="Required by" of=${task.dependents} />
           <${Result} id=${open.id} task=${task} />
           <section class="card wide-card"><h2>Definition</h2>
-            ${command && html`<pre class="command">${shown(command)}</pre>`}<${Json} value=${task.definition} />
+            ${command && html`<pre class="command">${command}</pre>`}<${Json} value=${task.definition} />
           </section>
         </div>`;
     })}

@@ -10,7 +10,7 @@ import { TASK_STATES } from "../model/states.ts";
 import { type By, criticalPath, lanes, type Spans, spans, type Step } from "../model/times.ts";
 import { route, set } from "../route.ts";
 import { type Drawn, Selected, useDrawn } from "./drawing.ts";
-import { count, duration, many, now, shown, timeMode } from "./format.ts";
+import { count, duration, many, now, timeMode } from "./format.ts";
 import { type Of, taskHref } from "./graph.ts";
 import { html } from "./html.ts";
 import { Overview, type Part } from "./overview.ts";
@@ -49,7 +49,7 @@ function Path({ graph, path, drawn }: { graph: Graph; path: readonly Step[]; dra
       class=${each.task === drawn.selected ? "present" : ""}>
       <${State} state=${TASK_STATES[graph.state[each.task]!]!.name} brief />
       ${" "}<a class="label" href=${taskHref(graph.id, graph.labels[each.task]!)}
-        onFocus=${() => drawn.select(each.task)}>${shown(graph.labels[each.task]!)}</a>
+        onFocus=${() => drawn.select(each.task)}>${graph.labels[each.task]!}</a>
       ${" "}<small>${duration(each.seconds * 1000)}, ran ${duration(each.ran * 1000)}</small>
     </li>`)}</ol>
     ${path.length > most && html`<button type="button" onClick=${() => setMost(most + MORE_STEPS)}>

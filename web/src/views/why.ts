@@ -5,7 +5,7 @@ import type { VNode } from "preact";
 
 import { useKeys } from "../keys.ts";
 import { go, href, route } from "../route.ts";
-import { count, shown } from "./format.ts";
+import { count } from "./format.ts";
 import { type Of, taskAt, taskHref } from "./graph.ts";
 import { html } from "./html.ts";
 import { answered, Empty, State, useAsked } from "./parts.ts";
@@ -39,7 +39,7 @@ function Line({ reason, id }: { reason: Reason; id: string }): VNode {
   >
     <${State} state=${reason.state} brief />
     <div>
-      <a href=${taskHref(id, reason.label)} class="label">${shown(reason.label)}</a> ${shown(reason.text)}
+      <a href=${taskHref(id, reason.label)} class="label">${reason.label}</a> ${reason.text}
       ${reason.cause && html` <a class="small" href=${taskHref(id, reason.label, "log")}>log</a>`}
       <${Remedy} text=${reason.remedy} />
     </div>
@@ -67,7 +67,7 @@ export function Why({ open, graph }: Of): VNode {
     log: () => go(taskHref(open.id, name, "log")),
   });
   return html`<section>
-    <h2>Why <a class="label" href=${taskHref(open.id, name)}>${shown(name)}</a> does not run</h2>
+    <h2>Why <a class="label" href=${taskHref(open.id, name)}>${name}</a> does not run</h2>
     ${answered(asked, "the causes", (found) => {
       if (found.reasons.length === 0) return html`<${Empty}>Nothing holds it back.</${Empty}>`;
       const omitted = found.omitted + Math.max(0, found.reasons.length - SHOWN);
