@@ -33,8 +33,13 @@ MORE: Final = {"tasks": {"more": {"requires": ["slow"], "task": {"executor": "no
 
 
 async def followed(programs: Programs, started: asyncio.subprocess.Process) -> dict[str, Any]:
-    async with asyncio.timeout(40):
-        output, words = await started.communicate()
+    try:
+        async with asyncio.timeout(40):
+            output, words = await started.communicate()
+    finally:
+        if started.returncode is None:  # other tests would be blamed for what is left of it
+            started.kill()
+            await started.wait()
     assert started.returncode == 0, words.decode()
     found: dict[str, Any] = json.loads(output)
     return found

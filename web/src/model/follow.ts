@@ -45,6 +45,8 @@ const ENDS: Readonly<Record<string, number>> = {
   "task-cancelled": CODE.cancelled as number,
   "task-skipped": CODE.skipped as number,
 };
+/** No facts, as it is time to look at rows. */
+const NOTHING: readonly Fact[] = [];
 const AGAIN: ReadonlySet<string> = new Set(["task-rerun", "task-retry"]);
 /** After these, other rows may have changed than those that they name. */
 const WHOLE: ReadonlySet<string> = new Set([
@@ -127,20 +129,25 @@ class Following {
     const over = new AbortController();
     const either = AbortSignal.any([signal, over.signal]);
     if (!this.coming) {
-      this.coming = this.rows.news(this.graph.id, this.graph.event, signal).finally(() => (this.coming = undefined));
-      this.coming.catch(() => undefined); // while rows are read nothing waits for it: it is asked again
+      this.coming = this.rows.news(this.graph.id, this.graph.event, signal);
+      this.coming.catch(() => undefined); // nothing waits for it while rows are read
     }
-    const nothing = (): Fact[] => [];
-    const unlessOver = (error: unknown): Fact[] => {
+    const unlessOver = (error: unknown): readonly Fact[] => {
       if (!either.aborted) throw error;
-      return [];
+      return NOTHING;
     };
     const waits = [this.coming];
-    const looks = (seconds: number): unknown => waits.push(pause(seconds, either).then(nothing, unlessOver));
+    const looks = (seconds: number): unknown => waits.push(pause(seconds, either).then(() => NOTHING, unlessOver));
     if (this.stale.size) looks(QUIET_SECONDS * (1 + Math.random()));
     else if (this.ready().length) looks(this.isIdle() ? IDLE_SECONDS : this.soon);
     this.soon = Math.min(2 * this.soon, 2 * SOON_SECONDS_MAX);
-    const found = await Promise.race(waits).finally(() => over.abort());
+    let found: readonly Fact[] | undefined;
+    try {
+      found = await Promise.race(waits);
+    } finally {
+      over.abort();
+      if (found !== NOTHING) this.coming = undefined; // else it brings its facts to the next wait
+    }
     await visible(signal);
     return found;
   }

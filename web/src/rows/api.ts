@@ -4,7 +4,7 @@ import { plain } from "./columns.ts";
 import { saidFact } from "./facts.ts";
 import type { Bytes, Fact, Page, Range, Reason, Row, Rows } from "./port.ts";
 import { Trouble } from "./port.ts";
-import { found, holding, pause, visible } from "./waiting.ts";
+import { answered, found, holding, pause, visible } from "./waiting.ts";
 
 const KEYS_MAX = 100;
 const READS_MAX = 64;
@@ -142,14 +142,9 @@ export class ApiRows implements Rows {
     for (let tried = 1; ; tried++) {
       let answer: Response;
       try {
-        answer = await fetch(`${this.address}/api/v1${path}`, {
-          method,
-          headers: all,
-          ...(body === undefined ? {} : { body }),
-          ...(signal ? { signal } : {}),
-          credentials: "omit",
-          redirect: "error",
-        });
+        const said = body === undefined ? {} : { body };
+        const until = signal ? { signal } : {};
+        answer = await answered(`${this.address}/api/v1${path}`, { method, headers: all, ...said, ...until });
       } catch (error) {
         signal?.throwIfAborted();
         const words = `${this.name} does not answer (${(error as Error).message})`;

@@ -5,7 +5,7 @@ import { gather } from "./columns.ts";
 import { factsOf } from "./facts.ts";
 import type { Bytes, Fact, Page, Range, Row, Rows, Value } from "./port.ts";
 import { Trouble } from "./port.ts";
-import { found, pause } from "./waiting.ts";
+import { answered, found, pause } from "./waiting.ts";
 
 const ACCEPT = "application/json;odata=nometadata"; // no other header, so that a browser asks for no leave before
 const AT_ONCE = 8;
@@ -141,10 +141,10 @@ export class TableRows implements Rows {
   private async fetch(address: string, headers: Record<string, string>, method = "GET"): Promise<Response> {
     for (let tried = 1; ; tried++) {
       try {
-        const answer = await fetch(address, { method, headers, credentials: "omit", redirect: "error" });
+        const answer = await answered(address, { method, headers });
         if (answer.status < 500 || tried === TRIES) return answer;
       } catch (error) {
-        if (tried === TRIES) {
+        if (tried === TRIES || (error as Error).name === "TimeoutError") {
           const remedy = "is the account reachable from here, and does it allow this page (CORS)?";
           throw new Trouble("away", `${this.name} does not answer (${(error as Error).message})`, remedy);
         }

@@ -1,4 +1,4 @@
-/** Waiting: for a time, and while the page is not seen. */
+/** Waiting: for a time, for an answer, and while the page is not seen. */
 
 /** Rejects as soon as `signal` is aborted. */
 export function pause(seconds: number, signal?: AbortSignal): Promise<void> {
@@ -14,6 +14,18 @@ export function pause(seconds: number, signal?: AbortSignal): Promise<void> {
     }, seconds * 1000);
     signal?.addEventListener("abort", stop, { once: true });
   });
+}
+
+/** More than a server may take, or wait for news: a connection may be dead without an end. */
+const ANSWER_SECONDS = 60;
+
+/** An answer with all of its body. Throws what `fetch` throws, also where the answer takes too long. */
+export async function answered(address: string, how: RequestInit): Promise<Response> {
+  const late = AbortSignal.timeout(ANSWER_SECONDS * 1000);
+  const signal = how.signal ? AbortSignal.any([how.signal, late]) : late;
+  const answer = await fetch(address, { ...how, signal, credentials: "omit", redirect: "error" });
+  const body = await answer.arrayBuffer();
+  return new Response(body.byteLength ? body : null, answer);
 }
 
 const LOOK_SECONDS = 1;
