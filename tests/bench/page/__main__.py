@@ -138,22 +138,24 @@ def _run(browser: Browser, niced: Browser, repeat: int) -> None:
         "1 window, graph": lambda api, _, stack: watched.Tabs(api, browser, stack, 1),
         "1 window, table": lambda api, _, stack: watched.Tabs(api, browser, stack, 1, "tasks"),
     }
-    found: dict[str, list[watched.Ran]] = {way: [] for way in ways}
+    works: dict[str, list[str]] = {"nothing": [], "`sleep 0.1`": ["sleep", "0.1"]}
+    found: dict[tuple[str, str], list[watched.Ran]] = {}
     for _ in range(repeat):
-        for way, look in ways.items():
-            found[way].append(watched.ran(look))
-            _note(way, found[way][-1])
-    alone = statistics.median(one.rate for one in found["no one"])
+        for work, command in works.items():
+            for way, look in ways.items():
+                found.setdefault((work, way), []).append(watched.ran(look, command))
+                _note(work, way, found[work, way][-1])
     rows = []
-    for way, each in found.items():
-        lost = f"{100 * (1 - statistics.median(one.rate for one in each) / alone):.0f}"
+    for (work, way), each in found.items():
+        alone = found[work, "no one"]
+        lost = statistics.median(1 - one.rate / other.rate for one, other in zip(each, alone, strict=True))
         rate, *rest = (
             _said([getattr(one, name) for one in each], digits)
             for name, digits in (("rate", 0), ("cpu", 3), ("requests", 0), ("others", 1), ("frames", 0), ("longest", 0))
         )
-        rows.append([way, rate, lost, *rest])
-    heads = ["who looks", "tasks/s", "loses %", "CPU ms/task of the server", "requests", "CPU s of who looks"]
-    _table([*heads, "frames/s", "longest task ms"], rows)
+        rows.append([work, way, rate, "–" if each is alone else f"{100 * lost:.0f}", *rest])
+    heads = ["each task does", "who looks", "tasks/s", "loses %", "CPU ms/task of the server", "requests"]
+    _table([*heads, "CPU s of who looks", "frames/s", "longest task ms"], rows)
 
 
 # --- text

@@ -138,15 +138,19 @@ class Tabs(Looking):
         return sum(float(each["cpuTime"]) for each in found)
 
 
-def ran(look: Callable[[Api, Path, ExitStack], Looking]) -> Ran:
-    """Runs the graph once, on a store and a server of its own."""
+def ran(look: Callable[[Api, Path, ExitStack], Looking], command: list[str]) -> Ran:
+    """Runs the graph once, on a store and a server of its own. command: of each task; empty where it does nothing."""
     tasks = _LEVELS * _WIDTH
+    document = layered(_LEVELS, _WIDTH, 3)
+    if command:
+        for task in document["tasks"].values():
+            task["task"] = {"payload": {"command": command}}
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="taskgraph-watched-")))
         api = stack.enter_context(serving(f"sqlite:///{folder}/store.db", slots=_SLOTS))
         api.ask("POST", "/targets/default:pause")
         time.sleep(_PAUSE_SECONDS)
-        api.ask("PUT", "/graphs/g", layered(_LEVELS, _WIDTH, 3))
+        api.ask("PUT", "/graphs/g", document)
         looking = look(api, folder, stack)
         before = _cpu(api.process)
         last = api.ask("GET", "/graphs/g/events")["events"][-1]["cursor"]

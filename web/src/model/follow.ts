@@ -20,7 +20,9 @@ import { columnsOf, put, TASK_COLUMNS } from "./table.ts";
 
 type Changed = (graph: Graph, tasks: readonly number[]) => void;
 
-const GAP_SECONDS = 1;
+/** Between looks: of a graph of more than so many tasks, which takes long to draw, and of any other. */
+const LARGE = 5_000;
+const GAP_SECONDS = { large: 2, small: 1 };
 const GAP_LOOKS = 4;
 const SOON_SECONDS = 1;
 const SOON_SECONDS_MAX = 16;
@@ -89,7 +91,8 @@ export async function follow(
       } else await following.look(facts, changed);
       if (away) troubled();
       away = 0;
-      await pause(Math.max(GAP_SECONDS, (GAP_LOOKS * (performance.now() - began)) / 1000), signal);
+      const gap = graph.ids.length > LARGE ? GAP_SECONDS.large : GAP_SECONDS.small;
+      await pause(Math.max(gap, (GAP_LOOKS * (performance.now() - began)) / 1000), signal);
     } catch (error) {
       if (signal.aborted) return;
       if (!(error instanceof Trouble)) throw error;
