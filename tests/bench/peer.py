@@ -85,6 +85,7 @@ class Engine:
         self._folder = folder
         self._store = store
         self._graphs = 0
+        self._command: Any = None
 
     def prepare(self, graph: Requirements) -> Path:
         """Write the graph's file; not timed."""
@@ -112,10 +113,14 @@ class Engine:
         return words
 
     def _here(self, path: Path) -> tuple[int, str]:
-        from taskgraph.interfaces.cli import app
+        if self._command is None:  # a command as it is typed makes one parser, and not those of all
+            import typer.main
 
+            from taskgraph.interfaces.cli import app
+
+            self._command = typer.main.get_command(app)
         with contextlib.redirect_stdout(io.StringIO()) as printed:
-            code = app(self._words(path), prog_name="taskgraph", standalone_mode=False)
+            code = self._command.main(self._words(path), prog_name="taskgraph", standalone_mode=False)
         return int(code or 0), printed.getvalue()
 
     def _anew(self, path: Path) -> tuple[int, str]:
