@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from tests.azurite import AzuriteFailed, AzuriteMissing, azurite
-from tests.bench import report
+from tests.bench import anatomy, report
 from tests.bench.cells import STORES, Cell, CellFailed, Layout, Place, idle, layout, measure
 from tests.bench.figures import Figures, figures_of, idle_figures_of, median_of, ratios
 from tests.bench.shapes import EXECUTORS, SMALL, STANDARD, TINY, Shape, UnknownShape, chain, edges_of, shape
@@ -41,6 +41,7 @@ examples:
   scripts/bench --shapes path/to/graph.json --executors noop,command
   scripts/bench --compare HEAD~5 . --shapes chain-200       a commit and the working tree, in turn
   scripts/bench --idle 120 --layouts 1h1w --repeat 1        operations per hour with nothing to do
+  scripts/bench --anatomy                                   by step: what the CPU time of a task is spent on
   scripts/bench --shapes all --keep 2026-08-laptop          writes docs/benchmarks/2026-08-laptop.md and .json
 
 What the columns mean: docs/benchmarks/README.md."""
@@ -65,13 +66,16 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--quick", action="store_true", help="tiny shapes on both stores, once: under a minute")
     made.add_argument("--shapes", metavar="A,B", help=f"names, files, or all (default: {','.join(SMALL)})")
     made.add_argument("--stores", metavar="A,B", help="embedded, azurite (default: both)")
-    made.add_argument("--executors", metavar="A,B", default="noop", help="noop, command (default: noop)")
+    made.add_argument("--executors", metavar="A,B", help="noop, command (default: noop)")
     made.add_argument("--layouts", metavar="A,B", help="local, or 1h1w … (default: local; --quick: local,1h1w)")
     made.add_argument("--slots", type=int, default=max(2, os.cpu_count() or 2), help="of each worker (default: cores)")
     made.add_argument("--repeat", type=int, metavar="N", help="repetitions of each cell (default: 3; --quick: 1)")
     made.add_argument("--seconds-max", type=float, default=900.0, metavar="S", help="for one repetition (default: 900)")
     made.add_argument(
         "--idle", type=float, metavar="S", help="instead: count for S seconds what waiting for work costs"
+    )
+    made.add_argument(
+        "--anatomy", action="store_true", help="instead: CPU and memory of a task by step, beside the least program"
     )
     made.add_argument("--compare", nargs=2, metavar=("A", "B"), help="two commits in turn; . is the working tree")
     made.add_argument("--json", action="store_true", help="print JSON, with each repetition, instead of tables")
@@ -81,8 +85,13 @@ def parser() -> argparse.ArgumentParser:
 
 def cells_of(options: argparse.Namespace) -> list[Cell]:
     """The cells that were asked for. Raises Usage."""
+    if options.anatomy:
+        if options.compare or options.quick or options.idle is not None or options.layouts not in (None, "local"):
+            raise Usage("--anatomy goes with --shapes, --stores, --executors, --repeat, and the layout local alone")
+        if not (options.shapes or options.stores or options.executors):
+            return anatomy.usual_cells(options.slots)
     stores = _listed(options.stores or ",".join(STORES))
-    executors = _listed(options.executors)
+    executors = _listed(options.executors or "noop")
     for given, known, what in ((stores, STORES, "store"), (executors, tuple(EXECUTORS), "executor")):
         if wrong := [each for each in given if each not in known]:
             raise Usage(f"no {what} is named {wrong[0]!r}: there are {', '.join(known)}")
@@ -244,12 +253,17 @@ def run(options: argparse.Namespace) -> int:
         places = {
             name: Place(tree, connection_string, options.seconds_max) for name, tree in zip(names, trees, strict=True)
         }
-        measured, failed = play(cells, places, repetitions, options.idle)
+        if options.anatomy:
+            apart, failed = anatomy.play(cells, places["this"], repetitions, say)
+        else:
+            measured, failed = play(cells, places, repetitions, options.idle)
     about["loadAtEnd"] = os.getloadavg()[0]
     about["failed"] = failed
+    text = report.head_text(about) + "\n\n"
+    if options.anatomy:
+        return finish(options, {**about, "anatomy": apart}, text + anatomy.text(apart))
     medians = {name: {cell: median_of(each) for cell, each in found.items()} for name, found in measured.items()}
     results: dict[str, Any] = {**about, "medians": medians, "repetitionsOf": measured}
-    text = report.head_text(about) + "\n\n"
     if options.compare:
         compared = {cell: ratios(medians["first"][cell], medians["second"][cell]) for cell in medians["first"]}
         results["ratios"] = compared
@@ -259,7 +273,12 @@ def run(options: argparse.Namespace) -> int:
         text += report.idle_text(medians["this"])
     elif medians["this"]:
         text += report.cells_text(measured["this"], medians["this"])
-    for failure in failed:
+    return finish(options, results, text)
+
+
+def finish(options: argparse.Namespace, results: dict[str, Any], text: str) -> int:
+    """Print what was measured, and keep it, if that was asked for."""
+    for failure in results["failed"]:
         text += f"\n\nNot measured: {failure}"
     if options.keep:
         KEPT.mkdir(parents=True, exist_ok=True)
@@ -267,7 +286,7 @@ def run(options: argparse.Namespace) -> int:
         (KEPT / f"{options.keep}.json").write_text(json.dumps(results, indent=1) + "\n", "utf-8")
         say(f"bench: kept as docs/benchmarks/{options.keep}.md and .json")
     print(json.dumps(results) if options.json else text)
-    return FAILED if failed else DONE
+    return FAILED if results["failed"] else DONE
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

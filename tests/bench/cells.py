@@ -175,7 +175,9 @@ async def crew(cell: Cell, place: Place, folder: Path, environment: dict[str, st
 
 
 @contextlib.asynccontextmanager
-async def _stage(cell: Cell, place: Place, *, weigh: bool) -> AsyncIterator[tuple[list[Child], dict[str, Any]]]:
+async def _stage(
+    cell: Cell, place: Place, *, weigh: bool, look: str = ""
+) -> AsyncIterator[tuple[list[Child], dict[str, Any]]]:
     """The processes of a cell over a fresh store, and what is known before they begin."""
     requirements = cell.shape.make()
     with tempfile.TemporaryDirectory(prefix="taskgraph-bench-") as text:
@@ -188,6 +190,7 @@ async def _stage(cell: Cell, place: Place, *, weigh: bool) -> AsyncIterator[tupl
             "slots": cell.slots,
             "azure": cell.store == "azurite",
             "weigh": weigh,
+            "look": look,
             "alone": not cell.layout.handlers,
         }
         store = place.connection_string if cell.store == "azurite" else f"sqlite:///{folder}/store/taskgraph.db"
@@ -202,12 +205,12 @@ async def _stage(cell: Cell, place: Place, *, weigh: bool) -> AsyncIterator[tupl
             yield children, facts
 
 
-async def measure(cell: Cell, place: Place, *, weigh: bool) -> dict[str, Any]:
+async def measure(cell: Cell, place: Place, *, weigh: bool, look: str = "") -> dict[str, Any]:
     """Run a cell once; gives what its processes said, as plain values. Raises CellFailed.
 
-    weigh: also the bytes of every row and the like, which costs time.
+    weigh: also the bytes of every row and the like, which costs time. look: see `node.Node`.
     """
-    async with _stage(cell, place, weigh=weigh) as (children, facts):
+    async with _stage(cell, place, weigh=weigh, look=look) as (children, facts):
         try:
             async with asyncio.timeout(place.seconds_max):
                 await _play(cell, children, facts)
@@ -256,6 +259,8 @@ async def _play(cell: Cell, children: Sequence[Child], facts: dict[str, Any]) ->
             raise CellFailed(f"{cell}: the graph is {ran['state']}")
         facts["seconds"] = ran["phase"]["seconds"]
         facts["processes"] = [{"role": "local", "peak": ran["peak"], "phase": ran["phase"]}]
+        if "held" in ran:
+            facts["held"] = ran["held"]
     if emulator is not None and (now := emulator_cpu()) is not None:
         facts["emulatorCpu"] = now - emulator
     facts["rows"] = await control.ask(do="examine")

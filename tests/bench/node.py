@@ -34,6 +34,7 @@ from taskgraph.model.states import GRAPH_ENDED
 from taskgraph.storage.tables import Range, query_all
 from taskgraph.worker.executors import built_in
 from tests.bench import counting
+from tests.bench.sampling import Kept, Sampler
 
 VARIABLE: Final = "TASKGRAPH_BENCH"
 
@@ -58,20 +59,25 @@ def peak_mebibytes() -> float:
 
 
 class Phase:
-    """What one phase cost this process, from here to `end`."""
+    """What one phase cost this process, from here to `end`. sampler: says of what, too."""
 
-    def __init__(self, counts: counting.Counts) -> None:
+    def __init__(self, counts: counting.Counts, sampler: Sampler | None = None) -> None:
         self._counts = counts
+        self._sampler = sampler
+        if sampler is not None:
+            sampler.start()
         self._counts.take()
         self._cpu = cpu_seconds()
         self._began = time.monotonic()
 
     def end(self) -> dict[str, Any]:
+        sampled = {"sampled": self._sampler.stop()} if self._sampler is not None else {}
         cpu = cpu_seconds()
         return {
             "seconds": time.monotonic() - self._began,
             "cpu": {name: cpu[name] - self._cpu[name] for name in cpu},
             **self._counts.take(),
+            **sampled,
         }
 
 
@@ -125,7 +131,10 @@ async def examine(app: App, graph_id: str, requirements: Mapping[str, Sequence[s
 
 
 class Node:
-    """One process. settings: `graph` its id, `document` a path, `slots`, `azure`, `weigh`; `alone`: it will `run`."""
+    """One process. settings: `graph` its id, `document` a path, `slots`, `azure`, `weigh`; `alone`: it will `run`.
+
+    `look`: "cpu", to say where the time of submission and run goes; "memory", what is held half way through the run.
+    """
 
     def __init__(self, app: App, settings: Mapping[str, Any], counts: counting.Counts) -> None:
         self._app = app
@@ -138,6 +147,9 @@ class Node:
         self._loops: asyncio.Task[None] | None = None
         self._alone = bool(settings.get("alone"))
         self._keeping = contextlib.ExitStack()
+        self._sampler = Sampler() if settings.get("look") == "cpu" else None
+        self._kept = Kept() if settings.get("look") == "memory" else None
+        self._tasks = 0
 
     async def obey(self, order: Mapping[str, Any]) -> dict[str, Any]:
         """Do what a line says; gives the answer."""
@@ -164,21 +176,32 @@ class Node:
                 raise ValueError(f"no such order: {other}")
 
     async def _submit(self) -> dict[str, Any]:
-        reading = Phase(self._counts)
+        reading = Phase(self._counts, self._sampler)
         document = read_document(self._path.read_bytes(), source=self._path.name)
         read = reading.end()
+        self._tasks = len(document.tasks)
         if self._alone:  # as `run` does
             self._keeping.enter_context(self._app.handlers.dispatcher.keeping(self._graph_id, ["default"]))
-        writing = Phase(self._counts)
+        writing = Phase(self._counts, self._sampler)
         await submit(self._app.handlers, self._graph_id, document)
         return {"read": read, "phase": writing.end()}
 
     async def _run(self) -> dict[str, Any]:
-        phase = Phase(self._counts)
+        held: dict[str, Any] = {}
+        if self._kept is not None:
+            self._app.handlers.listeners.news.append(lambda _: self._take_half_way(held))
+        phase = Phase(self._counts, self._sampler)
         worker = self._app.worker(built_in(self._app.clock), slots=self._slots)
         state = await run_graph(self._app, self._graph_id, self._stop, workers=[worker], fresh=True)
         self._keeping.close()
-        return {"state": str(state), "phase": phase.end(), "peak": peak_mebibytes()}
+        return {"state": str(state), "phase": phase.end(), "peak": peak_mebibytes(), **held}
+
+    def _take_half_way(self, held: dict[str, Any]) -> None:
+        """Called after each commit: what is held when half of the tasks have completed."""
+        if not held and self._kept is not None:
+            completed = self._app.handlers.records.begin(self._graph_id).completed
+            if 2 * completed >= self._tasks:
+                held.update(held=self._kept.take())
 
     def _go(self, role: str) -> dict[str, Any]:
         self._phase = Phase(self._counts)

@@ -389,7 +389,8 @@ async def test_a_worker_that_dies_ends_the_cell(tmp_path: Path) -> None:
     folder.mkdir(parents=True)
     for package in (folder, folder.parent):
         (package / "__init__.py").touch()
-    (folder / "counting.py").symlink_to(ROOT / "tests" / "bench" / "counting.py")
+    for name in ("counting.py", "sampling.py", "steps.py"):
+        (folder / name).symlink_to(ROOT / "tests" / "bench" / name)
     node = (ROOT / "tests" / "bench" / "node.py").read_text("utf-8")
     broken = node.replace('role == "handler"', 'role == "handler" or sys.exit("no more memory")')
     assert broken != node
