@@ -558,14 +558,24 @@ async def test_receiving_uses_the_index(tmp_path: Path) -> None:
     with contextlib.closing(sqlite3.connect(tmp_path / "store.db")) as connection:
         scanned: tuple[object, ...] = (1, "p", "a", "b", 10)
         where, fragments = embedded_tables._scan(Range(where={"state": ("x", "y")}))
-        by_key = (*embedded_tables._GET, *embedded_tables._LOOK)
+        by_key = (
+            *embedded_tables._GET,
+            *embedded_tables._MERGE,
+            *embedded_tables._MERGE_IF_ROOM,
+            *embedded_tables._REPLACE,
+            *embedded_tables._REMOVE,
+            embedded_tables._LOOK,
+            embedded_tables._COLUMNS,
+        )
         plans: list[tuple[str, tuple[object, ...], str]] = [
             (embedded_queues._WAITING, ("q", 1), "message_visible (queue=? AND visible_at<?)"),
             (embedded_queues._NEXT, ("q", 1, 32), "message_visible (queue=? AND visible_at<?)"),
             (embedded_tables._SCAN, scanned, "row_key (tab=? AND partition=? AND key>? AND key<?)"),
             (where, (*fragments, *scanned), "row_key (tab=? AND partition=? AND key>? AND key<?)"),
-            *[(each, (None,) * each.count("?"), "row_key (tab=? AND partition=? AND key=?)") for each in by_key],
-            *[(each, (None,) * each.count("?"), "PRIMARY KEY (rowid=?)") for each in embedded_tables._MERGE],
+            *[
+                (each, (None,) * each.count("?"), "SEARCH row USING INDEX row_key (tab=? AND partition=? AND key=?)")
+                for each in by_key
+            ],
         ]
         for statement, values, index in plans:
             plan = " ".join(row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {statement}", values))

@@ -5,9 +5,10 @@ import contextlib
 import json
 import re
 import sqlite3
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -18,7 +19,7 @@ from taskgraph.model.columns import Columns, Value
 from taskgraph.model.errors import Conflict, TooLarge
 from taskgraph.storage.sqlite import tables as embedded_tables
 from taskgraph.storage.sqlite.store import EmbeddedStore
-from taskgraph.storage.tables import Change, Delete, Insert, Merge, Range, Row, query_all
+from taskgraph.storage.tables import Change, Delete, Insert, Merge, Range, Replace, Row, query_all
 from taskgraph.testing import ManualClock
 
 
@@ -157,6 +158,22 @@ async def test_the_smallest_rows_of_many_columns_are_counted(tmp_path: Path) -> 
                 await tables.commit("p", [Merge(f"k{count}", str(etag), dict.fromkeys(names[count:250], 1))])
 
 
+@pytest.mark.parametrize("text", ["x" * 20_000, "😀" * 10_000])
+async def test_a_row_that_grows_by_small_merges_stays_within_its_limit(tmp_path: Path, text: str) -> None:
+    async with opened(tmp_path / "store.db") as store:
+        tables = store.tables("graphs")
+        [etag] = await tables.commit("p", [Insert("a", {})])
+        columns: dict[str, Value] = {}
+        while sum(len(name) + 20_000 for name in columns) + len("c00") + 20_000 <= limits.ROW_CHARS_MAX:
+            name = f"c{len(columns):02}"
+            [etag] = await tables.commit("p", [Merge("a", str(etag), {name: text})])
+            columns[name] = text
+        assert len(columns) == 24
+        with pytest.raises(TooLarge, match="the limit is 500000, which this merge would exceed"):
+            await tables.commit("p", [Merge("a", str(etag), {"more": text})])
+        assert await tables.get("p", ["a"]) == [Row("a", str(etag), columns)]
+
+
 async def test_the_first_change_that_is_refused_is_named(tmp_path: Path) -> None:
     async with opened(tmp_path / "store.db") as store:
         tables = store.tables("graphs")
@@ -170,6 +187,122 @@ async def test_the_first_change_that_is_refused_is_named(tmp_path: Path) -> None
         with pytest.raises(Conflict, match="'x' of 'p' is gone") as caught:
             await tables.commit("p", [Merge("b", str(b), {}), Insert("y", {}), Delete("x", str(b)), stale_of("z")])
         assert caught.value.index == 2
+
+
+FAULTS = [
+    ("exists", lambda key: Insert(key, {"n": -1})),
+    *(
+        (what, fault)
+        for what in ("gone", "has changed")
+        for fault in (
+            lambda key: Merge(key, "7777", {"n": -1}),
+            lambda key: Replace(key, "7777", {"n": -1}),
+            lambda key: Delete(key, "7777"),
+        )
+    ),
+]
+
+
+@pytest.mark.parametrize("place", [0, 4, 8])
+@pytest.mark.parametrize(("what", "fault"), FAULTS)
+async def test_a_commit_that_conflicts_leaves_nothing_and_those_beside_it_are_made(
+    tmp_path: Path, what: str, fault: Callable[[str], Change], place: int
+) -> None:
+    """Of a group, one commit has one change of nine at fault, of any kind, at any place."""
+    async with opened(tmp_path / "store.db") as store:
+        tables = store.tables("graphs")
+        etags = await tables.commit("p", [Insert(f"k{n}", {"n": n}) for n in range(9)])
+        before = await query_all(tables, "p", Range())
+        key = "none" if what == "gone" else f"k{place}"
+        good: list[Change] = [
+            Merge("k0", str(etags[0]), {"m": 1}),
+            Delete("k1", str(etags[1])),
+            Replace("k2", str(etags[2]), {"m": 2}),
+            Insert("new", {}),
+            *(Merge(f"k{n}", str(etags[n]), {"m": n}) for n in range(3, 9)),
+        ]
+        changes = [change for change in good if change.key != key][:8]
+        changes.insert(place, fault(key))
+        results = await asyncio.gather(
+            tables.commit("q", [Insert("a", {"n": 1})]),
+            tables.commit("p", changes),
+            tables.commit("q", [Insert("b", {"n": 2})]),
+            store.queues().send("queue", ["once"]),
+            return_exceptions=True,
+        )
+        assert isinstance(results[1], Conflict)
+        assert results[1].index == place
+        assert what in str(results[1])
+        assert await query_all(tables, "p", Range()) == before
+        assert [(row.key, [row.etag]) for row in await query_all(tables, "q", Range())] == [
+            ("a", results[0]),
+            ("b", results[2]),
+        ]
+        assert await store.queues().count("queue") == 1
+
+
+@pytest.mark.parametrize("columns", [1, 28, 29, 60])
+@pytest.mark.parametrize("chars", [1, 24_000, 31_000])
+async def test_a_merge_is_measured_when_it_may_be_too_large_and_only_then(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, columns: int, chars: int
+) -> None:
+    """Tasks with their definitions, relays, rows of a few columns: none of them is looked at before it is merged."""
+    looked: list[int] = []
+    look = embedded_tables._look
+
+    def counted(*given: Any) -> None:
+        looked.append(1)
+        look(*given)
+
+    monkeypatch.setattr(embedded_tables, "_look", counted)
+    rows: dict[str, Columns] = {
+        "small": {"state": "pending"},
+        "relay": {"requiresLeft": json.dumps([f"f5neE2qyRSKpMobAAAAA{n:02}" for n in range(96)])},
+        "task": {"task": "x" * 32_000, "dependents": '{"a":1}' * 300, **{f"c{n}": n for n in range(25)}},
+        "long": {f"c{n}": "x" * 32_000 for n in range(6)},
+    }
+    async with opened(tmp_path / "store.db") as store:
+        tables = store.tables("graphs")
+        etags = await tables.commit("p", [Insert(key, row) for key, row in rows.items()])
+        patch: Columns = {"text": "y" * chars, **{f"more{n}": n for n in range(columns - 1)}}
+        await tables.commit("p", [Merge(key, str(etag), patch) for key, etag in zip(rows, etags, strict=True)])
+        found = await tables.get("p", list(rows))
+        assert [row and row.columns for row in found] == [{**row, **patch} for row in rows.values()]
+    assert bool(looked) == (columns > 28 or chars > 25_000)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    had=st.integers(215, 250),
+    more=st.integers(0, 40),
+    again=st.integers(0, 40),
+    text=st.sampled_from(["", "x" * 7, '":', "é" * 900, "x" * 1_400]),
+)
+def test_a_merge_is_too_large_exactly_when_the_row_would_be(
+    tmp_path: Path, had: int, more: int, again: int, text: str
+) -> None:
+    names = [a + b for a in "abcdefghijklmnop" for b in "abcdefghijklmnopqrstuvwxyz"]
+    row: Columns = {**dict.fromkeys(names[:had], 1), names[0]: text}
+    patch: dict[str, Value] = dict.fromkeys([*names[:again], *names[had : had + more]], 2)
+
+    async def play() -> None:
+        async with opened(tmp_path / "store.db") as store:
+            tables = store.tables("graphs")
+            [old] = await tables.get("p", ["a"])
+            if old:
+                await tables.commit("p", [Delete("a", old.etag)])
+            [etag] = await tables.commit("p", [Insert("a", row)])
+            if had + more > limits.ROW_COLUMNS_MAX:
+                with pytest.raises(TooLarge, match=f"row 'a' has {had + more} columns"):
+                    await tables.commit("p", [Merge("a", str(etag), patch)])
+                patch.clear()
+            else:
+                await tables.commit("p", [Merge("a", str(etag), patch)])
+            [found] = await tables.get("p", ["a"])
+            assert found is not None
+            assert found.columns == {**row, **patch}
+
+    asyncio.run(play())
 
 
 def stale_of(key: str) -> Merge:

@@ -12,7 +12,7 @@ import pytest
 from taskgraph.model.clock import SystemClock
 from taskgraph.model.errors import Conflict, StorageUnavailable, Unclear
 from taskgraph.storage.sqlite import database, file
-from taskgraph.storage.sqlite.file import Session
+from taskgraph.storage.sqlite.file import LookFirst, Session
 from taskgraph.storage.sqlite.store import EmbeddedStore
 from taskgraph.storage.tables import Insert, Merge, Range, Tables, query_all
 from taskgraph.testing import ManualClock
@@ -124,6 +124,49 @@ async def test_a_group_that_starts_again_keeps_nothing_of_the_first_time(tmp_pat
         # Read before the other transaction ended: the thread's calls see what is there when they run.
         assert found is not None
         assert await store._file.call(lambda session: session.one("SELECT etag FROM row"), rows=1) == (-1,)
+
+
+async def test_a_group_that_is_to_look_first_is_undone_and_run_again(tmp_path: Path) -> None:
+    async with opened(tmp_path / "store.db") as store:
+        tables = store.tables("graphs")
+        await tables.commit("p", [Insert("a", {})])
+        looks: list[bool] = []
+
+        def first(session: Session) -> str:
+            session.begin()
+            session.run("UPDATE row SET etag = etag + 100")
+            if not session.looks_first:
+                raise Conflict("of the run that is undone")
+            return "second"
+
+        def second(session: Session) -> None:
+            looks.append(session.looks_first)
+            if not session.looks_first:
+                raise LookFirst
+
+        answers = await asyncio.gather(store._file.call(first, rows=1), store._file.call(second, rows=1))
+        assert answers == ["second", None]
+        assert looks == [False, True]
+        [row] = await tables.get("p", ["a"])
+        assert row is not None
+        assert row.etag == "101", "it was written once"
+        await store._file.call(second, rows=1)
+        assert looks == [False, True, False, True], "the next group does not look"
+
+
+async def test_a_group_is_run_again_once(tmp_path: Path) -> None:
+    """Were it to ask again after it has looked, that is a bug, and not for ever."""
+    runs: list[bool] = []
+
+    def never(session: Session) -> None:
+        runs.append(session.looks_first)
+        raise LookFirst
+
+    async with opened(tmp_path / "store.db") as store:
+        with pytest.raises(LookFirst):
+            await store._file.call(never, rows=1)
+        assert runs == [False, True]
+        assert await store.tables("graphs").commit("p", [Insert("a", {})]) == ["1"]
 
 
 async def test_what_a_group_on_the_loop_could_not_commit_is_unclear(tmp_path: Path) -> None:

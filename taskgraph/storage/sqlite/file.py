@@ -56,6 +56,7 @@ class Session:
         self._table_ids: dict[str, int] = {}
         self._etag = self._etag_end = 0
         self.writing = False
+        self.looks_first = False  # a commit of this group did not agree: each says what is wrong, before it writes
         self.pages = 0.0  # about what has been written: only a checkpoint shows how long the log is
 
     def begin(self) -> None:
@@ -128,6 +129,10 @@ class Session:
 
     def close(self) -> None:
         self._connection.close()
+
+
+class LookFirst(Exception):
+    """A commit wrote less than it should: undo the group, and run it again with `Session.looks_first`."""
 
 
 class _NotThereError(Exception):
@@ -308,18 +313,21 @@ class File:
             waited += pause
             pause = min(pause * _BUSY_PAUSE_GROWTH, _BUSY_PAUSE_SECONDS_MAX)
 
-    def _run_group(self, group: list[_Call], *, last: bool = False) -> bool:
+    def _run_group(self, group: list[_Call], *, last: bool = False, looks_first: bool = False) -> bool:
         """Run and commit a group. False: another process has the file, nothing is done; an error if that was the last.
 
         Never waits for other processes, except to open the file.
         """
         if not group:
             return True
+        for call in group:
+            call.result = call.error = None  # of a run that was undone
         try:
             session = self._session = self._opened()
         except StorageUnavailable as error:
             _blame(group, error)
             return True
+        session.looks_first = looks_first
         committing = False
         try:
             for call in group:
@@ -328,7 +336,7 @@ class File:
                 try:
                     call.result = call.work(session)
                 except (StorageError, ValueError) as error:
-                    # The work raises its own refusals before it writes anything: the others of the group go on.
+                    # What is refused has written nothing: the others of the group go on.
                     call.error = error
             committing = True
             if session.writing:
@@ -339,9 +347,9 @@ class File:
             self._give_up(session)
             if isinstance(error, _NotThereError):
                 return self._make_and_run(group)
+            if isinstance(error, LookFirst) and not looks_first:
+                return self._run_group(group, last=last, looks_first=True)
             if not last and not committing and isinstance(error, sqlite3.Error) and database.is_busy(error):
-                for call in group:
-                    call.result = call.error = None
                 return False
             if not isinstance(error, sqlite3.Error):
                 raise
@@ -370,8 +378,6 @@ class File:
 
     def _make_and_run(self, group: list[_Call]) -> bool:
         """Make the file that a call wants to write to, and run the group again."""
-        for call in group:
-            call.result = call.error = None
         try:
             database.make(self.path)
         except StorageUnavailable as error:
@@ -406,7 +412,7 @@ class _Checkpoints:
         self._finish = finish
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="taskgraph-checkpoint")
         self._running = False
-        self._factor = 1.0  # pages of the log for each that a session counts: known after each checkpoint
+        self._factor = 2.0  # pages of the log for each that a session counts: known after each checkpoint
 
     def count(self, session: Session) -> None:
         """Begin a checkpoint if it is time; called after each commit, under `_owner`."""
@@ -436,7 +442,7 @@ class _Checkpoints:
             for number in range(_CHECKPOINT_ROUNDS):
                 _, pages, _ = connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
                 if not number and pages > 0:
-                    self._factor = min(max(pages / counted, 0.5), 4.0)
+                    self._factor = min(max(pages / counted, 0.5), 10.0)  # a row may have many pages
                 if pages - before <= _WAL_REST_PAGES:
                     break
                 before = pages

@@ -30,7 +30,7 @@ class EmbeddedLogs:
         self._folder = store.parent / "logs"
         self._uri = self._folder.as_uri()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="taskgraph-logs")
-        self._closed = False
+        self._used = self._closed = False
 
     def _file(self, graph_id: str, task_id: str, run: int, name: str) -> Path:
         checks.check_log(graph_id, task_id, run, name)
@@ -63,12 +63,14 @@ class EmbeddedLogs:
     async def shut(self) -> None:
         if not self._closed:
             self._closed = True
-            await asyncio.get_running_loop().run_in_executor(self._thread, lambda: None)  # after all else on it
+            if self._used:  # else there is no thread yet, and none is started to be ended
+                await asyncio.get_running_loop().run_in_executor(self._thread, lambda: None)  # after all else on it
             self._thread.shutdown(wait=False)
 
     async def _call(self, work: Callable[..., _T], path: Path, *values: object) -> _T:
         if self._closed:
             raise StorageUnavailable(f"the store of {path} has been closed", str(self._folder))
+        self._used = True
         try:
             return await asyncio.get_running_loop().run_in_executor(self._thread, work, path, *values)
         except OSError as error:

@@ -1,8 +1,14 @@
 """The embedded store's tables: one row of SQLite per row, its columns as one JSON text.
 
 For speed a call is a handful of statements, each over all rows of the call, with a place for each; there are such
-statements for a few sizes, and places that are left over stay NULL. Rows come back as one text for all of them. SQLite
-merges: the columns that a merge does not name are never decoded here.
+statements for a few sizes, and places that are left over stay NULL. Rows come back as one text for all of them. A
+statement for each row would cost no more by itself; but on a thread each waits anew for the interpreter's lock, and
+beside a busy event loop a commit of 100 rows took seconds.
+
+A commit does not look before it writes. The conditions stand in the statements, and the number of rows that changed
+shows whether all agreed. If not, the group is undone and run again, and this time the commit looks first: to say which
+change was at fault, or to measure a row that might outgrow a limit. SQLite merges: the columns that a merge does not
+name are never decoded here.
 """
 
 import json
@@ -20,7 +26,7 @@ from taskgraph.model import limits
 from taskgraph.model.columns import Columns, Value
 from taskgraph.model.errors import Conflict, TooLarge
 from taskgraph.storage import checks
-from taskgraph.storage.sqlite.file import MANY, File, Session
+from taskgraph.storage.sqlite.file import MANY, File, LookFirst, Session
 from taskgraph.storage.tables import Change, Delete, Insert, Merge, Page, Range, Replace, Row, TextPage
 
 _ROWS_AT_ONCE: Final = 200  # rows in one answer of SQLite, which is one text and may have 1e9 bytes
@@ -35,6 +41,26 @@ _TIMES_REMEMBERED: Final = 8_192
 _SMALL_ROW_BYTES: Final = 1_500
 _SMALL_ROW_COLUMNS: Final = 53 + (_SMALL_ROW_BYTES - 53 * len('"a":1,')) // len('"ab":1,') + 1
 
+# What a merge may add to a row that has room, whatever it names. Twice: a number may count more than it has characters.
+# And a character has up to two units of UTF-16.
+_ADDED_COLUMNS_MAX: Final = limits.ROW_COLUMNS_MAX - _SMALL_ROW_COLUMNS
+_ADDED_CHARS_MAX: Final = 25_000
+_ROOMY_ROW_BYTES: Final = limits.ROW_CHARS_MAX // 2 - 2 * _ADDED_CHARS_MAX
+_BYTES: Final = "length(CAST(columns AS BLOB))"
+
+
+def _names(text: str) -> str:
+    """At least as many as the columns in a text of JSON: `":` stands behind each name."""
+    return f"""length(CAST({text} AS BLOB)) - length(CAST(replace({text}, '":', '"') AS BLOB))"""
+
+
+_WITHOUT_TEXTS: Final = r"""replace(columns, '\":', '')"""  # JSON inside of a text has its quotes escaped
+_HAS_ROOM: Final = f"""
+    {_BYTES} <= {_ROOMY_ROW_BYTES} AND ({_BYTES} <= {_SMALL_ROW_BYTES}
+        OR {_names("columns")} <= {_SMALL_ROW_COLUMNS} OR {_names(_WITHOUT_TEXTS)} <= {_SMALL_ROW_COLUMNS})
+"""
+
+_FEW_ROWS: Final = 3  # that are written one by one: a statement over several is dear to begin
 _SIZES: Final = (1, 2, 4, 8, 16, 32, 64, 100, 150, 200, 300, limits.LOCAL_COMMIT_CHANGES_MAX)
 
 
@@ -43,23 +69,6 @@ def _sized(head: str, place: str, tail: str) -> tuple[str, ...]:
     return tuple(head + ", ".join(place.format(n=n) for n in range(size)) + tail for size in _SIZES)
 
 
-# Which rows of some keys there are, in lists side by side.
-_LOOK: Final = _sized(
-    "WITH wanted (n, key) AS (VALUES ",
-    "({n}, ?)",
-    """
-    ) SELECT group_concat(n), group_concat(ifnull(row.rowid, 0)), group_concat(ifnull(etag, 0)),
-        ifnull(max(length(CAST(columns AS BLOB))), 0), ifnull(sum(length(CAST(columns AS BLOB))), 0)
-    FROM wanted LEFT JOIN row ON row.tab = ? AND row.partition = ? AND row.key = wanted.key
-    WHERE wanted.key IS NOT NULL
-    """,
-)
-# Rows that are not small: their bytes, and at least as many as their columns, for `":` stands behind each name.
-_MEASURE: Final = f"""
-    SELECT group_concat(rowid), group_concat(length(CAST(columns AS BLOB))),
-        group_concat(length(CAST(columns AS BLOB)) - length(CAST(replace(columns, '":', '"') AS BLOB)))
-    FROM row WHERE rowid IN (SELECT value FROM json_each(?)) AND length(CAST(columns AS BLOB)) > {_SMALL_ROW_BYTES}
-"""  # noqa: S608  (a number of ours)
 # Columns are JSON already and go in as they stand: reading a thousand rows is a few steps, and not a thousand.
 _GET: Final = _sized(
     "WITH wanted (n, key) AS (VALUES ",
@@ -93,21 +102,46 @@ _COLUMN_TEXT: Final = """ifnull(',"{name}":' || (columns -> '{name}'), '')"""
 _ARROWS: Final = sqlite3.sqlite_version_info >= (3, 38)
 _COLUMNS_IN_TEXT_MAX: Final = 50  # an expression of SQLite has a depth
 _DOUBLE: Final = re.compile(r'"(?<!\\"):-?[0-9]+[.eE]')  # behind the name of a column
-_INSERT: Final = _sized("INSERT INTO row (tab, partition, key, etag, columns) VALUES ", "(?, ?, ?, ?, ?)", "")
-_MERGE: Final = (
-    "UPDATE row SET etag = ?2, columns = json_patch(columns, ?3) WHERE rowid = ?1",
+_PLACE: Final = "tab = ? AND partition = ?"
+
+
+def _updates(columns: str, condition: str = "true") -> tuple[str, ...]:
+    """Statements that write rows under their etags. columns: what becomes of them, `{new}` being what is given."""
+
+    def where(key: str, old: str) -> str:  # etags are compared as texts: 01 is not 1
+        return f"WHERE key = {key} AND CAST(etag AS TEXT) = {old} AND {_PLACE} AND {condition}"
+
+    one, several = columns.format(new="?"), columns.format(new="given.column2")
+    return (
+        f"UPDATE row SET etag = ?, columns = {one} {where('?', '?')}",  # noqa: S608  (texts of ours)
+        *_sized(
+            f"UPDATE row SET etag = given.column1, columns = {several} FROM (VALUES ",  # noqa: S608
+            "(?, ?, ?, ?)",
+            f") AS given {where('given.column3', 'given.column4')}",
+        )[1:],
+    )
+
+
+_MERGED: Final = "json_patch(columns, {new})"
+_MERGE: Final = _updates(_MERGED)
+_MERGE_IF_ROOM: Final = _updates(_MERGED, _HAS_ROOM)
+_REPLACE: Final = _updates("{new}")
+_INTO: Final = "INSERT INTO row (etag, columns, key, tab, partition)"
+_INSERT: Final = (
+    f"{_INTO} VALUES (?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
     *_sized(
-        "WITH given (id, etag, patch) AS (VALUES ",
+        f"{_INTO} SELECT * FROM (VALUES ",  # noqa: S608
         "(?, ?, ?)",
-        """
-        ) UPDATE row SET etag = given.etag, columns = json_patch(row.columns, given.patch)
-        FROM given WHERE row.rowid = given.id
-        """,
+        ") CROSS JOIN (SELECT ?, ?) WHERE column1 IS NOT NULL ON CONFLICT DO NOTHING",
     )[1:],
 )
-_REPLACE: Final = "UPDATE row SET etag = ?, columns = ? WHERE rowid = ?"
-_REMOVE: Final = "DELETE FROM row WHERE rowid IN (SELECT value FROM json_each(?))"
-_COLUMNS: Final = "SELECT columns FROM row WHERE rowid = ?"
+_REMOVE: Final = _sized(
+    "DELETE FROM row WHERE rowid IN (SELECT row.rowid FROM (VALUES ",
+    "(?, ?)",
+    f") AS given CROSS JOIN row ON {_PLACE} AND key = given.column1 AND CAST(etag AS TEXT) = given.column2)",
+)
+_LOOK: Final = f"SELECT CAST(etag AS TEXT), {_HAS_ROOM} FROM row WHERE {_PLACE} AND key = ?"  # noqa: S608  (texts of ours)
+_COLUMNS: Final = f"SELECT columns FROM row WHERE {_PLACE} AND key = ?"  # noqa: S608
 
 
 class EmbeddedTables:
@@ -246,85 +280,72 @@ def _commit(
 ) -> list[str | None]:
     session.begin()
     number = session.table_id(table, make=True)
-    statement, empty = _of_size(_LOOK, len(changes))
-    indexes, rows, etags, largest, size = session.one(
-        statement, *[change.key for change in changes], *[None] * empty, number, partition
-    )
-    look = list(zip(_numbers(indexes), _numbers(rows), etags.split(","), strict=True))
-    look.sort()  # they come in order; SQL does not promise it
-    perhaps_too_large = _perhaps_too_large(session, changes, encoded, look, largest)
-
+    measure = _may_need_much_room(changes, encoded)
+    if looked := measure or session.looks_first:
+        _look(session, number, partition, changes, measure)
     first = etag = session.etags(len(changes))
-    merged: list[tuple[int, int, str]] = []
-    inserted: list[tuple[int, str, str, int, str]] = []
-    replaced: list[tuple[int, str, int]] = []
-    gone: list[int] = []
-    for (index, row, now), change, text in zip(look, changes, encoded, strict=True):
-        if isinstance(change, Insert):
-            if row:
-                raise Conflict(f"row {change.key!r} of {partition!r} exists already", index)
-            inserted.append((number, partition, change.key, etag, str(text)))
-        elif not row:
-            raise Conflict(f"row {change.key!r} of {partition!r} is gone", index)
-        elif now != change.etag:
-            raise Conflict(f"row {change.key!r} of {partition!r} has changed", index)
-        elif isinstance(change, Merge):
-            if index in perhaps_too_large:
-                _check_merged(session, row, change)
-            merged.append((row, etag, str(text)))
+    inserted: list[tuple[object, ...]] = []
+    merged: list[tuple[object, ...]] = []
+    replaced: list[tuple[object, ...]] = []
+    gone: list[tuple[object, ...]] = []
+    for change, text in zip(changes, encoded, strict=True):
+        if isinstance(change, Merge):
+            merged.append((etag, text, change.key, change.etag))
+        elif isinstance(change, Insert):
+            inserted.append((etag, text, change.key))
         elif isinstance(change, Replace):
-            replaced.append((etag, str(text), row))
+            replaced.append((etag, text, change.key, change.etag))
         else:
-            gone.append(row)
+            gone.append((change.key, change.etag))
         etag += 1
-
-    # Nothing has been written so far: whatever was refused above leaves no trace in the group's transaction.
-    if merged:
-        statement, empty = _of_size(_MERGE, len(merged))
-        session.run(statement, *chain.from_iterable(merged), *[None] * (3 * empty))
-    for values in replaced:  # hardly ever more than one
-        session.run(_REPLACE, *values)
-    start, left = 0, len(inserted)
-    for size, statement in zip(reversed(_SIZES), reversed(_INSERT), strict=True):
-        while left >= size:
-            session.run(statement, *chain.from_iterable(inserted[start : start + size]))
-            start, left = start + size, left - size
-    if gone:
-        session.run(_REMOVE, _dump(gone))
-    session.wrote(len(merged) + len(replaced) + len(gone), size + sum(len(text) for text in encoded if text))
+    written = 0
+    for statements, rows in (
+        (_MERGE if looked else _MERGE_IF_ROOM, merged),
+        (_INSERT, inserted),
+        (_REPLACE, replaced),
+        (_REMOVE, gone),
+    ):
+        if len(rows) <= _FEW_ROWS:
+            for each in rows:
+                written += session.run(statements[0], *each, number, partition)
+        else:
+            statement, empty = _of_size(statements, len(rows))
+            places = chain(chain.from_iterable(rows), [None] * (empty * len(rows[0])), (number, partition))
+            written += session.run(statement, *places)
+    if written != len(changes):
+        raise LookFirst
+    session.wrote(len(changes) - len(inserted), sum(len(text) for text in encoded if text))
     return [None if type(change) is Delete else str(first + index) for index, change in enumerate(changes)]
 
 
-def _perhaps_too_large(
-    session: Session,
-    changes: Sequence[Change],
-    encoded: Sequence[str | None],
-    look: list[tuple[int, int, str]],
-    largest: int,
-) -> set[int]:
-    """Indexes of the merges that might grow their row past a limit, by bounds that are quick to compute."""
-    merges = [
-        (index, row, len(change.columns), len(text))
-        for (index, row, _), change, text in zip(look, changes, encoded, strict=True)
-        if isinstance(change, Merge) and text
-    ]
-    measured: dict[int, tuple[int, int]] = {}
-    if largest > _SMALL_ROW_BYTES and merges:
-        lists = session.one(_MEASURE, _dump([row for _, row, _, _ in merges]))
-        if lists[0]:
-            rows, sizes, counts = map(_numbers, lists)
-            measured = dict(zip(rows, zip(sizes, counts, strict=True), strict=True))
-    found = set()
-    for index, row, more, chars in merges:
-        size, columns = measured.get(row, (_SMALL_ROW_BYTES, _SMALL_ROW_COLUMNS))
-        # Twice: a number may count more than it has characters. And a character has up to two units of UTF-16.
-        if columns + more > limits.ROW_COLUMNS_MAX or 2 * (size + 2 * chars) > limits.ROW_CHARS_MAX:
-            found.add(index)
-    return found
+def _may_need_much_room(changes: Sequence[Change], encoded: Sequence[str | None]) -> bool:
+    """Whether a merge adds more than every row that has room can take."""
+    return any(
+        isinstance(change, Merge) and (len(change.columns) > _ADDED_COLUMNS_MAX or len(text or "") > _ADDED_CHARS_MAX)
+        for change, text in zip(changes, encoded, strict=True)
+    )
 
 
-def _check_merged(session: Session, row: int, change: Merge) -> None:
-    (text,) = session.one(_COLUMNS, row)
+def _look(session: Session, number: int, partition: str, changes: Sequence[Change], measure: bool) -> None:
+    """Raise what is wrong with the first change that is at fault. Writes nothing: the rest of the group goes on.
+
+    measure: whether any row may get too large, and not only one without room.
+    """
+    for index, change in enumerate(changes):
+        found = session.one(_LOOK, number, partition, change.key)
+        if isinstance(change, Insert):
+            if found:
+                raise Conflict(f"row {change.key!r} of {partition!r} exists already", index)
+        elif not found:
+            raise Conflict(f"row {change.key!r} of {partition!r} is gone", index)
+        elif found[0] != change.etag:
+            raise Conflict(f"row {change.key!r} of {partition!r} has changed", index)
+        elif isinstance(change, Merge) and (measure or not found[1]):
+            _check_merged(session, number, partition, change)
+
+
+def _check_merged(session: Session, number: int, partition: str, change: Merge) -> None:
+    (text,) = session.one(_COLUMNS, number, partition, change.key)
     try:
         checks.check_columns(change.key, _decoded(json.loads(text)) | dict(change.columns))
     except TooLarge as error:
