@@ -210,6 +210,7 @@ def group_key(group_id: str) -> str:
     return f"group:{group_id}"
 
 
+_COMPACT_IDS: Final = re.compile(r'\["[\w:.-]+"(?:,"[\w:.-]+")*\]', re.ASCII)
 WHOLE_GRAPH: Final = "graph"  # scope of a limit on all tasks; that of a group is its `group_owner`
 
 
@@ -223,6 +224,13 @@ def limit_scope(graph_id: str, group: str = "") -> str:
 
 
 _IDS_JSON: Final = json.JSONEncoder(separators=(",", ":")).encode  # made once: json.dumps makes one for each call
+
+
+def compact_ids(text: object) -> list[str] | None:
+    """The references of a column that `ids_text` wrote, at a glance; None for any other text, and for unusual ones."""
+    if type(text) is str and _COMPACT_IDS.fullmatch(text):
+        return text[2:-2].split('","')
+    return [] if text in ("", "[]") else None
 
 
 def ids_text(references: Iterable[str]) -> str:

@@ -62,6 +62,7 @@ from taskgraph.protocol.recall import Recall
 from taskgraph.protocol.relays import Fire, Skip
 from taskgraph.protocol.rows import Mark as RowsMark
 from taskgraph.protocol.rows import NeedRows, View
+from taskgraph.protocol.together import Stretch
 from taskgraph.storage.checks import sent_bytes
 from taskgraph.storage.tables import Change, Insert, Row
 
@@ -148,8 +149,14 @@ def _decided(
     todo: list[Item] = list(items)
     left: list[Item] = []
     position = looked_at = 0
+    stretch = Stretch(context, event_most, limits.COMMIT_BYTES_MAX // _ESCAPED_BYTES_MAX - EVENT_CHARS_MAX)
     while position < len(todo):
         item = todo[position]
+        if not needed and (end := stretch.run(todo, position)) > position:
+            answers += [Answer(each, Outcome.APPLIED) for each in todo[position:end]]
+            position = end
+            todo[position:position] = _following(context)
+            continue
         position += 1
         rows_mark, context_mark, looked_at = view.mark(), context.mark(), len(view.drafts)
         context.follow.clear()
@@ -181,8 +188,7 @@ def _decided(
             continue
         if not isinstance(item, Fire | Skip | Recall):
             answers.append(Answer(item, outcome, reason))
-        if context.follow:
-            todo[position:position] = [Fire(each) if is_relay(each) else Skip(each) for each in context.follow]
+        todo[position:position] = _following(context)
         todo += map(Recall, context.recalls)
     if needed:
         return Need(frozenset(needed))
@@ -196,6 +202,10 @@ def _decided(
         [each for each in context.effects if not isinstance(each, Dispatch | Refill) or _stands(each, view)]
     )
     return Decision(tuple(view.changes(operation)), effects, tuple(answers), tuple(left), tuple(unchanged))
+
+
+def _following(context: Context) -> list[Fire | Skip]:
+    return [Fire(each) if is_relay(each) else Skip(each) for each in context.follow]
 
 
 def _stands(ready: Dispatch | Refill, view: View) -> bool:

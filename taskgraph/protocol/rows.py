@@ -195,12 +195,12 @@ class Draft:
 class View:
     """The loaded rows of one graph, by row key, as working copies.
 
-    drafts: the rows that this decision has read or inserted. journal.rows and journal.chars are never less than what
-    would be written.
+    rows: as they were loaded. drafts: those that this decision has read or inserted. journal.rows and journal.chars are
+    never less than what would be written.
     """
 
     def __init__(self, rows: Mapping[str, Row | None]) -> None:
-        self._rows = rows
+        self.rows = rows
         self.drafts: dict[str, Draft] = {}
         self.journal = Journal()
         self._inserted: list[tuple[str, Draft | None]] = []  # with what stood at its key, if anything did
@@ -209,11 +209,11 @@ class View:
 
     def knows(self, key: str) -> bool:
         """Whether a row was loaded (even if it does not exist), or is about to be inserted."""
-        return key in self._rows or key in self.drafts
+        return key in self.rows or key in self.drafts
 
     def require(self, keys: Iterable[str]) -> None:
         """Raises NeedRows with all keys that are not loaded, so that they are read together."""
-        rows, drafts = self._rows, self.drafts
+        rows, drafts = self.rows, self.drafts
         missing = [key for key in keys if key not in rows and key not in drafts]
         if missing:
             raise NeedRows(missing)
@@ -223,9 +223,9 @@ class View:
         draft = self.drafts.get(key)
         if draft is not None:
             return None if draft.gone else draft
-        if key not in self._rows:
+        if key not in self.rows:
             raise NeedRows((key,))
-        row = self._rows[key]
+        row = self.rows[key]
         if row is None:
             self._absent[key] = None
             return None
@@ -251,9 +251,9 @@ class View:
         draft = self.drafts.get(key)
         if draft is not None:
             return draft
-        if key not in self._rows:
+        if key not in self.rows:
             raise NeedRows((key,))
-        row = self._rows[key]
+        row = self.rows[key]
         return None if row is None else Draft(key, row.columns, row.etag)
 
     def named(self, reference: str) -> Draft:
@@ -351,7 +351,7 @@ class View:
             return set()
         read = draft.columns.get
         names = {name for name, value in draft.changed.items() if read(name) != value and name != _OPERATION}
-        if draft.bare and (row := self._rows.get(key)) is not None:
+        if draft.bare and (row := self.rows.get(key)) is not None:
             was = row.columns
             names = {name for name in names if was.get(name) != draft.changed[name]}
             names |= was.keys() - draft.columns.keys() - draft.changed.keys()

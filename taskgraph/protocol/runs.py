@@ -12,7 +12,7 @@ from taskgraph.model import limits, timing
 from taskgraph.model.columns import Value
 from taskgraph.model.errors import IntegrityError
 from taskgraph.model.foreign_times import Standing
-from taskgraph.model.ids import GRAPH, row_key, value
+from taskgraph.model.ids import GRAPH, compact_ids, row_key, value
 from taskgraph.model.json_strict import compact_json
 from taskgraph.model.messages import TaskCompleted, TaskFailed
 from taskgraph.model.states import TaskState
@@ -195,9 +195,11 @@ def absent_dependents(items: Sequence[Any], rows: Mapping[str, Row | None]) -> s
             if value("state") == _RUNNING and value("run") == item.run and value("claim") == item.claim:
                 by_list[value("dependents", "")] = row
     references: set[str] = set()
-    for row in by_list.values():
-        with contextlib.suppress(IntegrityError):  # `decide` refuses the item
-            references.update(Draft(row.key, row.columns, row.etag).ids("dependents"))
+    for text, row in by_list.items():
+        if (listed := compact_ids(text)) is None:
+            with contextlib.suppress(IntegrityError):  # `decide` refuses the item
+                listed = Draft(row.key, row.columns, row.etag).ids("dependents")
+        references.update(listed or ())
     return {key for each in references if (key := row_key(each)) not in rows}
 
 

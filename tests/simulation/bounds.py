@@ -1,14 +1,15 @@
 """Limits made small, so that small graphs cross them.
 
-Most are read from `taskgraph.model.limits` whenever they are needed. Two are constants of other modules.
+Most are read from `taskgraph.model.limits` whenever they are needed. Some are constants of other modules.
 """
 
 import contextlib
+import math
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from taskgraph.model import limits
-from taskgraph.protocol import extension_plan
+from taskgraph.protocol import extension_plan, together
 from taskgraph.protocol.layout import GraphLayout, lay_out
 
 # What goes together must fit together, as the real limits do: a step of links, with the fork that it may need, is
@@ -33,7 +34,10 @@ TIGHT: Final = {**NARROWER, "COMMIT_CHANGES_MAX": 4}
 TIGHT_FAILING: Final = {**NARROWER, "COMMIT_CHANGES_MAX": 5}
 """The same where a failure is told to dependents in the commit that counts it on the graph row."""
 
-_OF_EXTENDING: Final = frozenset({"_STEP_ROWS_MAX", "GRAPH_DIRECT_MAX"})
+RULE_BY_RULE: Final = {"ITEMS_MIN": math.inf}
+"""No items are decided together."""
+
+_ELSEWHERE: Final = {"_STEP_ROWS_MAX": extension_plan, "GRAPH_DIRECT_MAX": extension_plan, "ITEMS_MIN": together}
 
 
 @contextlib.contextmanager
@@ -46,7 +50,7 @@ def bounded(bounds: Mapping[str, Any]) -> Iterator[None]:
     direct = lay_out.__kwdefaults__["direct_leaves_max"]
     try:
         for name, value in bounds.items():
-            module = extension_plan if name in _OF_EXTENDING else limits
+            module = _ELSEWHERE.get(name, limits)
             saved.append((module, name, getattr(module, name)))
             setattr(module, name, value)
         for each in (lay_out, GraphLayout.__init__):

@@ -9,6 +9,7 @@ import contextlib
 import dataclasses
 import functools
 import inspect
+import math
 import random
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -49,6 +50,7 @@ from taskgraph.protocol import (
     rerun,
     runs,
     set_limit,
+    together,
 )
 from taskgraph.protocol.concurrency import Limit
 from taskgraph.protocol.context import Context, Outcome, Verdict
@@ -105,6 +107,8 @@ class Mutant:
     lives: tuple[str, ...] = ()
     given: Patch | None = None
     kinds: tuple[str, ...] = ()
+    together: bool = False
+    """Of a rule as `protocol.together` has it; all others are left out where each item is decided by its rule."""
 
 
 def _set(target: Any, name: str, wrong: Any) -> Patch:
@@ -873,6 +877,36 @@ MUTANTS: Final = (
         "P6: a result counts only with its run and claim",
         "of a running task any result counts",
         _set(runs, "_holds", hold_by_state_alone),
+    ),
+    Mutant(
+        "P6: what is decided with others counts only with its run and claim",
+        "of a running task any result counts, of a pending one any claim",
+        _all(
+            _reworded(together.Stretch, "_complete", ('task.columns.get("claim") != item.claim or ', "")),
+            _reworded(together.Stretch, "_plain", (" or found != run", "")),
+        ),
+        together=True,
+    ),
+    Mutant(
+        "a run that is to be cancelled ends by its rule, whatever is decided with others",
+        "a result that is decided with others does not look for `cancel`",
+        _set(together, "_AT_END", together._AT_END - {"cancel"}),
+        cancelled_and_rerun,
+        together=True,
+    ),
+    Mutant(
+        "a task under a limit is claimed by its rule, whatever is decided with others",
+        "a claim that is decided with others does not look for `limits`",
+        _set(together, "_AT_CLAIM", together._AT_CLAIM - {"limits"}),
+        crowded,
+        together=True,
+    ),
+    Mutant(
+        "a task that is held back is not claimed with others either",
+        "a claim that is decided with others does not look for `held`",
+        _set(together, "_AT_CLAIM", together._AT_CLAIM - {"held"}),
+        paused,
+        together=True,
     ),
     Mutant(
         "P6: a hand-back counts only with its run and claim",
@@ -1721,6 +1755,8 @@ def hunted(mutant: Mutant, *, given_only: bool = False) -> tuple[int, str]:
         with pytest.MonkeyPatch.context() as monkeypatch:
 
             def patch() -> None:
+                if not mutant.together:
+                    monkeypatch.setattr(together, "ITEMS_MIN", math.inf)
                 for each in (mutant.given, None if given_only else mutant.patch):
                     if each is not None:
                         each(monkeypatch)

@@ -60,12 +60,12 @@ class PlainView:
     """The loaded rows of one graph; a mark is a copy of everything that was set."""
 
     def __init__(self, rows: Mapping[str, Row | None]) -> None:
-        self._rows = rows
+        self.rows = rows
         self.drafts: dict[str, PlainDraft] = {}
         self._absent: dict[str, None] = {}
 
     def knows(self, key: str) -> bool:
-        return key in self._rows or key in self.drafts
+        return key in self.rows or key in self.drafts
 
     def require(self, keys: Iterable[str]) -> None:
         missing = [key for key in keys if not self.knows(key)]
@@ -76,9 +76,9 @@ class PlainView:
         draft = self.drafts.get(key)
         if draft is not None:
             return draft
-        if key not in self._rows:
+        if key not in self.rows:
             raise NeedRows((key,))
-        row = self._rows[key]
+        row = self.rows[key]
         if row is None:
             self._absent[key] = None
             return None
@@ -120,7 +120,7 @@ class PlainView:
                 draft.changed = dict(changed)
             elif draft.etag is None:
                 del self.drafts[key]
-            elif (row := self._rows[key]) is not None:
+            elif (row := self.rows[key]) is not None:
                 draft.changed, draft.columns, draft.bare = {}, row.columns, False
 
     def changed(self) -> list[PlainDraft]:
@@ -142,7 +142,7 @@ class PlainView:
         draft = self.drafts.get(key)
         if draft is None or draft.etag is None:
             return set()
-        row = self._rows[key]
+        row = self.rows[key]
         assert row is not None
         left = {**draft.columns, **draft.changed}
         names = {*row.columns, *left} - {"operation"}  # which every commit of a row changes

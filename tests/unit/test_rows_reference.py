@@ -1,6 +1,7 @@
 """What a decision gives with a journal and running totals is what it gives when everything is copied and counted."""
 
 import json
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 from taskgraph.model import limits
 from taskgraph.model.errors import IntegrityError
 from taskgraph.protocol import decide as transitions
+from taskgraph.protocol import together
 from taskgraph.protocol.context import ClaimOffer
 from taskgraph.protocol.decide import Decision, Item, Need, decide
 from taskgraph.protocol.extension import AcceptExtension, InsertRows, LinkTasks, RefuseRequest, request_key
@@ -123,10 +125,11 @@ def test_a_list_that_grows_shorter_is_written_as_always(references: Sequence[str
 
 
 def same(rows: Rows, items: Sequence[Item], sequence: int = 1, take: ClaimOffer | None = None) -> Decision | Need:
-    """The decision, which must be the one over plain working copies to the last letter, order included."""
+    """The decision, which must be the one by rules alone over plain working copies: to the last letter, in order."""
     decision = decide(rows, items, now=NOW, operation="op", sequence=sequence, offer=take)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(transitions, "View", PlainView)
+        patch.setattr(together, "ITEMS_MIN", math.inf)
         patch.setattr(transitions, "_fits", plainly_fits)
         plain = decide(rows, items, now=NOW, operation="op", sequence=sequence, offer=take)
     assert repr(decision) == repr(plain)
@@ -143,7 +146,16 @@ def graphs(draw: st.DrawFn) -> dict[str, list[str]]:
     }
 
 
-RESOLUTIONS = ({"failed": False}, {"failed": False, "note": "n" * 200}, {"failed": False, "note": "é" * 90})
+RESOLUTIONS = (
+    {"failed": False},
+    {"failed": False, "note": "n" * 200},
+    {"failed": False, "note": "é" * 90},
+    {"failed": False, "exitCode": 0},
+    {"failed": 0, "exitCode": False},  # equal, and another text
+    {"failed": False, "exitCode": 0.0},
+    {"failed": False, "output": {"lists": [1]}},
+    {"failed": False, "cached": True},
+)
 
 
 def items_of(names: Sequence[str]) -> st.SearchStrategy[Item]:
@@ -170,6 +182,20 @@ def items_of(names: Sequence[str]) -> st.SearchStrategy[Item]:
 
 
 DAMAGE: tuple[dict[str, Any], ...] = (
+    {"cancel": "asked"},
+    {"limits": '["graph"]'},
+    {"held": '["paused"]'},
+    {"routingKey": "a.b"},
+    {"ended": NOW},
+    {"resolution": "{}"},
+    {"edited": 1},
+    {"notBefore": LATER},
+    {"deadline": NOW},
+    {"label": 7},
+    {"label": 'é"\\'},
+    {"dependents": '["a", "a"]'},
+    {"requiresLeft": '["a","a"]'},
+    {"run": False},
     {"dependents": "{"},
     {"requiresLeft": "[1]"},
     {"run": "0"},

@@ -8,7 +8,7 @@ from typing import Any
 from taskgraph.documents.nodes import GraphDocument, TaskNode
 from taskgraph.model import limits
 from taskgraph.model.columns import Value
-from taskgraph.model.ids import GRAPH, row_key, task_id_of
+from taskgraph.model.ids import GRAPH, ids_text, row_key, task_id_of
 from taskgraph.protocol.context import Effect
 from taskgraph.protocol.decide import Answer, Decision, Item, Need, decide
 from taskgraph.protocol.layout import lay_out
@@ -36,7 +36,7 @@ def rows_of(
 ) -> Rows:
     """All rows of a fresh graph."""
     layout = lay_out("g", document(requires, reruns).tasks, stamp="0", now=NOW)
-    leaves = json.dumps(list(layout.leaves))
+    leaves = ids_text(layout.leaves)
     graph: dict[str, Value] = {
         "schema": 1,
         "state": state,

@@ -1,0 +1,244 @@
+"""Completions and claims decided many at a time, with what is the same for all of them done once.
+
+Nearly all items of a busy graph are these, of tasks with nothing unusual about them. The first that is not so ends a
+stretch: its rule in `runs` decides it. Either way a decision is the same to the letter.
+"""
+
+from collections.abc import Mapping, Sequence
+from json.encoder import encode_basestring
+from typing import Any, Final
+
+from taskgraph.model.columns import Columns, Value
+from taskgraph.model.facts import ROUTING_KEY
+from taskgraph.model.ids import GRAPH, compact_ids, reference_of, row_key
+from taskgraph.model.states import TaskState
+from taskgraph.model.utf16 import utf16_units
+from taskgraph.protocol.context import Context, Item
+from taskgraph.protocol.edit import EDITED
+from taskgraph.protocol.propagation import count_down, ended_at, resolution_text
+from taskgraph.protocol.rows import SCHEMA_MAX, Draft
+from taskgraph.protocol.runs import Claim, Completed
+
+_UNSCHEDULED: Final = TaskState.UNSCHEDULED.value
+_PENDING: Final = TaskState.PENDING.value
+_RUNNING: Final = TaskState.RUNNING.value
+_COMPLETED: Final = TaskState.COMPLETED.value
+_SCHEMAS: Final = range(1, SCHEMA_MAX + 1)
+# Columns that a rule looks at and that a plain task does not have.
+_AT_END: Final = frozenset({"cancel", "limits", "ended", "resolved", "resolution", ROUTING_KEY})
+_WAITS: Final = frozenset({"limits", "held", "deadline", "pendingTimeout", "notBefore"})
+_AT_CLAIM: Final = _WAITS | {"ahead", "leaseDoubts", EDITED}
+_AT_READY: Final = _WAITS | {"cancel", "due", "failedBy", "skippedBy", "when"}
+_JUST_LEFT: Final = frozenset({"requiresLeft"})
+_READY_CHARS: Final = 100  # at most, that are written where a task becomes ready: its state, a claim; without a worker
+_EXACT: Final = frozenset({str, int, bool, type(None)})  # of one type, equal ones have the same JSON
+_FACT: Final = '{"event":"task-completed","task":%s,"label":%s,"run":%d}'
+
+
+ITEMS_MIN: Final = 1
+"""Where fewer are left, each is decided by its rule."""
+
+
+class Stretch:
+    """Items of one decision, decided one after the other as long as they are plain.
+
+    event_most: UTF-16 units of the facts of the commit; chars_most: characters of all other texts that it may write.
+    """
+
+    __slots__ = (
+        *("_below", "_chars_most", "_context", "_event_most", "_left", "_new", "_ready_chars", "_resolutions"),
+        "_rows_most",
+    )
+
+    def __init__(self, context: Context, event_most: int, chars_most: int) -> None:
+        self._context = context
+        self._event_most = event_most
+        self._chars_most = chars_most
+        self._rows_most = context.changes_max - 1  # the row of the facts is one
+        self._ready_chars = _READY_CHARS + (len(context.offer.worker) if context.offer is not None else 0)
+        # By row key, of dependents that are counted down: what they still require. It is written as the stretch ends.
+        self._left: dict[str, str] = {}
+        self._new: dict[str, Draft] = {}  # of these, as long as no item has counted them down
+        self._below: dict[Value, tuple[str, ...] | None] = {}  # by the column `dependents`; None: its rule decides
+        self._resolutions: dict[tuple[Any, ...], str] = {}
+
+    def run(self, items: Sequence[Item], start: int) -> int:
+        """Decide items from the one at `start` on; gives the place of the first that is not decided.
+
+        Ends behind an item that something follows from (`Context.follow`), too.
+        """
+        place, follow = start, self._context.follow
+        follow.clear()
+        if len(items) - start >= ITEMS_MIN:
+            while place < len(items) and not follow and self._decide(items[place]):
+                place += 1
+            if self._left:
+                self._write_left()
+        return place
+
+    def _decide(self, item: Item) -> bool:
+        if type(item) is Completed:
+            return self._complete(item)
+        return type(item) is Claim and self._claim(item)
+
+    def _room(self, rows: int, chars: int) -> bool:
+        journal = self._context.view.journal
+        opened = len(self._left)  # more than are not counted yet
+        return journal.rows + opened + rows <= self._rows_most and journal.chars + chars <= self._chars_most
+
+    def _plain(self, task_id: str, state: str, run: int, unusual: frozenset[str]) -> Draft | None:
+        """A new working copy of a task that no item has touched, is in this state and run, and has no such column."""
+        view, key = self._context.view, f"task:{task_id}"
+        row = view.rows.get(key)
+        if row is None or key in view.drafts or key in self._left:
+            return None
+        columns = row.columns
+        get = columns.get
+        found = get("run")
+        if get("state") != state or found != run or type(found) is not int or get("schema", 1) not in _SCHEMAS:
+            return None
+        return Draft(key, columns, row.etag, view.journal) if unusual.isdisjoint(columns) else None
+
+    def _complete(self, item: Completed) -> bool:
+        task = self._plain(item.task_id, _RUNNING, item.run, _AT_END)
+        if task is None or task.columns.get("claim") != item.claim or "cached" in item.resolution:
+            return False
+        label = task.columns.get("label", "")
+        name = f'"{item.task_id}"'
+        below = self._counted_down(task.columns, name)
+        if below is None or type(label) is not str:
+            return False
+        context = self._context
+        resolution = self._resolution(item.resolution)
+        fact = _FACT % (encode_basestring(item.task_id), encode_basestring(label), item.run)
+        units = utf16_units(fact) + 1
+        chars = len(_COMPLETED) + len(resolution)
+        if context.events_units + units > self._event_most or not self._room(1, chars + len(below) * self._ready_chars):
+            return False
+        now, journal, drafts = context.now, context.view.journal, context.view.drafts
+        task.changed = {
+            "state": _COMPLETED,
+            "ended": ended_at(item.ended, context),
+            "resolved": now,
+            "resolution": resolution,
+        }
+        journal.rows += 1
+        journal.chars += chars
+        drafts[task.key] = task
+        for key in below:
+            if (new := self._new.pop(key, None)) is not None:
+                drafts[key] = new
+            left = self._left[key]
+            if len(left) > len(name) + 2:
+                self._left[key] = _without(left, name)
+                continue
+            del self._left[key]
+            last = drafts[key]
+            if last.text("requiresLeft") != left:
+                last.set("requiresLeft", left)
+            count_down(reference_of(key), item.task_id, context)
+        context.events.append({"event": "task-completed", "task": item.task_id, "label": label, "run": item.run})
+        context.subjects.append(task.key)
+        context.touched.append(len(task.changed))
+        context.event_texts.append(fact)
+        context.events_units += units
+        return True
+
+    def _counted_down(self, columns: Columns, name: str) -> tuple[str, ...] | None:
+        """Keys of the rows that wait for a task; None where one does not, or is unusual and waits for no other."""
+        text = columns.get("dependents", "")
+        if text not in self._below:
+            self._below[text] = _keys_in(text)
+        below = self._below[text]
+        for key in below or ():
+            left = self._left.get(key) or self._open(key)
+            if name not in left or (len(left) == len(name) + 2 and not self._may_go(key)):
+                return None
+        return below
+
+    def _open(self, key: str) -> str:
+        """What a row still requires, as compact JSON of references that stand once; "" where that is not so."""
+        view = self._context.view
+        draft = view.drafts.get(key)
+        if draft is None:
+            row = view.rows.get(key)
+            if row is None or row.columns.get("schema", 1) not in _SCHEMAS:
+                return ""
+            draft = Draft(key, row.columns, row.etag, view.journal)
+        elif draft.gone:
+            return ""
+        left = draft.text("requiresLeft")
+        references = compact_ids(left)
+        if not references or len(set(references)) < len(references) or not self._room(1, len(left)):
+            return ""
+        if key not in view.drafts:
+            self._new[key] = draft
+        self._left[key] = left
+        return left
+
+    def _may_go(self, key: str) -> bool:
+        """Whether a task or relay that waits for nothing more goes on without a row beside its own."""
+        draft = self._new.get(key) or self._context.view.drafts[key]
+        columns, get = draft.columns, draft.columns.get
+        if key == GRAPH or get("state") != _UNSCHEDULED or type(get("run", 0)) is not int:
+            return False
+        return _AT_READY.isdisjoint(columns) and _JUST_LEFT.issuperset(draft.changed)
+
+    def _write_left(self) -> None:
+        drafts = self._context.view.drafts
+        for key, left in self._left.items():
+            if key not in self._new and (draft := drafts[key]).text("requiresLeft") != left:
+                draft.set("requiresLeft", left)
+        self._left.clear()
+        self._new.clear()
+
+    def _resolution(self, resolution: Mapping[str, Any]) -> str:
+        """Its text; nearly all of them say the same."""
+        values = resolution.values()
+        types = tuple(map(type, values))
+        if not _EXACT.issuperset(types):
+            return resolution_text(resolution)
+        key = (*resolution, *types, *values)
+        text = self._resolutions.get(key)
+        if text is None:
+            text = self._resolutions[key] = resolution_text(resolution)
+        return text
+
+    def _claim(self, item: Claim) -> bool:
+        if item.edited or not self._room(1, len(_RUNNING) + len(item.claim) + len(item.worker)):
+            return False
+        task = self._plain(item.task_id, _PENDING, item.run, _AT_CLAIM)
+        if task is None:
+            return False
+        changed: dict[str, Value] = {"ahead": True} if item.ahead else {}
+        changed["state"] = _RUNNING
+        changed["claim"] = item.claim
+        changed["worker"] = item.worker
+        changed["leaseUntil"] = item.lease_until
+        seconds = item.lease_seconds
+        if seconds and task.columns.get("leaseSeconds") != seconds:
+            changed["leaseSeconds"] = seconds
+        changed["started"] = self._context.now
+        task.changed = changed
+        journal = self._context.view.journal
+        journal.rows += 1
+        journal.chars += len(_RUNNING) + len(item.claim) + len(item.worker)
+        self._context.view.drafts[task.key] = task
+        return True
+
+
+def _without(references: str, name: str) -> str:
+    """Compact JSON of references without one of several, which stands there with its quotes."""
+    start = references.index(name)
+    end = start + len(name)
+    if references[end] == ",":
+        return references[:start] + references[end + 1 :]
+    return references[: start - 1] + references[end:]
+
+
+def _keys_in(dependents: object) -> tuple[str, ...] | None:
+    """Keys of the rows that a column `dependents` names; None where it names one twice, or has an unusual text."""
+    references = compact_ids(dependents)
+    if references is None or len(set(references)) < len(references):
+        return None
+    return tuple(map(row_key, references))
