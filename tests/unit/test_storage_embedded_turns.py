@@ -6,15 +6,17 @@ import sqlite3
 import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from taskgraph.model.clock import SystemClock
 from taskgraph.model.errors import Conflict, StorageUnavailable, Unclear
 from taskgraph.storage.sqlite import database, file
+from taskgraph.storage.sqlite import tables as embedded_tables
 from taskgraph.storage.sqlite.file import LookFirst, Session
 from taskgraph.storage.sqlite.store import EmbeddedStore
-from taskgraph.storage.tables import Insert, Merge, Range, Tables, query_all
+from taskgraph.storage.tables import Insert, Merge, Page, Range, Tables, query_all
 from taskgraph.testing import ManualClock
 from tests.unit.test_storage_embedded import start
 
@@ -260,6 +262,32 @@ def test_loops_of_several_threads_share_a_store(tmp_path: Path) -> None:
     asyncio.run(store.close())
 
 
+async def test_a_range_of_few_rows_is_read_on_the_loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    names: list[str] = []
+    query = embedded_tables._query
+
+    def noted(*given: Any) -> Page | None:
+        names.append(threading.current_thread().name.partition("_")[0])
+        return query(*given)
+
+    monkeypatch.setattr(embedded_tables, "_query", noted)
+    async with opened(tmp_path / "store.db") as store:
+        tables = store.tables("graphs")
+        await tables.commit("p", [Insert(f"k{n:02}", {"n": n, "state": "ab"[n % 2]}) for n in range(30)])
+        few, all_rows = embedded_tables._SHORT_LOOK_ROWS, [f"k{n:02}" for n in range(30)]
+        for asked, keys, where in (
+            (Range("k00", f"k{few - 1:02}"), all_rows[: few - 1], [HERE]),
+            (Range("k00", f"k{few:02}"), all_rows[:few], [HERE, THREAD]),
+            (Range(), all_rows, [HERE, THREAD]),
+            (Range(end="k05", where={"state": ("b",)}), all_rows[1:5:2], [HERE]),
+            (Range(where={"state": ("b",)}), all_rows[1::2], [HERE, THREAD]),
+            (Range(where={"state": ("c",)}), [], [HERE, THREAD]),
+        ):
+            names.clear()
+            assert [row.key for row in await query_all(tables, "p", asked)] == keys
+            assert names == where
+
+
 # --- the log -----------------------------------------------------------------------------------------------------
 
 
@@ -275,6 +303,57 @@ async def rewrite(tables: Tables, times: int) -> None:
 async def checkpoints_over(store: EmbeddedStore) -> None:
     while store._file._checkpoints._running:
         await asyncio.sleep(0)
+
+
+def sync_level(session: Session) -> int:
+    """0 off, 1 normal, 2 full: how the transaction of this call is synced."""
+    session.begin()
+    (level,) = session.one("PRAGMA synchronous")
+    return int(level)
+
+
+async def test_the_first_transaction_of_an_empty_log_does_not_wait_for_the_disk(tmp_path: Path) -> None:
+    path = tmp_path / "store.db"
+    async with opened(path) as store:
+        await store.tables("graphs").commit("p", [Insert("a", {})])
+        assert await store._file.call(sync_level) == 1
+    async with opened(path) as store:
+        assert await store._file.call(sync_level) == 0
+        assert await store._file.call(sync_level) == 1
+        await store.tables("graphs").commit("p", [Insert("b", {})])
+        async with opened(path) as other:
+            assert await other._file.call(sync_level) == 1, "the log is not empty: it may begin again over old frames"
+    async with opened(path, synchronous="full") as store:
+        assert [await store._file.call(sync_level) for _ in range(2)] == [2, 2]
+    async with opened(path) as store:
+        assert len(await query_all(store.tables("graphs"), "p", Range())) == 2
+
+
+@pytest.mark.parametrize("why", ["a bug", "another process"])
+async def test_a_first_transaction_that_fails_leaves_the_others_synced(tmp_path: Path, why: str) -> None:
+    path = tmp_path / "store.db"
+    async with opened(path) as store:
+        await store.tables("graphs").commit("p", [Insert("a", {})])
+    async with opened(path) as store:
+        if why == "a bug":
+
+            def wrong(session: Session) -> float:
+                session.begin()
+                return 1 / 0
+
+            with pytest.raises(ZeroDivisionError):
+                await store._file.call(wrong, rows=1)
+        else:
+            with contextlib.closing(sqlite3.connect(path, isolation_level=None, check_same_thread=False)) as other:
+                other.execute("BEGIN IMMEDIATE")
+                call = asyncio.ensure_future(store.tables("graphs").commit("p", [Insert("b", {})]))
+                await asyncio.sleep(0)
+                await asyncio.sleep(0)
+                assert not call.done()
+                await asyncio.to_thread(other.execute, "ROLLBACK")
+                await call
+        assert await store._file.call(sync_level) == 1
+        assert await store._file.call(lambda session: session.one("PRAGMA synchronous"), rows=1) == (1,)
 
 
 @pytest.mark.parametrize("stores", [1, 2])

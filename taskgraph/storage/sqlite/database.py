@@ -56,6 +56,11 @@ def identity(path: Path) -> tuple[int, int] | None:
     return found.st_dev, found.st_ino
 
 
+def log_of(path: Path) -> Path:
+    """The write-ahead log of a file."""
+    return path.with_name(f"{path.name}-wal")
+
+
 def nothing() -> sqlite3.Connection:
     """A database that stands for a file that is not there: commands that only read make none."""
     connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
@@ -113,7 +118,7 @@ def _connect_to_look(path: Path) -> sqlite3.Connection | None:
 
     Without a write-ahead log beside it, nothing changes the file, and none has to be made.
     """
-    for option in ("mode=ro", *(("immutable=1",) if is_missing(path.with_name(f"{path.name}-wal")) else ())):
+    for option in ("mode=ro", *(("immutable=1",) if is_missing(log_of(path)) else ())):
         connection: sqlite3.Connection | None = None
         try:
             connection = _opened(path, f"{path.absolute().as_uri()}?{option}")

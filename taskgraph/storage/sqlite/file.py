@@ -7,6 +7,7 @@ only their last, small part comes between two groups, so that the log can begin 
 """
 
 import asyncio
+import os
 import sqlite3
 import threading
 from collections import deque
@@ -50,8 +51,11 @@ _TABLE_ID: Final = "SELECT id FROM tab WHERE name = ?"
 class Session:
     """What one call sees of the database: statements, and the transaction that it joins when it writes."""
 
-    def __init__(self, connection: sqlite3.Connection, *, blank: bool = False) -> None:
+    def __init__(self, connection: sqlite3.Connection, *, blank: bool = False, log: Path | None = None) -> None:
+        """log: the write-ahead log, which may be empty, where commits do not wait for the disk."""
         self._connection = connection
+        self._log = log
+        self._unsynced = False
         self.blank = blank  # there is no file yet: a read finds nothing, and a write makes it
         self._table_ids: dict[str, int] = {}
         self._etag = self._etag_end = 0
@@ -63,23 +67,46 @@ class Session:
         if not self.writing:
             if self.blank:
                 raise _NotThereError
-            self._connection.execute("BEGIN IMMEDIATE")
+            if self._log is not None:
+                self._begin_log(self._log)
+            else:
+                self._connection.execute("BEGIN IMMEDIATE")
             self.writing = True
+
+    def _begin_log(self, log: Path) -> None:
+        """Begin the first transaction, which begins the log unless another process has.
+
+        SQLite syncs the header of a log, lest frames of an older one behind it be taken for its own. An empty log has
+        none: what is written there is synced before it is copied into the file, as all else is.
+        """
+        self._log, self._unsynced = None, True
+        self._connection.execute("PRAGMA synchronous=OFF")
+        self._connection.execute("BEGIN IMMEDIATE")
+        if os.stat(log).st_size:  # it cannot change now: the lock is ours
+            self._connection.execute("ROLLBACK")
+            self._sync_again()
+            self._connection.execute("BEGIN IMMEDIATE")
+
+    def _sync_again(self) -> None:
+        if self._unsynced:
+            self._connection.execute("PRAGMA synchronous=NORMAL")
+            self._unsynced = False
 
     def commit(self) -> None:
         if self.writing:
             self._connection.execute("COMMIT")
             self.writing = False
+            self._sync_again()
 
     def rollback(self) -> None:
         """Undo the group, and forget what it took from counters."""
-        if not self.writing and not self._connection.in_transaction:
-            return  # it met another process before it began
-        self.writing = False
-        self._etag = self._etag_end = 0
-        self._table_ids.clear()
-        if self._connection.in_transaction:
-            self._connection.execute("ROLLBACK")
+        if self.writing or self._connection.in_transaction:  # else it met another process before it began
+            self.writing = False
+            self._etag = self._etag_end = 0
+            self._table_ids.clear()
+            if self._connection.in_transaction:
+                self._connection.execute("ROLLBACK")
+        self._sync_again()
 
     def checkpoint(self, mode: str) -> None:
         """Copy the rest of the log, and begin it again. Outside of a transaction."""
@@ -372,7 +399,8 @@ class File:
         if database.is_missing(self.path):
             return Session(database.nothing(), blank=True)
         identity = database.identity(self.path)  # before it is opened: what takes its place meanwhile is another one
-        session = Session(database.connect(self.path, self._synchronous))
+        connection = database.connect(self.path, self._synchronous)
+        session = Session(connection, log=database.log_of(self.path) if self._synchronous == "normal" else None)
         self._identity = self._identity or identity
         return session
 

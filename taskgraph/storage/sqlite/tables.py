@@ -33,6 +33,7 @@ _ROWS_AT_ONCE: Final = 200  # rows in one answer of SQLite, which is one text an
 _PAGE_CHARS: Final = 4_000_000  # a page ends early past this, as the service's pages do
 _SCAN_ROWS_MAX: Final = 2_000  # rows looked at for one page of a conditional query: others wait for the file
 _SHORT_PAGE_ROWS: Final = 32  # a page of so few is short work, whatever the range
+_SHORT_LOOK_ROWS: Final = 10  # that are looked at on the event loop, of a range that may have more
 _KEY_END: Final = "\U0010ffff"  # after every key that may be written
 _ETAG_MAX: Final = 2**63 - 1
 _TIMES_REMEMBERED: Final = 8_192
@@ -160,10 +161,16 @@ class EmbeddedTables:
 
     async def query(self, partition: str, rows: Range, *, limit: int = 1000, continuation: str | None = None) -> Page:
         checks.check_query(partition, rows, limit)
-        return await self._file.call(
-            lambda session: _query(session, self._name, partition, rows, limit, continuation),
-            rows=limit if limit <= _SHORT_PAGE_ROWS and not rows.where else MANY,
+        # Most ranges hold next to nothing: a look at a few rows need not go to the thread.
+        few = limit if limit <= _SHORT_PAGE_ROWS and not rows.where else _SHORT_LOOK_ROWS
+        page = await self._file.call(
+            lambda session: _query(session, self._name, partition, rows, limit, continuation, few), rows=few
         )
+        while page is None:
+            page = await self._file.call(
+                lambda session: _query(session, self._name, partition, rows, limit, continuation)
+            )
+        return page
 
     async def query_text(
         self, partition: str, rows: Range, *, limit: int = 1000, continuation: str | None = None
@@ -200,7 +207,10 @@ def _get(session: Session, table: str, partition: str, keys: Sequence[str]) -> l
     return found
 
 
-def _query(session: Session, table: str, partition: str, rows: Range, limit: int, continuation: str | None) -> Page:
+def _query(
+    session: Session, table: str, partition: str, rows: Range, limit: int, continuation: str | None, few: int = 0
+) -> Page | None:
+    """A page; None if it takes more than a `few` rows, where that is given."""
     number = session.table_id(table, make=False)
     # A continuation is the last key that was looked at; the next possible key is that with a NUL behind it.
     start = rows.start if continuation is None else continuation + "\0"
@@ -209,7 +219,7 @@ def _query(session: Session, table: str, partition: str, rows: Range, limit: int
     found: list[Row] = []
     scanned = chars = 0
     while True:
-        wanted = _ROWS_AT_ONCE if rows.where else min(_ROWS_AT_ONCE, limit - len(found))
+        wanted = min(few or _ROWS_AT_ONCE, _ROWS_AT_ONCE if rows.where else limit - len(found))
         seen, last, keys, etags, text = session.one(statement, *fragments, number, partition, start, end, wanted)
         scanned += seen
         if text is not None:
@@ -224,6 +234,8 @@ def _query(session: Session, table: str, partition: str, rows: Range, limit: int
             return Page(_selected(found, rows))
         if len(found) == limit or scanned >= _SCAN_ROWS_MAX or chars > _PAGE_CHARS:
             return Page(_selected(found, rows), last)
+        if few:
+            return None
         start = last + "\0"
 
 
