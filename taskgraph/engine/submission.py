@@ -152,10 +152,9 @@ async def _submit(
             further_fences = range(1, int(str(first.columns.get(WRITERS, 1))))
             fenced: list[Change] = [Insert(fence_key(number), _FENCE_ROW) for number in further_fences]
             etags = await records.tables.commit(graph_id, [first, *fenced])
-            outcome = Submitted.CREATED
-        except (Conflict, Unclear):
-            outcome = Submitted.RESUMED  # another call wrote it, or this one
-        (row,) = await records.tables.get(graph_id, [GRAPH])
+            row, outcome = Row(GRAPH, etags[0] or "", first.columns), Submitted.CREATED
+        except (Conflict, Unclear):  # another call wrote it, or this one
+            (row,) = await records.tables.get(graph_id, [GRAPH])
         if row is None:
             raise Conflict(f"graph {graph_id} could not be created; try again")
     refuse_gone(row, graph_id)

@@ -49,8 +49,10 @@ _OF_THE_GRAPH: Final[Where] = {"event": ["graph-*"]}
 _IDLE_SECONDS: Final = 0.5  # of `run`, until it looks at the rows of its graph for ready tasks
 _IDLE_SECONDS_MAX: Final = 30.0  # between two such looks
 _MORE_SECONDS: Final = 1.0
-_SETTLED_SECONDS: Final = 10.0  # a `run` that ends sooner is not listed among the workers
-_HANDLES_SECONDS: Final = 1.0  # nor, if it ends that soon, among the handlers of a store elsewhere
+_SETTLED_SECONDS: Final = (
+    10.0  # a `run` that ends sooner is not listed among the workers, and leaves sweeping to others
+)
+_HANDLES_SECONDS: Final = 1.0  # nor is it listed, if it ends that soon, among the handlers
 _ALONE_SECONDS: Final = 5.0  # until a worker looks whether there are handlers: both may be starting
 _ALONE_AGAIN_SECONDS: Final = 60.0  # between two such looks, while it has done anything
 _DEAD_SECONDS: Final = 1.0  # between two looks at the lock files of this machine's workers
@@ -72,13 +74,17 @@ def _jittered(app: App, seconds: float) -> float:
     return seconds * (0.75 + app.clock.jitter() / 2)
 
 
-async def sweep_forever(app: App, stop: asyncio.Event, *, period_seconds: float = limits.SWEEP_SECONDS) -> None:
-    """Sweep now, and then every so often.
+async def sweep_forever(
+    app: App, stop: asyncio.Event, *, period_seconds: float = limits.SWEEP_SECONDS, after_seconds: float = 0.0
+) -> None:
+    """Sweep now, or after a while, and then every so often.
 
     Half as often while there is no live graph. Nothing of a graph that comes meanwhile is to be said again before
     limits.REDISPATCH_SECONDS, so that it is found no later than a graph that was there all along; and when something of
     it is over by time, a handler knows it from the submission (`end_what_is_over`).
     """
+    if after_seconds:
+        await wait_any((stop,), after_seconds)
     while not stop.is_set():
         pause = period_seconds
         try:
@@ -409,9 +415,11 @@ async def serve(
             await stop.wait()
 
 
-def _handling(app: App, stop: asyncio.Event, consumer: Consumer) -> list[Coroutine[Any, Any, None]]:
+def _handling(
+    app: App, stop: asyncio.Event, consumer: Consumer, *, sweeps_after: float = 0.0
+) -> list[Coroutine[Any, Any, None]]:
     """The loops of every process that handles events."""
-    loops = [consumer.run(stop), end_what_is_over(app, stop), sweep_forever(app, stop)]
+    loops = [consumer.run(stop), end_what_is_over(app, stop), sweep_forever(app, stop, after_seconds=sweeps_after)]
     return [*loops, bury_forever(app, stop), keep_to_the_file(app, stop)]
 
 
@@ -517,10 +525,9 @@ async def run_graph(
         elif own is not None and own.rest is not None:
             consumer.put(own.rest)
         # Made last: a loop that is made and never run, because something failed before, is an error of its own.
-        loops = _handling(app, stop, consumer)
+        loops = _handling(app, stop, consumer, sweeps_after=_SETTLED_SECONDS if fresh else 0.0)
         loops += [_listed(app, worker, stop, after_seconds=_SETTLED_SECONDS) for worker in workers]
-        pause = 0.0 if app.settings.path is not None else _HANDLES_SECONDS
-        loops += [tidy_forever(app, stop), _listed_as_handler(app, name, stop, after_seconds=pause)]
+        loops += [tidy_forever(app, stop), _listed_as_handler(app, name, stop, after_seconds=_HANDLES_SECONDS)]
         if outlets is not None:
             loops.append(notify_forever(app, stop, outlets))
         async with running(*loops, stop=stop):
