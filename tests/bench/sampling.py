@@ -1,16 +1,19 @@
 """Where the CPU time of this process goes, by samples of its stacks; and which steps hold its memory.
 
-What this room is for: measuring from inside. A timer interrupts the process every half millisecond. A sample counts
+What this room is for: measuring from inside. A timer interrupts the process each 1 to 3 milliseconds. A sample counts
 for the step that the stack is in, and for at least one interval; a longer call into C counts for as long as the CPU
 clock of its thread says. Stacks that wait count nothing. The CPU time of each thread, which its clock knows exactly, is
-shared out by what its samples count. What samples cost themselves is in no step. It never imports taskgraph.
+shared out by what its samples count. So what samples cost makes all steps dearer alike, most where a process waits
+much and is woken for nothing; more samples cost more than they show. It never imports taskgraph.
 
-What a sample can miss: Python runs a signal's handler between two instructions, at a call, a loop or the start of a
-function. So time of plain instructions may be charged to the function that is called next.
+What a sample can miss: Python runs a signal's handler on the main thread, between two instructions, at a call, a loop
+or the start of a function. So plain instructions may be charged to what is called next; and on another thread, Python's
+own work to where that thread lets go of the interpreter's lock: the thread of SQLite shows statements alone.
 """
 
 import gc
 import linecache
+import random
 import signal
 import sys
 import threading
@@ -22,7 +25,7 @@ from typing import Any, Final
 
 from tests.bench.steps import GARBAGE, OTHER, step_of
 
-INTERVAL_SECONDS: Final = 0.0005
+INTERVAL_SECONDS: Final = 0.002
 STACK_KEPT: Final = 24  # frames of an allocation: deep enough to find a named one
 
 WAITING: Final = frozenset({"select", "wait", "join", "_wait_for_tstate_lock", "_worker", "_write_to_self"})
@@ -33,7 +36,6 @@ and not wait, so on the main thread its time counts.
 """
 
 _RAN: Final = 0.9  # of the time since the last sample: the thread has not waited
-_HARDLY_RAN: Final = 0.1  # it waits, wherever it is: what it has used is being woken by samples
 
 Place = tuple[str, str]
 """A step, and the function that the stack belongs to: `module:Class.function`."""
@@ -61,12 +63,12 @@ class Sampler:
             self._clocks[clock] = time.clock_gettime_ns(clock)
         gc.callbacks.append(self._collecting)
         self._handler = signal.signal(signal.SIGALRM, self._tick)
-        signal.setitimer(signal.ITIMER_REAL, self._interval / 1e9, self._interval / 1e9)
+        self._wind()
 
     def stop(self) -> dict[str, Any]:
         """Seconds of CPU: `cpu` of all, by `steps` and `places`, `beside` the main thread, and of `sampling` itself."""
-        signal.setitimer(signal.ITIMER_REAL, 0)
         self._tick(signal.SIGALRM, None)
+        signal.setitimer(signal.ITIMER_REAL, 0)
         cpu = time.process_time_ns() - self._process
         signal.signal(signal.SIGALRM, self._handler)
         gc.callbacks.remove(self._collecting)
@@ -89,6 +91,7 @@ class Sampler:
     def _tick(self, _: int, frame: FrameType | None) -> None:
         """frame: of the main thread; None at the end, when it counts for nothing any more."""
         if self._busy:  # it came into the middle of another one, or of a look for garbage
+            self._wind()
             return
         self._busy = True
         began, now = time.thread_time_ns(), time.monotonic_ns()
@@ -100,10 +103,15 @@ class Sampler:
                 self._count(clock, began, elapsed, frame)
             else:
                 self._count(clock, time.clock_gettime_ns(clock), elapsed, stack)
+        self._wind()
         ended = time.thread_time_ns()
         self._own += ended - began
         self._clocks[self._main_clock] = ended
         self._busy = False
+
+    def _wind(self) -> None:
+        """Set the timer for the next sample: at no fixed pace, as what is measured may have the same one."""
+        signal.setitimer(signal.ITIMER_REAL, self._interval / 1e9 * (0.5 + random.random()))
 
     def _count(self, clock: int, now: int, elapsed: int, stack: FrameType | None) -> None:
         spent = now - self._clocks.get(clock, 0)  # a thread that is new has begun at 0
@@ -112,7 +120,7 @@ class Sampler:
             return
         self._spent[clock] += spent
         looks = clock == self._main_clock and spent >= _RAN * elapsed
-        if stack is None or spent < _HARDLY_RAN * elapsed or (stack.f_code.co_name in WAITING and not looks):
+        if stack is None or (stack.f_code.co_name in WAITING and not looks):
             return  # it waits by now: nothing says what it did before
         self._weights.setdefault(clock, Counter())[self._place(stack)] += max(spent, self._interval)
 

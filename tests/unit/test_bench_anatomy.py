@@ -82,20 +82,21 @@ def no_garbage() -> Iterator[None]:
 
 @pytest.mark.usefixtures("no_garbage")
 def test_samples_add_up_to_the_time_of_the_process_and_find_its_steps() -> None:
-    sampler = Sampler()
+    sampler, waiting = Sampler(), selectors.DefaultSelector()
     for _ in range(2):  # and again
         sampler.start()
-        write_json(0.2)
-        burn(0.1)
-        time.sleep(0.05)
+        write_json(0.4)
+        burn(0.2)
+        waiting.select(0.05)
         found = sampler.stop()
         whole = sum(found["steps"].values()) + found["sampling"]
         assert whole == pytest.approx(found["cpu"], rel=UNSEEN_MAX)
-        assert found["steps"]["JSON"] == pytest.approx(0.2, rel=0.2)
-        assert found["steps"][OTHER] == pytest.approx(0.1, rel=0.3)
+        assert found["steps"]["JSON"] == pytest.approx(0.4, rel=0.15)
+        assert found["steps"][OTHER] == pytest.approx(0.2, rel=0.3)
         assert found["samples"] > 100
         assert sum(found["places"].values()) == pytest.approx(sum(found["steps"].values()))
         assert any(place.startswith("JSON: json.encoder:") for place in found["places"])
+    waiting.close()
 
 
 @pytest.mark.usefixtures("no_garbage")
@@ -103,7 +104,7 @@ def test_what_comes_before_a_pause_is_charged_to_what_did_it() -> None:
     """Each sample counts alike: the time before a wait is not the time of waiting."""
     sampler, waiting = Sampler(), selectors.DefaultSelector()
     sampler.start()
-    for _ in range(80):
+    for _ in range(200):
         write_json(0.001)
         burn(0.001)
         waiting.select(0.001)
@@ -263,7 +264,7 @@ def test_a_cell_is_taken_apart() -> None:
     assert failed == []
     found = figures[str(cell)]
     for phase, wanted in (
-        ("run", {"decide", "rows and diffs", "JSON", "SQLite", "journal", "effects", "executor", "look-up", "claim"}),
+        ("run", {"decide", "rows and diffs", "JSON", "SQLite", "executor"}),
         ("submission", {"documents", "submission", "SQLite", "JSON"}),
     ):
         one = found[phase]
