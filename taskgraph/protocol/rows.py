@@ -50,7 +50,9 @@ class Journal:
     __slots__ = ("chars", "entries", "rows")
 
     def __init__(self) -> None:
-        self.entries: list[tuple[Draft, str, Value | None]] = []  # None: the column was not set before
+        # What is set on a copy, the column, and what it held; None: it was not set before. Not the copy itself: each
+        # holds this journal, and what lies in a circle stays until garbage is looked for, by then in cold memory.
+        self.entries: list[tuple[dict[str, Value], str, Value | None]] = []
         self.rows = 0
         self.chars = 0
 
@@ -147,7 +149,7 @@ class Draft:
     def set(self, name: str, value: Value) -> None:
         changed, journal = self.changed, self._journal
         before = changed.get(name)
-        journal.entries.append((self, name, before))
+        journal.entries.append((changed, name, before))
         if not changed:
             journal.rows += 1
         if isinstance(value, str):
@@ -308,11 +310,11 @@ class View:
                 draft.columns = columns
                 draft.bare = any(each is draft and whole is not None for each, whole in self._taken)
         while len(journal.entries) > entries:
-            draft, name, before = journal.entries.pop()
+            changed, name, before = journal.entries.pop()
             if before is None:
-                del draft.changed[name]
+                del changed[name]
             else:
-                draft.changed[name] = before
+                changed[name] = before
         while len(inserted) > inserts:
             key, replaced = inserted.pop()
             if replaced is None:

@@ -1,5 +1,6 @@
 """Working copies of rows: what is read off them, what is set, what is taken back, and which differences are written."""
 
+import gc
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
@@ -227,3 +228,26 @@ def test_taking_everything_back_leaves_nothing_to_write() -> None:
     rows.rollback(mark)
     assert rows.changed() == []
     assert rows.changes("op") == []
+
+
+def test_a_view_that_is_let_go_leaves_nothing_to_the_search_for_garbage() -> None:
+    """A decision has thousands of copies; in a circle they stay until they are looked for."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        made = view(row("a", state="pending", requiresLeft='["x","y"]'), row("b"), row("c", x=1))
+        gc.collect()
+        made.get("a").set("state", "running")
+        made.get("a").cross_off("requiresLeft", "x")
+        mark = made.mark()
+        made.insert(Insert("n", {"x": 1})).set("x", 2)
+        made.delete("b")
+        made.clear("c", ["x"])
+        made.rollback(mark)
+        assert made.get("a").changed == {"state": "running", "requiresLeft": '["y"]'}
+        assert len(made.changes("o")) == 1
+        del made
+        assert gc.collect() == 0
+    finally:
+        if was_on:
+            gc.enable()
