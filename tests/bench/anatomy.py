@@ -150,6 +150,10 @@ def _figures(turns: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 # --- as text
 
 
+def _heading(cell: str) -> str:
+    return cell.removesuffix("/local").removesuffix("/noop")
+
+
 def text(figures: Mapping[str, Mapping[str, Any]]) -> str:
     """Tables: the run by step, the submission by step, memory, and the dearest functions of each cell."""
     parts = [
@@ -199,8 +203,8 @@ def _phase_text(figures: Mapping[str, Mapping[str, Any]], phase: str, plain: str
             row("CPU of commands", lambda each: each["children"] or None),
             row("CPU of the emulator", lambda each: each.get("emulator")),
         ]
-    shown = [line for line in rows if set(line[1:]) != {"–"}]
-    return table(["step", *(name.removesuffix("/local") for name in figures)], shown)
+    shown = [line for line in rows if not set(line[1:]) <= {"–", "0.0"}]
+    return table(["step", *map(_heading, figures)], shown)
 
 
 def _held_text(figures: Mapping[str, Mapping[str, Any]]) -> str:
@@ -210,4 +214,4 @@ def _held_text(figures: Mapping[str, Mapping[str, Any]]) -> str:
         rows.append([step, *(f"{number(size, 0)} ({number(blocks, 1)})" for size, blocks in found)])
     sums = [[sum(column) for column in zip(*each["held"].values(), strict=True)] for each in figures.values()]
     rows.append(["**all**", *(f"{number(size, 0)} ({number(blocks, 1)})" for size, blocks in sums)])
-    return table(["step", *(name.removesuffix("/local") for name in figures)], rows)
+    return table(["step", *map(_heading, figures)], rows)

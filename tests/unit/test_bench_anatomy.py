@@ -277,7 +277,7 @@ def test_a_cell_is_taken_apart() -> None:
     size, blocks = map(sum, zip(*found["held"].values(), strict=True))
     assert 500 < size < 50_000
     assert 5 < blocks < 500
-    assert "fan-1000/embedded/noop" in anatomy.text(figures)
+    assert "| fan-1000/embedded |" in anatomy.text(figures)
     assert "the floor" in anatomy.text(figures)
     assert "1/1 fan-1000/embedded/noop/local: " in said[0]
 
