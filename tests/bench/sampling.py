@@ -35,7 +35,8 @@ The last is where a thread wakes an event loop, and then waits for the lock of t
 and not wait, so on the main thread its time counts.
 """
 
-_RAN: Final = 0.9  # of the time since the last sample: the thread has not waited
+_RAN: Final = 0.9  # of the time since the last sample: the thread has not waited, nor been made to
+_PROMPT: Final = 300_000  # nanoseconds: a sample that comes later found the main thread off its processor
 
 Place = tuple[str, str]
 """A step, and the function that the stack belongs to: `module:Class.function`."""
@@ -100,7 +101,7 @@ class Sampler:
         for thread, stack in sys._current_frames().items():
             clock = time.pthread_getcpuclockid(thread)  # it lives, for it has a stack
             if thread == self._main:
-                self._count(clock, began, elapsed, frame)
+                self._count(clock, began, elapsed, frame, prompt=now - self._due < _PROMPT)
             else:
                 self._count(clock, time.clock_gettime_ns(clock), elapsed, stack)
         self._wind()
@@ -111,18 +112,21 @@ class Sampler:
 
     def _wind(self) -> None:
         """Set the timer for the next sample: at no fixed pace, as what is measured may have the same one."""
-        signal.setitimer(signal.ITIMER_REAL, self._interval / 1e9 * (0.5 + random.random()))
+        pause = self._interval * (0.5 + random.random())
+        signal.setitimer(signal.ITIMER_REAL, pause / 1e9)
+        self._due = time.monotonic_ns() + pause
 
-    def _count(self, clock: int, now: int, elapsed: int, stack: FrameType | None) -> None:
+    def _count(self, clock: int, now: int, elapsed: int, stack: FrameType | None, *, prompt: bool = True) -> None:
         spent = now - self._clocks.get(clock, 0)  # a thread that is new has begun at 0
         self._clocks[clock] = now
         if spent <= 0:
             return
         self._spent[clock] += spent
-        looks = clock == self._main_clock and spent >= _RAN * elapsed
-        if stack is None or (stack.f_code.co_name in WAITING and not looks):
-            return  # it waits by now: nothing says what it did before
-        self._weights.setdefault(clock, Counter())[self._place(stack)] += max(spent, self._interval)
+        ran = spent >= _RAN * elapsed
+        waits = stack is None or (stack.f_code.co_name in WAITING and not (ran and clock == self._main_clock))
+        # Who waits by now, or had to give way to other processes, is not where it used its time.
+        if stack is not None and not waits and (prompt or ran):
+            self._weights.setdefault(clock, Counter())[self._place(stack)] += max(spent, self._interval)
 
     def _place(self, frame: FrameType | None) -> Place:
         while frame is not None:
