@@ -70,7 +70,6 @@ STEPS: Final[Mapping[str, tuple[str, ...]]] = {
         "taskgraph.storage.sqlite.tables:_encoder",
         "taskgraph.storage.sqlite.tables:_parsed",
         "taskgraph.storage.sqlite.tables:_time",
-        "taskgraph.storage.sqlite.tables:_time_text",
     ),
     "limits": ("taskgraph.storage.checks", "taskgraph.model.limits"),
     "etags": ("taskgraph.storage.sqlite.tables", "taskgraph.storage.sqlite.file:Session.etags"),

@@ -379,15 +379,11 @@ def _numbers(text: str) -> list[int]:
 # --- values: JSON types as they are, times as {"t": "..."} ---------------------------------------------------------
 
 
-@lru_cache(_TIMES_REMEMBERED)
-def _time_text(value: datetime) -> str:
-    return (value if value.tzinfo is UTC else value.astimezone(UTC)).isoformat()
-
-
+@lru_cache(_TIMES_REMEMBERED)  # rows of one commit have the same times
 def _time(value: object) -> dict[str, str]:
     if not isinstance(value, datetime):
         raise TypeError(f"no store keeps a {type(value).__name__}")  # the checks have let something through
-    return {"t": _time_text(value)}
+    return {"t": (value if value.tzinfo is UTC else value.astimezone(UTC)).isoformat()}
 
 
 _dump: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), default=_time).encode
