@@ -329,6 +329,20 @@ async def test_the_first_transaction_of_an_empty_log_does_not_wait_for_the_disk(
         assert len(await query_all(store.tables("graphs"), "p", Range())) == 2
 
 
+async def test_the_first_transaction_of_a_log_that_lies_elsewhere_is_synced(tmp_path: Path) -> None:
+    """SQLite keeps the log beside the file that a link names."""
+    path, link = tmp_path / "store.db", tmp_path / "link.db"
+    async with opened(path) as store:
+        await store.tables("graphs").commit("p", [Insert("a", {})])
+    link.symlink_to(path)
+    for linked in (link, path):
+        async with opened(linked) as store:
+            assert await store._file.call(sync_level) == (1 if linked is link else 0)
+            await store.tables("graphs").commit("p", [Insert(linked.name, {})])
+    async with opened(path) as store:
+        assert len(await query_all(store.tables("graphs"), "p", Range())) == 3
+
+
 @pytest.mark.parametrize("why", ["a bug", "another process"])
 async def test_a_first_transaction_that_fails_leaves_the_others_synced(tmp_path: Path, why: str) -> None:
     path = tmp_path / "store.db"

@@ -61,6 +61,14 @@ def log_of(path: Path) -> Path:
     return path.with_name(f"{path.name}-wal")
 
 
+def is_empty(path: Path) -> bool:
+    """Whether certainly a file lies there, with nothing in it: the log of a linked file lies elsewhere."""
+    try:
+        return os.stat(path).st_size == 0
+    except OSError:
+        return False
+
+
 def nothing() -> sqlite3.Connection:
     """A database that stands for a file that is not there: commands that only read make none."""
     connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)

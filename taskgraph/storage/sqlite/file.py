@@ -7,7 +7,6 @@ only their last, small part comes between two groups, so that the log can begin 
 """
 
 import asyncio
-import os
 import sqlite3
 import threading
 from collections import deque
@@ -82,7 +81,7 @@ class Session:
         self._log, self._unsynced = None, True
         self._connection.execute("PRAGMA synchronous=OFF")
         self._connection.execute("BEGIN IMMEDIATE")
-        if os.stat(log).st_size:  # it cannot change now: the lock is ours
+        if not database.is_empty(log):  # that cannot change now: the lock is ours
             self._connection.execute("ROLLBACK")
             self._sync_again()
             self._connection.execute("BEGIN IMMEDIATE")
