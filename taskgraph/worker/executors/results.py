@@ -37,6 +37,7 @@ class ResultFiles:
         self._let_go: weakref.finalize[[str, int, int], ResultFiles] | None = None
         self._numbers = itertools.count(1)
         self._live: set[str] = set()
+        self._empty_since: int | None = None  # the last change of the folder, if it was empty then
 
     def new(self) -> str:
         """The path for the result of another run; there is nothing at it yet. Raises OSError."""
@@ -51,16 +52,12 @@ class ResultFiles:
 
     async def take(self, path: str) -> bytes | None:
         """The result at this path, if there is one; then `discard` it. Raises InvalidInput for anything but JSON."""
-        folder, name = os.path.split(path)
-        if not self._clear(folder, keep=_number(name)):  # most commands leave nothing
-            self._live.discard(_number(name))
-            return None
         try:
             status = os.lstat(path)
             if stat.S_ISREG(status.st_mode) and status.st_size <= _AT_ONCE_BYTES_MAX:
                 return _read(path)
             return await asyncio.to_thread(_read, path)
-        except FileNotFoundError:
+        except FileNotFoundError:  # most commands leave nothing
             return None
         except OSError as error:
             raise InvalidInput(f"the result file cannot be read: {error.strerror}") from error
@@ -74,21 +71,22 @@ class ResultFiles:
             self._live.discard(_number(name))
             self._clear(folder)
 
-    def _clear(self, folder: str, keep: str = "") -> bool:
-        """Remove what no run can have a use for; gives whether there may be something of the run to keep."""
+    def _clear(self, folder: str) -> None:
+        """Remove what no run can have a use for."""
         try:
+            changed = os.stat(folder).st_mtime_ns
+            if changed == self._empty_since:  # to list it would cost a short command more
+                return
             names = os.listdir(folder)
         except OSError:
-            return True
-        kept = False
+            return
+        # A change within the same tick of the clock is found after the next one.
+        self._empty_since = None if names else changed
         for name in names:
             number = _number(name)
-            if keep and number == keep:
-                kept = True
             # A number of ours is a run's, or was. Any other name may be of use to a run that is still under way.
-            elif number not in self._live if number.isdecimal() else not self._live:
+            if number not in self._live if number.isdecimal() else not self._live:
                 _remove(os.path.join(folder, name))
-        return kept
 
 
 def _number(name: str) -> str:
