@@ -152,14 +152,11 @@ class Worker:
         """Ask the queues time and again, as there is room."""
         context, turns, slots = self._context, self._turns, self._slots
         pacer = Pacer(context.clock, seconds_max=self._idle_seconds_max)
+        stopped.add_done_callback(lambda _: context.freed.set())
         while not stop.is_set():
             if self._intake.room <= 0 and not (turns.look_first and slots.capacity > 0):
                 context.freed.clear()
-                freed = asyncio.ensure_future(context.freed.wait())
-                try:
-                    await asyncio.wait((freed, stopped), return_when=asyncio.FIRST_COMPLETED)
-                finally:
-                    freed.cancel()
+                await context.freed.wait()
                 continue
             fed = turns.look_first
             ticket = context.wakeup.ticket(*turns.queues())
