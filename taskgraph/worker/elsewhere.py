@@ -51,6 +51,7 @@ class _Elsewhere:
 
     name = EXECUTOR
     instant = False
+    queue = None
 
     def can_run(self, definition: Mapping[str, Any]) -> str | None:
         try:

@@ -51,7 +51,7 @@ class Feeder:
         """Claim from the stock what there is room for."""
         if not self._stock or (room := self._slots.capacity) <= 0 or not self._turns.may_feed_itself():
             return
-        if self._slots.waiting and 2 * room < self._slots.ahead:
+        if self._slots.has_more and 2 * room < self._slots.ahead:
             return  # claimed together, they cost less: while some wait to begin, there is no hurry
         apart, local_handlers = False, self._context.local_handlers
         for graph_id in self._stock:
@@ -110,7 +110,7 @@ class Feeder:
         """Send others what has been kept too long; give claims back that have waited too long for a slot."""
         clock, slots = self._context.clock, self._slots
         try:
-            while (self._stock or slots.waiting) and not self._context.stopping:
+            while (self._stock or slots.has_more) and not self._context.stopping:
                 self._nap = asyncio.ensure_future(clock.sleep(_STOCK_SECONDS / 2))
                 await asyncio.wait((self._nap,))
                 now = clock.monotonic()

@@ -59,12 +59,12 @@ class LocalLink:
     def accept(self, one: ClaimedRun) -> bool:
         """Put a result by for the handlers' next commit; False if it is none for them."""
         graph_id, outcome, local_handlers = one.work.graph_id, one.outcome, self._context.local_handlers
-        if local_handlers is None or not local_handlers.takes(graph_id) or self._context.stopping:
+        if local_handlers is None or not local_handlers.takes(graph_id):
             return False
         if outcome is None or outcome.failed or outcome.result is not None or one.lost:
             return False
         self._results.setdefault(graph_id, []).append((self._reporter.completed(one), one))
-        if not self._slots.waiting or one.instant:
+        if not self._slots.has_more or one.instant:
             local_handlers.look(graph_id)
         elif not self._batching:  # there is enough to do: others will end in a moment, and go along
             self._batching = True
@@ -73,7 +73,7 @@ class LocalLink:
 
     def _waits_for_others(self) -> bool:
         """Whether results wait for others: as long as there is work for the slots, and not for long."""
-        return self._batching and bool(self._slots.waiting) and not self._context.stopping
+        return self._batching and self._slots.has_more and not self._context.stopping
 
     async def _flush_later(self) -> None:
         await self._context.clock.sleep(_BATCH_SECONDS)

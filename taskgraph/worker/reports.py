@@ -99,7 +99,9 @@ class Reporter:
         worker = f"worker {self._context.name}"
         if one.unpermitted:
             return f"{worker} could not renew its permit for target {target_of(one.work.definition)}"
-        return f"{worker} was {'stopped' if self._context.stopping else 'drained'}"
+        if self._context.stopping or self._context.draining:
+            return f"{worker} was {'stopped' if self._context.stopping else 'drained'}"
+        return f"{worker} had no slot for it"
 
     async def _send(self, graph_id: str, completed: Sequence[TaskResult], failed: Sequence[TaskResult]) -> None:
         worker = self._context.name[:WORKER_CHARS_MAX]

@@ -5,11 +5,13 @@ would begin within a moment at the pace of late.
 """
 
 import asyncio
+import itertools
 from collections import deque
 from collections.abc import Callable, Collection, Iterable
 from typing import Any, Final
 
 from taskgraph.model.placement import target_of
+from taskgraph.model.timing import run_seconds_max
 from taskgraph.worker.context import WorkerContext
 from taskgraph.worker.executors import Outcome
 from taskgraph.worker.executors.contract import AT_ONCE
@@ -20,6 +22,8 @@ _AHEAD_SECONDS: Final = 0.25  # tasks are claimed ahead as long as they would be
 _AHEAD_PER_SLOT: Final = 32
 _AHEAD_INSTANT: Final = 256  # of those that take no time
 _INSTANT_SECONDS: Final = 0.0005
+_SHORT_SECONDS: Final = 0.05  # runs that are shorter stand by
+_STANDING_BY_MAX: Final = 64
 _PACE_KEPT: Final = 0.8  # weight of what was, in a mean of late
 
 Ended = Callable[[ClaimedRun, Outcome | None, BaseException | None], None]
@@ -49,6 +53,8 @@ class Slots:
         self.reserved: set[WorkMessage | ReadyTask] = set()  # what is being received, and tasks that are being claimed
         self.waiting: deque[ClaimedRun] = deque()  # claimed, and not begun, those that begin next first
         self._running: dict[asyncio.Task[None], ClaimedRun] = {}
+        self._standing_by: dict[ClaimedRun, None] = {}  # of these: begun by their executor as soon as there is a slot
+        self._others = 0  # of these: whose executor has no queue
         self.seconds: float | None = None  # that a run takes, of late; None before the first
 
     # --- how much is in hand, and how much more may be
@@ -57,6 +63,11 @@ class Slots:
     def running(self) -> Collection[ClaimedRun]:
         """Runs that have begun, the ones that fill a slot."""
         return self._running.values()
+
+    @property
+    def has_more(self) -> bool:
+        """Whether there is work for the slots after what runs now."""
+        return bool(self.waiting or self._standing_by)
 
     @property
     def tasks(self) -> "Collection[asyncio.Task[None]]":
@@ -104,7 +115,8 @@ class Slots:
             return 0
         seconds, slots = self.seconds, self._context.slots
         if self._running:  # one that takes longer than those before it says more than they do
-            began = min(one.began for one in self._running.values())
+            begun = (one.began for one in self._running.values() if one not in self._standing_by)
+            began = min(itertools.islice(begun, slots))
             seconds = max(seconds, self._context.clock.monotonic() - began)
         most = _AHEAD_INSTANT if seconds < _INSTANT_SECONDS else slots * _AHEAD_PER_SLOT
         return min(most, int(_AHEAD_SECONDS * slots / max(seconds, 1e-6)))
@@ -137,7 +149,7 @@ class Slots:
             if one.instant:
                 self.waiting.popleft()
                 self._run_at_once(one)
-            elif len(self._running) < self._context.slots:
+            elif self._may_begin(one, len(self._running)):
                 self.waiting.popleft()
                 self._begin(one, asyncio.create_task(self._occupy(one)))
             else:
@@ -156,6 +168,36 @@ class Slots:
     def _begin(self, one: ClaimedRun, task: "asyncio.Task[Any]") -> None:
         one.began, one.handle = self._context.clock.monotonic(), task
         self._running[task] = one
+        self._others += one.executor.queue is None
+        if len(self._running) > self._context.slots:
+            self._standing_by[one] = None
+
+    def _may_begin(self, one: ClaimedRun, running: int) -> bool:
+        """Whether to have this begin, beside so many: in a slot, or standing by for one where runs are short."""
+        if running < self._context.slots:
+            return True
+        queue, definition = one.executor.queue, one.work.definition
+        return (
+            self.seconds is not None
+            and self.seconds < _SHORT_SECONDS
+            and len(self._standing_by) < _STANDING_BY_MAX
+            and not self._others
+            and queue is not None
+            and not one.takes
+            and "deadline" not in definition
+            and run_seconds_max(definition) is None
+            and queue.is_ready(self._context.slots)
+        )
+
+    def _has_ended(self, task: "asyncio.Task[Any]", one: ClaimedRun) -> None:
+        """Give its slot to the next of those that stand by."""
+        del self._running[task]
+        self._others -= one.executor.queue is None
+        self._standing_by.pop(one, None)
+        if self._standing_by and len(self._running) - len(self._standing_by) < self._context.slots:
+            following = next(iter(self._standing_by))
+            del self._standing_by[following]
+            following.began = self._context.clock.monotonic()
 
     async def _occupy(self, one: ClaimedRun | None) -> None:
         """Fill a slot: with this run, and then with others as long as some have been claimed.
@@ -171,18 +213,18 @@ class Slots:
             try:
                 outcome = await self._runner.execute(one)
             except asyncio.CancelledError:  # its lease was lost, it is cancelled, or this worker stops  # reach: stock
-                del self._running[task]
+                self._has_ended(task, one)
                 self._on_ended(one, None, None)
                 break
             except Exception as raised:  # reach: stock
                 error = raised
+            self._has_ended(task, one)
             following = self.waiting[0] if self.waiting and not self._context.stopping else None
-            if following is not None and not following.instant:
+            if following is not None and not following.instant and self._may_begin(following, len(self._running)):
                 self.waiting.popleft()
                 self._begin(following, task)
             else:
                 following = None
-                del self._running[task]
             self._on_ended(one, outcome, error)
             one = following
         self._context.freed.set()
@@ -197,6 +239,9 @@ class Slots:
         for one in self.waiting:
             (by_graph.setdefault(one.work.graph_id, []) if late(one) else left).append(one)
         self.waiting = left
+        for one in self._standing_by:
+            if late(one) and one.executor.queue is not None:
+                one.executor.queue.recall(one.work)  # it ends as if it was cancelled, unless it has begun by now
         return by_graph
 
     def end(self, one: ClaimedRun, *, at_once: bool = False, lost: bool = False) -> bool:

@@ -62,6 +62,7 @@ class PacedExecutor:
 
     def __init__(self, seconds: float, executed: Counter[Run], unnamed: Counter[Run]) -> None:
         self.instant = not seconds
+        self.queue = None
         self._seconds = seconds
         self._executed = executed
         self._unnamed = unnamed

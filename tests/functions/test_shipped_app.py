@@ -41,6 +41,7 @@ class Scripted:
 
     name = "scripted"
     instant = True
+    queue = None
 
     def can_run(self, definition: Mapping[str, Any]) -> str | None:
         return None

@@ -127,6 +127,7 @@ class _Anything:
 
     name = "noop"
     instant = True
+    queue = None
 
     def can_run(self, definition: Any) -> str | None:
         return None

@@ -19,6 +19,7 @@ from taskgraph.storage.queues import Delivery
 from taskgraph.storage.signals.wakeup import Wakeup
 from taskgraph.testing import MemoryLogs, MemoryQueues, MemoryTables
 from taskgraph.worker.executors import Executors, Outcome, Work, WriteLog
+from taskgraph.worker.executors.contract import Queue
 from taskgraph.worker.loop import Worker
 from tests.scenarios.stage import Requirements, Stage, Trap, graph
 from tests.simulation.processes import LoopClock, VirtualLoop, end_all
@@ -31,6 +32,7 @@ class Script:
 
     name = "script"
     instant = False
+    queue: Queue | None = None
 
     def __init__(self, seconds: float = 0.0, by_label: Mapping[str, float] | None = None) -> None:
         self.seconds = seconds

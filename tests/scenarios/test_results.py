@@ -37,6 +37,7 @@ class AtOnce(Giver):
     """The same, of those that take no time; but a task that waits for a result takes some."""
 
     instant = True
+    queue = None
 
 
 def counting(label: str, payload: dict[str, Any]) -> Any:

@@ -727,6 +727,7 @@ class _Script:
 
     name = "noop"
     instant = False
+    queue = None
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds

@@ -248,6 +248,7 @@ class ScriptedExecutor:
 
     name = "noop"
     instant = False
+    queue = None
 
     def __init__(self, process: Process) -> None:
         self._process = process

@@ -28,7 +28,14 @@ RUN = """
 
     code = "import os; print(os.listdir('/dev/fd'), [os.stat(n).st_ino for n in (0, 1, 2)][1:])"
     work = Work("g", "t", 0, "l", "c", {"payload": {"command": [sys.executable, "-c", code]}}, "")
-    outcome = asyncio.run(CommandExecutor().run(work, log))
+
+    async def main():
+        executor = CommandExecutor()
+        while "queued" in sys.argv and not executor.is_ready(1):
+            await asyncio.sleep(0.001)
+        return await executor.run(work, log)
+
+    outcome = asyncio.run(main())
     with open(sys.argv[1], "wb") as file:
         file.write(b"".join(said) if not outcome.failed else outcome.reason.encode())
 """
@@ -117,11 +124,12 @@ async def test_the_path_is_searched_like_a_shell_does(tmp_path: Path) -> None:
     assert child.reap() == 5
 
 
-def test_children_get_no_descriptors_that_the_worker_inherited(tmp_path: Path) -> None:
+@pytest.mark.parametrize("way", ["spawned", "queued"])
+def test_children_get_no_descriptors_that_the_worker_inherited(way: str, tmp_path: Path) -> None:
     reading, writing = os.pipe()
     try:
         subprocess.run(
-            [sys.executable, "-c", textwrap.dedent(RUN), str(tmp_path / "said")],
+            [sys.executable, "-c", textwrap.dedent(RUN), str(tmp_path / "said"), way],
             pass_fds=(reading, writing),
             check=True,
             timeout=60,
@@ -133,10 +141,11 @@ def test_children_get_no_descriptors_that_the_worker_inherited(tmp_path: Path) -
     assert len(names) == 4, "the three standard ones, and the one that lists them"
 
 
-def test_a_worker_without_standard_streams_gives_them_to_its_children(tmp_path: Path) -> None:
+@pytest.mark.parametrize("way", ["spawned", "queued"])
+def test_a_worker_without_standard_streams_gives_them_to_its_children(way: str, tmp_path: Path) -> None:
     code = textwrap.dedent(RUN)
     subprocess.run(
-        ["sh", "-c", 'exec "$0" -c "$1" "$2" <&- >&- 2>&-', sys.executable, code, str(tmp_path / "said")],
+        ["sh", "-c", 'exec "$0" -c "$1" "$2" "$3" <&- >&- 2>&-', sys.executable, code, str(tmp_path / "said"), way],
         check=True,
         timeout=60,
     )

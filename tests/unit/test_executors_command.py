@@ -63,14 +63,23 @@ def scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-@pytest.fixture(autouse=True, params=["spawned", "by asyncio"])
+@pytest.fixture(autouse=True, params=["spawned", "queued", "by asyncio"])
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """How children are started: both ways keep the same promises, and one machine alone would use one of them."""
+    """How children are started: all ways keep the same promises, and one machine alone would not use all of them."""
     if request.param == "by asyncio":
         monkeypatch.setattr(children, "can_spawn", lambda: False)
     elif not children.can_spawn():
         pytest.skip("not on this system")
+    if request.param == "queued":
+        monkeypatch.setattr(CommandExecutor, "run", functools.partialmethod(run_queued, CommandExecutor.run))
     return str(request.param)
+
+
+async def run_queued(self: CommandExecutor, run: Callable[..., Any], *arguments: Any) -> Outcome:
+    while not self.is_ready(64):
+        await asyncio.sleep(0.001)
+    outcome: Outcome = await run(self, *arguments)
+    return outcome
 
 
 def executor(grace_seconds: float = 5.0, drain_seconds: float = 0.3) -> CommandExecutor:

@@ -4,6 +4,7 @@ Events are added up as they come; the rows of the tasks are never read.
 """
 
 import contextlib
+import dataclasses
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from taskgraph.model.clock import Clock
     from taskgraph.queries.values import Event
     from taskgraph.worker.executors import Executor, Outcome, Work, WriteLog
+    from taskgraph.worker.executors.contract import Queue
 
 _POLL_SECONDS_MIN: Final = 0.5
 _POLL_SECONDS_MAX: Final = 5.0
@@ -171,9 +173,10 @@ class Board:
         return Here(own, len(self.running) - len(own))
 
     def note_end(self, key: tuple[str, str, int]) -> None:
-        began = self.running.pop(key).began
-        if len(self.took) < 2 * _ENDS_MAX:  # some may be run again before they are at their end
-            self.took[key[1:]] = self.clock.monotonic() - began
+        """One that was recalled has never begun."""
+        one = self.running.pop(key, None)
+        if one is not None and len(self.took) < 2 * _ENDS_MAX:  # some may be run again before they are at their end
+            self.took[key[1:]] = self.clock.monotonic() - one.began
 
     def watched(self, executor: "Executor") -> "Executor":
         return _Watched(executor, self)
@@ -194,12 +197,23 @@ class _Watched:
     def instant(self) -> bool:
         return self._inner.instant
 
+    @property
+    def queue(self) -> "Queue | None":
+        return self._inner.queue
+
     def can_run(self, definition: Mapping[str, Any]) -> str | None:
         return self._inner.can_run(definition)
 
     async def run(self, work: "Work", write_log: "WriteLog") -> "Outcome":
         key = (work.graph_id, work.task_id, work.run)
-        self._board.running[key] = Running(work.label, self._board.clock.monotonic())
+
+        def begin() -> None:
+            self._board.running[key] = Running(work.label, self._board.clock.monotonic())
+
+        if self._inner.queue is None:
+            begin()
+        else:
+            work = dataclasses.replace(work, on_begin=begin)
         echo = self._board.echo
         if echo is not None:
             write_log = echo.around(work, write_log)

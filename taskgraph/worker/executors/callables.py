@@ -73,6 +73,7 @@ class PythonExecutor:
 
     name = "python"
     instant = False
+    queue = None
 
     def __init__(self, callables: Mapping[str, Callable[..., Any]]) -> None:
         self._callables = {name: getattr(each, PLAIN, each) for name, each in callables.items()}

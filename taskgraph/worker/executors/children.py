@@ -5,7 +5,6 @@ both, at a few times the cost. No group is signalled whose number may be another
 """
 
 import asyncio
-import errno
 import functools
 import logging
 import os
@@ -24,13 +23,6 @@ from taskgraph.worker.executors.orphans import guard
 
 log = logging.getLogger(__name__)
 
-OURS: Final = frozenset({errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ENOSPC, errno.EIO})
-"""Errors of this machine and not of what was to be started."""
-
-_MISSING: Final = frozenset({errno.ENOENT, errno.ENOTDIR})
-_IGNORED_BY_PYTHON: Final = tuple(
-    getattr(signal, name) for name in ("SIGPIPE", "SIGXFZ", "SIGXFSZ") if hasattr(signal, name)
-)  # and not to be ignored by a child, which would inherit that
 _CODE_UNKNOWN: Final = 255  # what asyncio says, too, when the exit code of a child was taken elsewhere
 
 
@@ -73,11 +65,17 @@ def readers() -> "asyncio.AbstractEventLoop | _Readers":
     return found
 
 
+class NotBegun(OSError):
+    """What was to be started was dropped."""
+
+
 class Child(ABC):
     """A process that was started, and the group that it leads. Used by one coroutine at a time.
 
-    news: set when it has ended; a caller that waits for more may set it, too.
+    news: set when it has ended; a caller that waits for more may set it, too. own: this process has started it.
     """
+
+    own = True
 
     def __init__(self, pid: int) -> None:
         self.pid = pid
@@ -218,6 +216,8 @@ def can_spawn() -> bool:
     try:
         os.close(os.pidfd_open(os.getpid()))
     except OSError as error:
+        from taskgraph.worker.executors.starter import OURS
+
         return error.errno in OURS
     return True
 
@@ -227,10 +227,12 @@ def spawn(argv: Sequence[str], env: Mapping[bytes, bytes], cwd: str | None, outp
 
     A name without a slash is sought on the PATH of its own environment. Raises OSError.
     """
+    from taskgraph.worker.executors.starter import spawned  # only where commands run
+
     popen = None
     try:
         if cwd is None:
-            pid = _spawned(argv, env, output)
+            pid = spawned(list(argv), dict(env), output, _other_actions())
         else:  # nothing can change the folder of a program that posix_spawn starts
             popen = subprocess.Popen(
                 argv, stdin=subprocess.DEVNULL, stdout=output, stderr=output, cwd=cwd, env=env, start_new_session=True
@@ -266,44 +268,14 @@ async def start(argv: Sequence[str], env: Mapping[bytes, bytes], cwd: str | None
     return _Awaited(process)
 
 
-def _spawned(argv: Sequence[str], env: Mapping[bytes, bytes], output: int) -> int:
-    actions: list[tuple[Any, ...]] = [
-        (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
-        (os.POSIX_SPAWN_DUP2, output, 1),
-        (os.POSIX_SPAWN_DUP2, output, 2),
-        *((os.POSIX_SPAWN_CLOSE, descriptor) for descriptor in _inherited_descriptors()),
-    ]
-    arguments = list(argv)
-
-    def spawned(program: bytes | str) -> int:
-        return os.posix_spawn(program, arguments, env, file_actions=actions, setsid=True, setsigdef=_IGNORED_BY_PYTHON)
-
-    if "/" in argv[0]:
-        return spawned(argv[0])
-    name = os.fsencode(argv[0])
-    folders = env.get(b"PATH", os.fsencode(os.defpath)).split(b":")
-    places = [folder + b"/" + name if folder else name for folder in folders]
-    failure: OSError | None = None
-    # Looking is much cheaper than trying. But only trying shows why, where none is executable.
-    for executable in (True, False):
-        for place in places:
-            if executable and not os.access(place, os.X_OK):
-                continue
-            try:
-                return spawned(place)
-            except OSError as error:
-                if error.errno in OURS:
-                    raise
-                if failure is None or failure.errno in _MISSING:
-                    failure = error
-    try:
-        raise failure or FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), argv[0])
-    finally:
-        failure = None  # an error that a frame of its own traceback holds is not let go of before the collector comes
+@functools.cache
+def _other_actions() -> tuple[tuple[Any, ...], ...]:
+    closed = ((os.POSIX_SPAWN_CLOSE, descriptor) for descriptor in inherited_descriptors())
+    return (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0), *closed
 
 
 @functools.cache
-def _inherited_descriptors() -> tuple[int, ...]:
+def inherited_descriptors() -> tuple[int, ...]:
     """Descriptors that the worker's parent left open. Looked up once: what Python opens, a child does not inherit."""
     try:
         candidates = [int(name) for name in os.listdir("/dev/fd")]

@@ -15,17 +15,18 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from taskgraph.model import limits
 from taskgraph.model.errors import InvalidInput
 from taskgraph.model.secrecy import Environment, Handed, secret_named
 from taskgraph.model.timing import temporary_exit_codes
 from taskgraph.worker.executors import children, env_files
-from taskgraph.worker.executors.children import Child
+from taskgraph.worker.executors.children import Child, NotBegun
 from taskgraph.worker.executors.contract import (
     AT_ONCE,
     Outcome,
+    Queue,
     TemporaryFailure,
     Work,
     WriteLog,
@@ -38,6 +39,9 @@ from taskgraph.worker.executors.orphans import above_standard, guard
 from taskgraph.worker.executors.orphans_guard import MARK
 from taskgraph.worker.executors.results import ResultFiles
 from taskgraph.worker.executors.secrets import Masked, Secrets
+
+if TYPE_CHECKING:
+    from taskgraph.worker.executors.starting import Starting
 
 DRAIN_SECONDS: Final = 1.0  # for processes that outlive the command and hold its output open
 TIMEOUT_SECONDS_MAX: Final = 30 * 24 * 3600
@@ -137,13 +141,36 @@ class CommandExecutor:
         self._inherited = Environment(handed)
         self._secrets = Secrets(handed)
         self._results = ResultFiles()
+        self._last: tuple[Mapping[str, Any], Order] | None = None
+        self._starting: Starting | None = None
+        self._queued: dict[str, asyncio.Future[Child]] = {}  # what is to begin, by its claim
+        self._apart = 0  # commands that were not started by it
+
+    @property
+    def queue(self) -> Queue | None:
+        return self if children.can_spawn() else None
+
+    def is_ready(self, slots: int) -> bool:
+        """Its queue is a process of its own, which this begins to start."""
+        starting = self._starting
+        if starting is None or starting.lost or starting.loop is not asyncio.get_running_loop():
+            from taskgraph.worker.executors.starting import Starting  # only where there are many
+
+            self._starting = starting = Starting()
+        starting.keep_to(slots)
+        return starting.ready and not self._apart
+
+    def recall(self, work: Work) -> None:
+        begun = self._queued.get(work.claim)
+        if begun is not None and self._starting is not None:
+            self._starting.drop(begun)
 
     def can_run(self, definition: Mapping[str, Any]) -> str | None:
         return None if os.name == "posix" else "commands need a POSIX system, and this worker's is none"
 
     async def run(self, work: Work, write_log: WriteLog) -> Outcome:
         try:
-            order = read_order(work.definition)
+            order = self._order(work.definition)
             if work.folder:
                 order = replace(order, cwd=os.path.join(work.folder, order.cwd) if order.cwd else work.folder)
             secrets = {name: await self._secrets.find(secret) for name, secret in order.secrets.items()}
@@ -167,6 +194,12 @@ class CommandExecutor:
         except InvalidInput as error:
             return failed(str(error), exit_code=0)
 
+    def _order(self, definition: Mapping[str, Any]) -> Order:
+        """What a definition asks for. Many tasks have the very same one; it is not changed. Raises InvalidInput."""
+        if self._last is None or self._last[0] is not definition:
+            self._last = definition, read_order(definition)
+        return self._last[1]
+
     async def _run(self, work: Work, order: Order, secrets: Mapping[str, bytes], write_log: WriteLog) -> Outcome:
         result_file = self._results.new()
         try:
@@ -174,15 +207,20 @@ class CommandExecutor:
             output = _Output()
             try:
                 try:
-                    child = await self._start(order, env, output, write_log)
+                    child = await self._start(work.claim, order, env, output, write_log)
                 except OSError as error:
-                    if error.errno in children.OURS:
+                    from taskgraph.worker.executors.starter import OURS
+
+                    if error.errno in OURS:
                         raise
                     return failed(_why_not_started(order, error))
+                work.on_begin()
+                self._apart += child.own
                 try:
                     timed_out = await self._attend(child, order, output, write_log)
                 finally:
                     child.close()
+                    self._apart -= child.own
             finally:
                 output.close()
             if timed_out:
@@ -212,21 +250,36 @@ class CommandExecutor:
         env[MARK.encode()] = guard().mark.encode()
         return env
 
-    async def _start(self, order: Order, env: Mapping[bytes, bytes], output: "_Output", write_log: WriteLog) -> Child:
+    async def _start(
+        self, claim: str, order: Order, env: Mapping[bytes, bytes], output: "_Output", write_log: WriteLog
+    ) -> Child:
         """Cancelled half-way, nothing stays behind."""
-        if children.can_spawn():
-            return children.spawn(order.argv, env, order.cwd, output.writing)
-        starting = asyncio.ensure_future(children.start(order.argv, env, order.cwd, output.writing))
+        starting = self._starting
+        if starting is None or not starting.ready or starting.loop is not asyncio.get_running_loop():
+            starting = None
+            if children.can_spawn():
+                return children.spawn(order.argv, env, order.cwd, output.writing)
+        if starting is not None:
+            begun = self._queued[claim] = starting.order(order.argv, env, order.cwd, output.writing)
+        else:
+            begun = asyncio.ensure_future(children.start(order.argv, env, order.cwd, output.writing))
         try:
-            return await asyncio.shield(starting)
+            return await (begun if starting is not None else asyncio.shield(begun))
+        except NotBegun as error:
+            raise asyncio.CancelledError from error
         except asyncio.CancelledError:
             with suppress(OSError):  # it never began, and nothing waits for the reason any more
-                child = await starting
+                child = await (starting.drop(begun) if starting is not None else begun)
+                if child.has_ended and (task := asyncio.current_task()) is not None:
+                    task.uncancel()  # it has an outcome, which is only on its way
+                    return child
                 try:
                     await self._give_up(child, output, asyncio.create_task(_copy(b"", output, write_log)))
                 finally:
                     child.close()
             raise
+        finally:
+            self._queued.pop(claim, None)
 
     async def _attend(self, child: Child, order: Order, output: "_Output", write_log: WriteLog) -> bool:
         """Wait until the run is over and nothing is left of it but zombies; gives whether it timed out.
@@ -251,7 +304,8 @@ class CommandExecutor:
         seconds = order.timeout_seconds
         timer = None if seconds is None else asyncio.get_running_loop().call_later(seconds, expire)
         try:
-            output.watch(news.set)
+            if not news.is_set():
+                output.watch(news.set)
             while True:
                 await news.wait()
                 news.clear()

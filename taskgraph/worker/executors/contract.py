@@ -19,6 +19,10 @@ WriteLog = Callable[[bytes], Awaitable[None]]
 the caller of `run`."""
 
 
+def _nothing() -> None:
+    """Of a run whose begin is of no interest."""
+
+
 @dataclass(frozen=True, slots=True)
 class Work:
     """One run of a task, as an executor gets it.
@@ -26,7 +30,8 @@ class Work:
     run: from 0. claim: the fencing token, unique for each claim, by which an outside system knows this run from one
     that lost its lease. store_url: may be "", and `settings.WITHHELD` where the store needs a key and the worker hands
     on none. traceparent: of the run's trace, in W3C form; "" unless telemetry is on. folder: where a command starts,
-    and a relative `cwd` begins; "" for the worker's own.
+    and a relative `cwd` begins; "" for the worker's own. on_begin: called by an executor with a queue when the run
+    begins.
     """
 
     graph_id: str
@@ -38,6 +43,7 @@ class Work:
     store_url: str = ""
     traceparent: str = ""
     folder: str = ""
+    on_begin: Callable[[], None] = _nothing
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +80,16 @@ class TemporaryFailure(Exception):
         self.retry_after = retry_after
 
 
+class Queue(Protocol):
+    """More runs than there are slots may be given to an executor that has one: it begins them in order."""
+
+    def is_ready(self, slots: int) -> bool:
+        """Whether it does so now, as many at a time as there are slots. It may take a moment after it was asked."""
+
+    def recall(self, work: Work) -> None:
+        """Have a run that has not begun end as if it was cancelled; one that has goes on."""
+
+
 class Executor(Protocol):
     @property
     def name(self) -> str:
@@ -82,6 +98,10 @@ class Executor(Protocol):
     @property
     def instant(self) -> bool:
         """Whether a run takes no time and writes no log: many are claimed and reported together."""
+
+    @property
+    def queue(self) -> Queue | None:
+        """What has runs wait for a slot, if this executor has such a thing."""
 
     def can_run(self, definition: Mapping[str, Any]) -> str | None:
         """None if this worker is able to run the task; else the reason why it is not, one sentence.

@@ -13,6 +13,7 @@ from taskgraph.worker.executors.contract import Outcome, Work, WriteLog, malform
 class NoopExecutor:
     name = "noop"
     instant = True
+    queue = None
 
     def can_run(self, definition: Mapping[str, Any]) -> str | None:
         return None
@@ -29,6 +30,7 @@ class SleepExecutor:
 
     name = "sleep"
     instant = False
+    queue = None
 
     def __init__(self, clock: Clock, *, time_scale: float = 1.0) -> None:
         if not (math.isfinite(time_scale) and time_scale >= 0):

@@ -43,8 +43,18 @@ class Guard:
                     self._grow()
                 slot = self._slot_of[group] = self._free.pop()
                 self._slots[slot] = group
-            if not self._stands():  # it was killed: another one finds all groups in their slots
-                self._start()
+            self._have_it_stand()
+
+    def stand(self) -> None:
+        """Have the guard stand before there is a group: those that bear the mark end, too. Raises OSError."""
+        with self._lock:
+            if not self._free:
+                self._grow()
+            self._have_it_stand()
+
+    def _have_it_stand(self) -> None:
+        if not self._stands():  # it was killed: another one finds all groups in their slots
+            self._start()
 
     def forget(self, group: int) -> None:
         with self._lock:

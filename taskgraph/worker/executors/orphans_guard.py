@@ -23,8 +23,8 @@ def _signal(group: int, number: int) -> bool:
     return True
 
 
-def _marked(mark: bytes) -> set[int]:
-    """Groups of processes with the worker's mark: one that dies while it starts a command cannot name its group."""
+def marked(mark: bytes) -> set[int]:
+    """Groups of processes with a variable: a worker that dies while it starts a command cannot name its group."""
     groups: set[int] = set()
     try:
         names = os.listdir("/proc")
@@ -64,7 +64,7 @@ def _stand_guard() -> None:
     while time.monotonic() < began + (ORPHAN_GRACE_SECONDS if left else _LATE_SECONDS):
         if looked < 2 and time.monotonic() >= began + looked * _LATE_SECONDS / 2:
             looked += 1
-            left |= {group for group in _marked(mark) - {os.getpgid(0)} if _signal(group, _SIGTERM)}
+            left |= {group for group in marked(mark) - {os.getpgid(0)} if _signal(group, _SIGTERM)}
         time.sleep(_POLL_SECONDS)
         left = {group for group in left if _signal(group, 0)}
     for group in left:

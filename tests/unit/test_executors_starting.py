@@ -1,0 +1,192 @@
+"""Commands that are given ahead, and begin in order where there is a slot: on real processes."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from taskgraph.worker.executors import CommandExecutor, Outcome, Work, children
+from taskgraph.worker.executors.starter import DESCRIPTORS_MAX
+from tests.e2e.processes import until
+
+pytestmark = pytest.mark.skipif(not children.can_spawn(), reason="this system starts children by asyncio")
+
+NOTE = 'echo "$0 begins" >> notes; sleep 0.02; echo "$0 ends" >> notes'
+HANGS = 'echo "$0 begins" >> notes; trap "" TERM; sleep 300 & wait; wait'
+WORKER = """
+    import asyncio, sys
+    from taskgraph.worker.executors import CommandExecutor
+    from tests.unit.test_executors_starting import HANGS, NOTE, ready, run
+
+    async def main():
+        executor = await ready(1)
+        await asyncio.gather(run(executor, "a", HANGS), *(run(executor, f"b{n}", NOTE) for n in range(3)))
+
+    asyncio.run(main())
+"""
+
+
+async def no_log(data: bytes) -> None:
+    """None of these says anything."""
+
+
+async def ready(slots: int) -> CommandExecutor:
+    executor = CommandExecutor(grace_seconds=0.2)
+    async with asyncio.timeout(20):
+        while not executor.is_ready(slots):
+            await asyncio.sleep(0.001)
+    return executor
+
+
+def work(label: str, *command: str) -> Work:
+    return Work("g", "AAAAAAAAQAAAAAAAAAAAAA", 0, label, f"claim-{label}", {"payload": {"command": list(command)}})
+
+
+def run(executor: CommandExecutor, label: str, script: str) -> "asyncio.Task[Outcome]":
+    return asyncio.create_task(executor.run(work(label, "sh", "-c", script, label), no_log))
+
+
+def notes() -> list[str]:
+    return Path("notes").read_text().splitlines() if Path("notes").exists() else []
+
+
+def began() -> list[str]:
+    return [line.removesuffix(" begins") for line in notes() if line.endswith(" begins")]
+
+
+async def soon(condition: Callable[[], Any]) -> None:
+    async with asyncio.timeout(20):
+        while not condition():
+            await asyncio.sleep(0.005)
+
+
+@pytest.fixture(autouse=True)
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.parametrize("slots", [1, 3])
+async def test_so_many_at_a_time_in_order(slots: int) -> None:
+    executor = await ready(slots)
+    outcomes = await asyncio.gather(*(run(executor, f"{n:02}", NOTE) for n in range(12)))
+    assert not any(each.failed for each in outcomes)
+    running, most = 0, 0
+    for line in notes():
+        running += 1 if line.endswith("begins") else -1
+        most = max(most, running)
+    assert most <= slots
+    if slots == 1:
+        assert began() == [f"{n:02}" for n in range(12)]
+
+
+async def test_one_begins_where_the_last_has_ended_while_the_worker_does_something_else() -> None:
+    executor = await ready(1)
+    runs = [run(executor, name, NOTE) for name in "abc"]
+    await soon(began)
+    until(lambda: "c ends" in notes(), what="all have run, and the event loop has not gone round")
+    assert not any(each.failed for each in await asyncio.gather(*runs))
+
+
+async def test_what_cannot_be_started_keeps_nothing_up() -> None:
+    executor = await ready(1)
+    bad = asyncio.create_task(executor.run(work("bad", "no-such-program"), no_log))
+    good = run(executor, "good", NOTE)
+    assert (await bad).reason == "the command no-such-program was not found on PATH"
+    assert not (await good).failed
+
+
+async def test_more_at_once_than_one_message_takes() -> None:
+    executor = await ready(8)
+    count = DESCRIPTORS_MAX + 20
+    runs = [asyncio.create_task(executor.run(work(f"t{n}", "sh", "-c", f"exit {n % 5}"), no_log)) for n in range(count)]
+    assert [each.exit_code for each in await asyncio.gather(*runs)] == [n % 5 for n in range(count)]
+
+
+async def test_a_run_that_has_not_begun_is_recalled_and_one_that_has_is_not() -> None:
+    executor = await ready(1)
+    first, second, third = (run(executor, name, NOTE) for name in "abc")
+    await soon(began)
+    for name in "ab":
+        executor.recall(work(name))
+    assert not (await first).failed
+    with pytest.raises(asyncio.CancelledError):
+        await second
+    assert not (await third).failed
+    assert began() == ["a", "c"]
+
+
+async def test_a_run_that_is_cancelled_before_it_begins_never_does() -> None:
+    executor = await ready(1)
+    first, second, third = (run(executor, name, NOTE) for name in "abc")
+    await soon(began)
+    second.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await second
+    assert not (await first).failed
+    assert not (await third).failed
+    assert began() == ["a", "c"]
+
+
+async def test_what_has_ended_by_itself_when_it_is_cancelled_has_its_outcome() -> None:
+    executor = await ready(1)
+    runs = [run(executor, f"{n:02}", 'echo "$0 begins" >> notes; echo "$0 ends" >> notes') for n in range(40)]
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)  # all are with the starter, whose news wait for others
+    until(lambda: len(began()) > 20, what="some have run, and the event loop has not gone round")
+    for each in runs:
+        each.cancel()
+    outcomes = await asyncio.gather(*runs, return_exceptions=True)
+    ended = [n for n, each in enumerate(outcomes) if isinstance(each, Outcome) and not each.failed]
+    assert len(began()) - len(ended) <= 2, "but for the one that ran just then, and one whose end came in other news"
+    assert max(ended) < len(began()), "and no other began"
+
+
+async def test_all_end_when_what_starts_them_is_killed(caplog: pytest.LogCaptureFixture) -> None:
+    executor = await ready(1)
+    first, second = run(executor, "a", HANGS), run(executor, "b", NOTE)
+    await soon(began)
+    assert executor._starting is not None
+    os.kill(executor._starting.pid, signal.SIGKILL)
+    for each in (first, second):
+        with pytest.raises(OSError, match="ended"):
+            await each
+    assert "started anew" in caplog.text
+    await soon(lambda: not running_here())
+    again = await asyncio.gather(run(executor, "c", NOTE), return_exceptions=True)
+    assert isinstance(again[0], Outcome), "without it, a command is started by the worker"
+    async with asyncio.timeout(20):
+        while not executor.is_ready(1):
+            await asyncio.sleep(0.001)
+    assert not (await run(executor, "d", NOTE)).failed
+    assert began() == ["a", "c", "d"]
+
+
+def test_nothing_begins_after_the_worker_was_killed(tmp_path: Path) -> None:
+    worker = subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(WORKER)],
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+    )
+    until(began, what="the first command begins")
+    worker.kill()
+    worker.wait()
+    until(lambda: not running_here(), what="all of its processes have ended")
+    assert began() in (["a"], ["a", "b0"]), "one may begin before the end of the worker is seen, and is ended, too"
+
+
+def running_here() -> list[str]:
+    """Processes whose working directory is that of this test, other than this one."""
+    found, here = [], os.getcwd()
+    for name in filter(str.isdecimal, os.listdir("/proc")):
+        try:
+            if int(name) != os.getpid() and os.readlink(f"/proc/{name}/cwd") == here:
+                found.append(Path(f"/proc/{name}/cmdline").read_text().replace("\0", " "))
+        except OSError:
+            continue
+    return [each for each in found if "orphans_guard" not in each and "starter.py" not in each]
