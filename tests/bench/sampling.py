@@ -98,12 +98,14 @@ class Sampler:
         began, now = time.thread_time_ns(), time.monotonic_ns()
         elapsed, self._last = now - self._last, now
         self._samples += 1
-        for thread, stack in sys._current_frames().items():
+        self._count(self._main_clock, began, elapsed, frame, prompt=now - self._due < _PROMPT)
+        stacks = sys._current_frames()
+        del stacks[
+            self._main
+        ]  # this very frame: if it named itself, all below it would stay until garbage is looked for
+        for thread, stack in stacks.items():
             clock = time.pthread_getcpuclockid(thread)  # it lives, for it has a stack
-            if thread == self._main:
-                self._count(clock, began, elapsed, frame, prompt=now - self._due < _PROMPT)
-            else:
-                self._count(clock, time.clock_gettime_ns(clock), elapsed, stack)
+            self._count(clock, time.clock_gettime_ns(clock), elapsed, stack)
         self._wind()
         ended = time.thread_time_ns()
         self._own += ended - began

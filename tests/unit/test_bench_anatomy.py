@@ -140,6 +140,18 @@ def test_a_sample_that_comes_late_or_finds_who_waits_counts_for_nothing() -> Non
 
 
 @pytest.mark.usefixtures("no_garbage")
+def test_samples_leave_no_garbage_of_their_own() -> None:
+    """A frame that names itself keeps what all frames below it hold."""
+    sampler = Sampler()
+    gc.collect()
+    sampler.start()
+    burn(0.1)
+    found = sampler.stop()
+    assert found["samples"] > 10
+    assert gc.collect() == 0
+
+
+@pytest.mark.usefixtures("no_garbage")
 def test_the_time_of_another_thread_is_charged_to_its_stack() -> None:
     sampler = Sampler()
     sampler.start()
