@@ -49,10 +49,8 @@ _OF_THE_GRAPH: Final[Where] = {"event": ["graph-*"]}
 _IDLE_SECONDS: Final = 0.5  # of `run`, until it looks at the rows of its graph for ready tasks
 _IDLE_SECONDS_MAX: Final = 30.0  # between two such looks
 _MORE_SECONDS: Final = 1.0
-_SETTLED_SECONDS: Final = (
-    10.0  # a `run` that ends sooner is not listed among the workers, and leaves sweeping to others
-)
-_HANDLES_SECONDS: Final = 1.0  # nor is it listed, if it ends that soon, among the handlers
+_SETTLED_SECONDS: Final = 10.0  # a `run` that ends sooner is not listed among the workers, and does not sweep
+_HANDLES_SECONDS: Final = 1.0  # nor, if it ends that soon, is it listed among the handlers of a store elsewhere
 _ALONE_SECONDS: Final = 5.0  # until a worker looks whether there are handlers: both may be starting
 _ALONE_AGAIN_SECONDS: Final = 60.0  # between two such looks, while it has done anything
 _DEAD_SECONDS: Final = 1.0  # between two looks at the lock files of this machine's workers
@@ -527,7 +525,8 @@ async def run_graph(
         # Made last: a loop that is made and never run, because something failed before, is an error of its own.
         loops = _handling(app, stop, consumer, sweeps_after=_SETTLED_SECONDS if fresh else 0.0)
         loops += [_listed(app, worker, stop, after_seconds=_SETTLED_SECONDS) for worker in workers]
-        loops += [tidy_forever(app, stop), _listed_as_handler(app, name, stop, after_seconds=_HANDLES_SECONDS)]
+        pause = 0.0 if app.settings.path is not None else _HANDLES_SECONDS  # who cancels it at once looks for it
+        loops += [tidy_forever(app, stop), _listed_as_handler(app, name, stop, after_seconds=pause)]
         if outlets is not None:
             loops.append(notify_forever(app, stop, outlets))
         async with running(*loops, stop=stop):
