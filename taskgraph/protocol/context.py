@@ -163,9 +163,9 @@ class Context:
 
     events: facts that become the event row of the commit, in order; event_texts: the JSON of each, written at the end
     of its item; subjects: the key of the row that each is about; touched: how many columns of that row had been set
-    then; events_units: UTF-16 units of `events_text`, one less than of "[]" while there are no events. effects: what is
-    sent after the commit. follow: relays that are ready to fire, and tasks that are to be skipped, in this decision or
-    a later one. recalls: rows that were reset, whose recalls come after all else. take: an offer to claim what becomes
+    then, and how many entries the journal of the view had; events_units: UTF-16 units of `events_text`, one less than
+    of "[]" while there are no events. effects: what is sent after the commit. follow: relays that are ready to fire,
+    and tasks that are to be skipped, in this decision or a later one. recalls: rows that were reset, whose recalls come after all else. take: an offer to claim what becomes
     ready; taken: how many of its claims have been used. rows_before: an upper bound of the rows to be written before
     the item that is being decided; changes_max: the most rows of a commit. skipped: tasks skipped before, -1 if not
     known. sequence: number of the event row that may be inserted, 0 if not known yet. scopes: limits whose rows the
@@ -177,7 +177,7 @@ class Context:
     events: list[dict[str, Any]] = field(default_factory=list)
     event_texts: list[str] = field(default_factory=list)
     subjects: list[str] = field(default_factory=list)
-    touched: list[int] = field(default_factory=list)
+    touched: list[tuple[int, int]] = field(default_factory=list)
     effects: list[Effect] = field(default_factory=list)
     follow: list[str] = field(default_factory=list)
     recalls: list[str] = field(default_factory=list)
@@ -217,7 +217,7 @@ class Context:
             row = rows.get(key)
             if row is None or not row.alters_just(facts.USUAL_SETS[event["event"]]):  # nearly all facts do
                 self._name_changes(event, key)
-            self.touched.append(-1 if row is None else len(row.changed))
+            self.touched.append((-1 if row is None else len(row.changed), len(self.view.journal.entries)))
             holder, column = facts.routing_at(key)
             if holder != key:
                 row = rows.get(holder)
@@ -259,10 +259,16 @@ class Context:
 
         Later items may have changed more of a row. That adds words to each of its facts: `decide` looks how many.
         """
-        rows = self.view.drafts
-        for number, (key, touched) in enumerate(zip(self.subjects, self.touched, strict=True)):
+        rows, entries = self.view.drafts, self.view.journal.entries
+        first = self.touched[0][1] if self.touched else 0
+        # What a later item sets may also be what was read: a column less has changed then, and none is new.
+        last = {id(changed): place for place, (changed, _, _) in enumerate(entries[first:], first)}
+        for number, (key, (columns, place)) in enumerate(zip(self.subjects, self.touched, strict=True)):
             row = rows.get(key)
-            moved = touched != len(row.changed) if row is not None else key == facts.EVERY_ROW
+            if row is None:
+                moved = key == facts.EVERY_ROW
+            else:
+                moved = columns != len(row.changed) or last.get(id(row.changed), -1) >= place
             if moved and self._name_changes(self.events[number], key):
                 self.event_texts[number] = compact_json(self.events[number])
         return f"[{','.join(self.event_texts)}]"

@@ -139,7 +139,7 @@ class Stretch:
             count_down(reference_of(key), item.task_id, context)
         context.events.append({"event": "task-completed", "task": item.task_id, "label": label, "run": item.run})
         context.subjects.append(task.key)
-        context.touched.append(len(task.changed))
+        context.touched.append((len(task.changed), len(journal.entries)))
         context.event_texts.append(fact)
         context.events_units += units
         return True

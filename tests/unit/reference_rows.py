@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from types import SimpleNamespace
 from typing import Any
 
-from taskgraph.model import limits
+from taskgraph.model import facts, limits
 from taskgraph.model.columns import Columns, Value
 from taskgraph.model.errors import IntegrityError
 from taskgraph.model.ids import row_key
@@ -135,7 +135,8 @@ class PlainView:
     @property
     def journal(self) -> SimpleNamespace:
         return SimpleNamespace(
-            rows=sum(draft.etag is None or draft.bare or bool(draft.changed) for draft in self.drafts.values())
+            entries=(),
+            rows=sum(draft.etag is None or draft.bare or bool(draft.changed) for draft in self.drafts.values()),
         )
 
     def altered(self, key: str) -> set[str]:
@@ -167,6 +168,14 @@ class PlainView:
                 different = {n: v for n, v in draft.changed.items() if draft.columns.get(n) != v}
                 changes.append(Merge(draft.key, draft.etag, {**different, "operation": operation}))
         return changes
+
+
+def plainly_told(context: Any) -> str:
+    """The facts, with the columns of each looked for anew when all is decided."""
+    for event, key in zip(context.events, context.subjects, strict=True):
+        if key == facts.EVERY_ROW or key in context.view.drafts:
+            context._name_changes(event, key)
+    return json.dumps(context.events, ensure_ascii=False, separators=(",", ":"))
 
 
 def plainly_fits(view: PlainView, context: Any, event_most: int) -> bool:

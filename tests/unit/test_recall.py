@@ -1,5 +1,6 @@
 """Reruns of what dependents have counted, decision by decision: what is taken back, in which order, by which etags."""
 
+import json
 from datetime import timedelta
 
 from taskgraph.documents.nodes import TaskNode
@@ -9,6 +10,7 @@ from taskgraph.protocol.decide import Decision, decide
 from taskgraph.protocol.lifecycle import BeginDeletion
 from taskgraph.protocol.recall import ManualRerun, Ready, Recall
 from taskgraph.protocol.runs import Completed
+from taskgraph.storage.tables import Delete
 from tests.unit.test_conditions import ends, graph, node, rows_of, states
 from tests.unit.transition_rows import NOW, Rows, apply, changed, columns, decided, events, task_id
 
@@ -136,3 +138,13 @@ def test_a_graph_that_has_gone_on_since_it_was_archived_is_not_deleted() -> None
         Outcome.REFUSED,
         "it has gone on since it was archived; archive it again",
     )
+
+
+def test_a_fact_names_no_column_that_a_later_item_has_put_back() -> None:
+    """A rerun marks a task below it as to be recalled, and the recall of the same commit takes the mark away."""
+    decision = again(changed(played(CHAIN, "a", "b"), "b", due=""), "a")  # as a rerun before has left it
+    written = {each.key: each.columns for each in decision.changes if not isinstance(each, Delete)}
+    (facts,) = [json.loads(str(each["events"])) for key, each in written.items() if key.startswith("event:")]
+    for fact in facts:
+        assert fact["changed"] == sorted(written[f"task:{fact['task']}"].keys() - {"operation"})
+    assert "due" not in facts[1]["changed"]

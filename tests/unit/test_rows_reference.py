@@ -13,7 +13,7 @@ from taskgraph.model import limits
 from taskgraph.model.errors import IntegrityError
 from taskgraph.protocol import decide as transitions
 from taskgraph.protocol import together
-from taskgraph.protocol.context import ClaimOffer
+from taskgraph.protocol.context import ClaimOffer, Context
 from taskgraph.protocol.decide import Decision, Item, Need, decide
 from taskgraph.protocol.extension import AcceptExtension, InsertRows, LinkTasks, RefuseRequest, request_key
 from taskgraph.protocol.layout import lay_out
@@ -23,7 +23,7 @@ from taskgraph.protocol.relays import Fire, Remind
 from taskgraph.protocol.rows import Draft, NeedRows, View
 from taskgraph.protocol.runs import CannotRun, Claim, Completed, Failed, HandBack, LeaseLost, Renew
 from taskgraph.storage.tables import Insert, Row
-from tests.unit.reference_rows import PlainView, plainly_fits
+from tests.unit.reference_rows import PlainView, plainly_fits, plainly_told
 from tests.unit.transition_rows import LATER, NOW, Rows, apply, document, rows_of, running, task_id
 
 # --- working copies ----------------------------------------------------------------------------------------------
@@ -131,6 +131,7 @@ def same(rows: Rows, items: Sequence[Item], sequence: int = 1, take: ClaimOffer 
         patch.setattr(transitions, "View", PlainView)
         patch.setattr(together, "ITEMS_MIN", math.inf)
         patch.setattr(transitions, "_fits", plainly_fits)
+        patch.setattr(Context, "events_text", property(plainly_told))
         plain = decide(rows, items, now=NOW, operation="op", sequence=sequence, offer=take)
     assert repr(decision) == repr(plain)
     return decision
