@@ -165,11 +165,12 @@ class Context:
     of its item; subjects: the key of the row that each is about; touched: how many columns of that row had been set
     then, and how many entries the journal of the view had; events_units: UTF-16 units of `events_text`, one less than
     of "[]" while there are no events. effects: what is sent after the commit. follow: relays that are ready to fire,
-    and tasks that are to be skipped, in this decision or a later one. recalls: rows that were reset, whose recalls come after all else. take: an offer to claim what becomes
-    ready; taken: how many of its claims have been used. rows_before: an upper bound of the rows to be written before
-    the item that is being decided; changes_max: the most rows of a commit. skipped: tasks skipped before, -1 if not
-    known. sequence: number of the event row that may be inserted, 0 if not known yet. scopes: limits whose rows the
-    item that is being decided may write, beside its own rows.
+    and tasks that are to be skipped, in this decision or a later one. recalls: rows that were reset, whose recalls come
+    after all else. take: an offer to claim what becomes ready; taken: how many of its claims have been used.
+    rows_before: an upper bound of the rows to be written before the item that is being decided; changes_max: the most
+    rows of a commit. skipped: tasks skipped before, -1 if not known. sequence: number of the event row that may be
+    inserted, 0 if not known yet. scopes: limits whose rows the item that is being decided may write, beside its own
+    rows.
     """
 
     view: View
