@@ -152,8 +152,12 @@ async def _submit(
             further_fences = range(1, int(str(first.columns.get(WRITERS, 1))))
             fenced: list[Change] = [Insert(fence_key(number), _FENCE_ROW) for number in further_fences]
             etags = await records.tables.commit(graph_id, [first, *fenced])
-            row, outcome = Row(GRAPH, etags[0] or "", first.columns), Submitted.CREATED
-        except (Conflict, Unclear):  # another call wrote it, or this one
+            outcome = Submitted.CREATED
+        except (Conflict, Unclear):
+            pass  # another call wrote it, or this one
+        if etags and etags[0] is not None:
+            row = Row(GRAPH, etags[0], first.columns)
+        else:
             (row,) = await records.tables.get(graph_id, [GRAPH])
         if row is None:
             raise Conflict(f"graph {graph_id} could not be created; try again")

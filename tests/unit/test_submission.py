@@ -138,6 +138,19 @@ async def test_a_small_graph_is_one_commit_of_rows() -> None:
     assert tables.calls.count("commit") == 3
 
 
+@pytest.mark.parametrize("tasks", [2, 400])
+async def test_answers_that_bring_no_etags_are_as_good(tasks: int) -> None:
+    class Silent(MemoryTables):
+        async def commit(self, partition: str, changes: Sequence[Change]) -> list[str | None]:
+            return [None] * len(await super().commit(partition, changes))
+
+    wanted = document({"a": [], **{f"b{number}": ["a"] for number in range(tasks)}})
+    silent = Silent()
+    answer = await submit(handlers_of(silent), "g", wanted)
+    assert answer.outcome is Submitted.CREATED
+    assert rows_of(silent) == rows_of(await written(wanted))
+
+
 @pytest.mark.parametrize("late", [1, 2, 4])
 @pytest.mark.parametrize("wanted", [document({"a": [], "b": ["a"]}), WIDE], ids=["small", "wide"])
 async def test_rows_that_come_after_the_start_do_not_bring_back_what_was_deleted(
