@@ -20,6 +20,7 @@ from contextlib import suppress
 from typing import Any, Final
 
 from taskgraph.worker.executors.orphans import guard
+from taskgraph.worker.executors.starter import OURS, spawned
 
 log = logging.getLogger(__name__)
 
@@ -216,8 +217,6 @@ def can_spawn() -> bool:
     try:
         os.close(os.pidfd_open(os.getpid()))
     except OSError as error:
-        from taskgraph.worker.executors.starter import OURS
-
         return error.errno in OURS
     return True
 
@@ -227,8 +226,6 @@ def spawn(argv: Sequence[str], env: Mapping[bytes, bytes], cwd: str | None, outp
 
     A name without a slash is sought on the PATH of its own environment. Raises OSError.
     """
-    from taskgraph.worker.executors.starter import spawned  # only where commands run
-
     popen = None
     try:
         if cwd is None:

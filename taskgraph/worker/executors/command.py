@@ -39,6 +39,7 @@ from taskgraph.worker.executors.orphans import above_standard, guard
 from taskgraph.worker.executors.orphans_guard import MARK
 from taskgraph.worker.executors.results import ResultFiles
 from taskgraph.worker.executors.secrets import Masked, Secrets
+from taskgraph.worker.executors.starter import OURS
 
 if TYPE_CHECKING:
     from taskgraph.worker.executors.starting import Starting
@@ -209,8 +210,6 @@ class CommandExecutor:
                 try:
                     child = await self._start(work.claim, order, env, output, write_log)
                 except OSError as error:
-                    from taskgraph.worker.executors.starter import OURS
-
                     if error.errno in OURS:
                         raise
                     return failed(_why_not_started(order, error))
