@@ -146,15 +146,13 @@ async def _submit(
     if row is None:
         layout = lay_out(now, by_key=True)
         marked = _BY_KEY + digest if layout.cut else digest
-        try:
+        with contextlib.suppress(Conflict, Unclear):  # another call wrote it, or this one
             trace = handlers.telemetry.trace_of_graph(graph_id)
             first = _graph_row(graph_id, document, layout, marked, now, trace, len(registered), {**origin, **own})
             further_fences = range(1, int(str(first.columns.get(WRITERS, 1))))
             fenced: list[Change] = [Insert(fence_key(number), _FENCE_ROW) for number in further_fences]
             etags = await records.tables.commit(graph_id, [first, *fenced])
             outcome = Submitted.CREATED
-        except (Conflict, Unclear):
-            pass  # another call wrote it, or this one
         if etags and etags[0] is not None:
             row = Row(GRAPH, etags[0], first.columns)
         else:
