@@ -3,12 +3,14 @@
 import asyncio
 import gzip
 import json
+import time
+from pathlib import Path
 from typing import Any, Final
 
 import pytest
 
 from taskgraph.interfaces.http.asked import BODY_BYTES_MAX, UNPACKED_BYTES_MAX
-from tests.http.serving import Server, shape_errors
+from tests.http.serving import Server, serving, shape_errors
 
 DOCUMENT: Final[dict[str, Any]] = {"metadata": {"name": "small"}, "tasks": {"one": {"task": {"executor": "noop"}}}}
 OTHER: Final = {"tasks": {"two": {"task": {"executor": "noop"}}}}
@@ -32,6 +34,24 @@ async def test_a_repeat_of_a_post_makes_no_second_graph(local: Server) -> None:
     keyed = [await local.ask("POST", "/graphs", data=DOCUMENT, Idempotency_Key="k-1") for _ in range(2)]
     assert [(each.status, each.json["graphId"]) for each in keyed] == [(201, "k-1"), (200, "k-1")]
     assert (await local.ask("POST", "/graphs", data=DOCUMENT, Idempotency_Key="no id!")).status == 400
+
+
+async def test_an_idle_connection_outlives_what_clients_keep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # a connection that the server closes loses what is on its way there, and no client sends a POST again
+    async with serving(f"sqlite:///{tmp_path}/store.db", tmp_path, handles=False) as server:
+        host, _, port = server.address.rpartition("/")[2].partition(":")
+        reader, writer = await asyncio.open_connection(host, int(port))
+        body = json.dumps(DOCUMENT).encode()
+        lines = ("POST /api/v1/graphs:validate HTTP/1.1", f"Host: {host}", f"Content-Length: {len(body)}", "", "")
+        for _ in range(2):
+            writer.write("\r\n".join(lines).encode() + body)
+            head = (await reader.readuntil(b"\r\n\r\n")).decode().lower().splitlines()
+            assert head[0].startswith("http/1.1 200")
+            (length,) = (line.split()[1] for line in head if line.startswith("content-length:"))
+            await reader.readexactly(int(length))
+            monkeypatch.setattr(asyncio.get_running_loop(), "time", lambda: time.monotonic() + 60)
+            await asyncio.sleep(0.01)  # timers that are due go off
+        writer.close()
 
 
 async def test_all_that_is_wrong_is_said_with_its_line(local: Server) -> None:
@@ -142,8 +162,8 @@ async def test_every_wrong_parameter_is_named(local: Server) -> None:
     answer = await local.get("/graphs?limit=0&state=x&foo=1&name=a&name=b&since=yesterday")
     assert (answer.status, answer.code) == (400, "invalid-query")
     assert [each["parameter"] for each in answer.json["problems"]] == ["foo", "limit", "name", "state"]
-    for time in ("yesterday", ""):
-        assert (await local.get(f"/graphs?since={time}")).status == 400
+    for since in ("yesterday", ""):
+        assert (await local.get(f"/graphs?since={since}")).status == 400
     assert (await local.get("/graphs/no%20id")).status == 400
 
 

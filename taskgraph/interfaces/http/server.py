@@ -23,6 +23,11 @@ from taskgraph.model.roles import Role
 
 HOST_DEFAULT: Final = "127.0.0.1"
 _GRACE_SECONDS: Final = 5
+_KEEP_ALIVE_SECONDS: Final = 75
+"""How long an idle connection stays open: longer than clients keep theirs (aiohttp 15 s), so that the client closes it.
+
+A connection that the server closes while a request is on its way there loses that request, and a POST is not repeated.
+"""
 _BACKLOG: Final = 2_048
 
 
@@ -77,6 +82,7 @@ async def serve_until(
         access_log=False,
         server_header=False,
         backlog=_BACKLOG,
+        timeout_keep_alive=_KEEP_ALIVE_SECONDS,
         timeout_graceful_shutdown=_GRACE_SECONDS,
         ws="none",
     )
