@@ -16,7 +16,7 @@ from taskgraph.storage.sqlite import database, file
 from taskgraph.storage.sqlite import tables as embedded_tables
 from taskgraph.storage.sqlite.file import LookFirst, Session
 from taskgraph.storage.sqlite.store import EmbeddedStore
-from taskgraph.storage.tables import Insert, Merge, Page, Range, Tables, query_all
+from taskgraph.storage.tables import Change, Delete, Insert, Merge, Page, Range, Replace, Tables, query_all
 from taskgraph.testing import ManualClock
 from tests.unit.test_storage_embedded import start
 
@@ -49,6 +49,73 @@ async def test_short_calls_run_on_the_loop_and_long_ones_on_the_thread(tmp_path:
         together = await asyncio.gather(*[where(store, file._SHORT_ROWS // 2) for _ in range(3)])
         assert all(name.startswith(THREAD) for name in together), "it is the group that must be short"
         assert await where(store, 1) == HERE, "and nothing of it stays"
+
+
+async def test_a_group_may_write_more_rows_on_the_loop_than_it_may_read(tmp_path: Path) -> None:
+    async def both(store: EmbeddedStore, changes: int, rows: int) -> list[str]:
+        def here(session: Session) -> str:
+            return threading.current_thread().name
+
+        calls = store._file.call(here, rows=changes, commits=True), store._file.call(here, rows=rows)
+        return [name.partition("_")[0] for name in await asyncio.gather(*calls)]
+
+    async with opened(tmp_path / "store.db") as store:
+        assert await both(store, file._SHORT_CHANGES, file._SHORT_ROWS) == [HERE, HERE]
+        assert await both(store, file._SHORT_CHANGES + 1, 0) == [THREAD, THREAD]
+        assert await both(store, file._SHORT_CHANGES, file._SHORT_ROWS + 1) == [THREAD, THREAD]
+
+
+class SlowClock(ManualClock):
+    """A clock that is read between groups of rows while another thread takes the interpreter's lock each time."""
+
+    seconds = 0.0
+
+    def monotonic(self) -> float:
+        self.advance(self.seconds)
+        return super().monotonic()
+
+
+@pytest.mark.parametrize(
+    ("synchronous", "seconds", "statements"),
+    [
+        ("normal", 0.0, 100),
+        ("normal", file._SLOW_SECONDS * 2, embedded_tables._ROWS_A_LOOK + 1),
+        ("full", 0.0, 1),
+    ],
+)
+@pytest.mark.parametrize("kind", [Insert, Merge, Replace, Delete])
+async def test_rows_are_written_one_by_one_where_that_is_quick(
+    tmp_path: Path, kind: type[Change], synchronous: str, seconds: float, statements: int
+) -> None:
+    """On the thread, or where others want the interpreter's lock too, one statement writes many."""
+    clock = SlowClock()
+    store = EmbeddedStore(tmp_path / "store.db", clock, synchronous=synchronous)
+    tables = store.tables("graphs")
+    keys = [f"k{n:03}" for n in range(100)]
+    await tables.commit("p", [Insert("a", {}), *[Insert(key, {"old": True}) for key in keys if kind is not Insert]])
+    etags = {row.key: row.etag for row in await query_all(tables, "p", Range())}
+
+    def change(n: int, key: str) -> Change:
+        if kind is Insert:
+            return Insert(key, {"n": n})
+        return Delete(key, etags[key]) if kind is Delete else kind(key, etags[key], {"n": n})  # type: ignore[call-arg]
+
+    changes = [change(n, key) for n, key in enumerate(keys)]
+    told: list[str] = []
+    await store._file.call(lambda session: session._connection.set_trace_callback(told.append), rows=1)
+    clock.seconds = seconds
+    with pytest.raises(Conflict) as conflict:
+        await tables.commit("p", [*changes, Insert("a", {})])
+    assert conflict.value.index == len(changes)
+    told.clear()
+    store._file._rest = 0  # it took so long that the thread has its turn
+    await tables.commit("p", changes)
+    assert sum(each.lstrip().startswith(("INSERT INTO row", "UPDATE row", "DELETE")) for each in told) == statements
+    clock.seconds = 0.0
+    left = {"old": True} if kind is Merge else {}
+    found = {row.key: row.columns for row in await query_all(tables, "p", Range("k"))}
+    assert found == ({} if kind is Delete else {key: {"n": n, **left} for n, key in enumerate(keys)})
+    await store.close()
 
 
 async def test_with_a_sync_for_each_commit_nothing_runs_on_the_loop(tmp_path: Path) -> None:

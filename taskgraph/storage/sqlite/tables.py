@@ -1,9 +1,9 @@
 """The embedded store's tables: one row of SQLite per row, its columns as one JSON text.
 
 For speed a call is a handful of statements, each over all rows of the call, with a place for each; there are such
-statements for a few sizes, and places that are left over stay NULL. Rows come back as one text for all of them. A
-statement for each row would cost no more by itself; but on a thread each waits anew for the interpreter's lock, and
-beside a busy event loop a commit of 100 rows took seconds.
+statements for a few sizes, and places that are left over stay NULL. Rows come back as one text for all of them. To
+write, a statement for each row takes half the time; but each lets go of the interpreter's lock, and on a thread beside
+a busy event loop a commit of 100 rows took seconds. So rows are written one by one on the loop (`Session.row_by_row`).
 
 A commit does not look before it writes. The conditions stand in the statements, and the number of rows that changed
 shows whether all agreed. If not, the group is undone and run again, and this time the commit looks first: to say which
@@ -61,7 +61,8 @@ _HAS_ROOM: Final = f"""
         OR {_names("columns")} <= {_SMALL_ROW_COLUMNS} OR {_names(_WITHOUT_TEXTS)} <= {_SMALL_ROW_COLUMNS})
 """
 
-_FEW_ROWS: Final = 3  # that are written one by one: a statement over several is dear to begin
+_FEW_ROWS: Final = 3  # that are written one by one anywhere: a statement over several is dear to begin
+_ROWS_A_LOOK: Final = 16  # written one by one between two looks whether that is still quick
 _SIZES: Final = (1, 2, 4, 8, 16, 32, 64, 100, 150, 200, 300, limits.LOCAL_COMMIT_CHANGES_MAX)
 
 
@@ -317,17 +318,28 @@ def _commit(
         (_REPLACE, replaced),
         (_REMOVE, gone),
     ):
-        if len(rows) <= _FEW_ROWS:
-            for each in rows:
-                written += session.run(statements[0], *each, number, partition)
-        else:
-            statement, empty = _of_size(statements, len(rows))
-            places = chain(chain.from_iterable(rows), [None] * (empty * len(rows[0])), (number, partition))
-            written += session.run(statement, *places)
+        if rows:
+            written += _write(session, statements, rows, (number, partition))
     if written != len(changes):
         raise LookFirst
     session.wrote(len(changes) - len(inserted), sum(len(text) for text in encoded if text))
     return [None if type(change) is Delete else str(first + index) for index, change in enumerate(changes)]
+
+
+def _write(
+    session: Session, statements: tuple[str, ...], rows: list[tuple[object, ...]], place: tuple[object, ...]
+) -> int:
+    """How many rows were written."""
+    start = written = 0
+    while start < len(rows) and (session.row_by_row or len(rows) - start <= _FEW_ROWS):
+        part = [(*row, *place) for row in rows[start : start + _ROWS_A_LOOK]]
+        written += session.run_each(statements[0], part)
+        start += len(part)
+    if left := rows[start:]:
+        statement, empty = _of_size(statements, len(left))
+        places = chain(chain.from_iterable(left), [None] * (empty * len(left[0])), place)
+        written += session.run(statement, *places)
+    return written
 
 
 def _may_need_much_room(changes: Sequence[Change], encoded: Sequence[str | None]) -> bool:
