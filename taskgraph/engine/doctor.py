@@ -15,7 +15,7 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 from taskgraph.engine.handlers import Handlers
-from taskgraph.engine.live_index import LOOKED_AT, enter_live, leave_live, listing_row
+from taskgraph.engine.live_index import enter_live, leave_live, listing_row
 from taskgraph.engine.poison import Poison
 from taskgraph.engine.sweep import Swept, sweep_graph
 from taskgraph.model import facts, limits
@@ -25,7 +25,7 @@ from taskgraph.model.ids import GRAPH, event_key, row_key
 from taskgraph.model.json_strict import compact_json
 from taskgraph.model.messages import AddTasks, parse
 from taskgraph.model.names import ALL, LIVE, listing_key
-from taskgraph.model.states import GRAPH_ENDED, GRAPH_GONE, GraphState
+from taskgraph.model.states import GRAPH_ENDED, GRAPH_GONE, GRAPH_LIVE, GraphState
 from taskgraph.protocol.definitions import SCHEMA
 from taskgraph.protocol.invariants.examine import examine
 from taskgraph.protocol.invariants.findings import Finding, Patch, Redo, Reindex, Resend, Severity, finding
@@ -221,7 +221,7 @@ async def _indexes(
     def add(kind: str, text: str, *, listed: bool = False) -> None:
         found.append(finding(kind, graph_id, GRAPH, "the graph", text, repair=Reindex(listed)))
 
-    if live is None and state in LOOKED_AT:
+    if live is None and state in GRAPH_LIVE:
         add("not-live", "it is not in the index of live graphs")
     if live is not None and state in GRAPH_ENDED:
         add("not-live:ended", f"it is {state}, and still in the index of live graphs")

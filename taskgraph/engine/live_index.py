@@ -14,12 +14,13 @@ from taskgraph.engine.commit import Records, name_in
 from taskgraph.model.columns import Columns, integer, object_of, time_of
 from taskgraph.model.errors import Conflict, Unclear
 from taskgraph.model.ids import GRAPH
+from taskgraph.model.json_strict import canonical_json
 from taskgraph.model.names import LIVE, listing_key
-from taskgraph.model.states import GRAPH_ENDED, GraphState
+from taskgraph.model.states import GRAPH_LIVE
 from taskgraph.storage.tables import Delete, Insert, Range, Row, Tables, query_all
 
 ORPHAN_SECONDS: Final = 3600.0  # an entry of an index without a graph row is dropped after so long
-LOOKED_AT: Final = tuple(str(state) for state in GraphState if state not in {*GRAPH_ENDED, GraphState.DELETED})
+_TAGS_LISTED_CHARS_MAX: Final = 1_000  # in the list of all graphs; longer ones are on the row of the graph alone
 
 
 async def insert_once(tables: Tables, partition: str, key: str, columns: Columns) -> None:
@@ -34,9 +35,13 @@ async def insert_once(tables: Tables, partition: str, key: str, columns: Columns
             raise
 
 
-def listing_columns(graph_id: str, created: datetime, metadata: Mapping[str, Any], tasks: int) -> Columns:
-    """The entry of a graph in the list of all graphs."""
-    return {"graph": graph_id, "created": created, "name": str(metadata.get("name", "")), "tasks": tasks}
+def listing_columns(
+    graph_id: str, created: datetime, metadata: Mapping[str, Any], tags: Mapping[str, Any], tasks: int
+) -> Columns:
+    """The entry of a graph in the list of all graphs. It has what lists are filtered by: none reads all graph rows."""
+    listed: Columns = {"graph": graph_id, "created": created, "name": str(metadata.get("name", "")), "tasks": tasks}
+    written = canonical_json(tags)
+    return {**listed, "tags": written} if len(written) <= _TAGS_LISTED_CHARS_MAX else listed
 
 
 def listing_row(graph_id: str, graph: Columns) -> Insert | None:
@@ -44,7 +49,8 @@ def listing_row(graph_id: str, graph: Columns) -> Insert | None:
     created = time_of(graph, "created")
     if created is None:
         return None
-    listed = listing_columns(graph_id, created, object_of(graph, "metadata"), integer(graph, "tasks"))
+    metadata, tags = object_of(graph, "metadata"), object_of(graph, "tags")
+    listed = listing_columns(graph_id, created, metadata, tags, integer(graph, "tasks"))
     return Insert(listing_key(graph_id, created), listed)
 
 
@@ -64,7 +70,7 @@ async def leave_live(records: Records, graph_id: str) -> None:
     if entry is None:
         return
     # The graph row comes right behind the requests: one query covers both.
-    holds = Range("request:", f"{GRAPH}!", where={"state": ("staged", "accepted", *LOOKED_AT)}, select=("state",))
+    holds = Range("request:", f"{GRAPH}!", where={"state": ("staged", "accepted", *GRAPH_LIVE)}, select=("state",))
     if await query_all(tables, graph_id, holds):
         return  # late requests are answered by the sweep first
     with contextlib.suppress(Conflict, Unclear):  # it was left, or entered anew: the sweep looks again

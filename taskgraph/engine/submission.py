@@ -165,8 +165,8 @@ async def _submit(
     created = row.columns["created"]
     if not isinstance(created, datetime):
         raise Refused(f"row {GRAPH} of graph {graph_id} holds no time of creation", "damaged")
-    listed = {**listing_columns(graph_id, created, document.metadata, len(document.tasks)), **origin}
-    await insert_once(records.tables, ALL, listing_key(graph_id, created), listed)
+    listed = listing_columns(graph_id, created, document.metadata, document.tags, len(document.tasks))
+    await insert_once(records.tables, ALL, listing_key(graph_id, created), {**listed, **origin})
     answer = Submission(graph_id, outcome, len(document.tasks), document.edges)
     if row.columns["state"] != GraphState.SUBMITTING:
         return replace(answer, outcome=Submitted.EXISTING)

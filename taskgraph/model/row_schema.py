@@ -123,6 +123,7 @@ index:notices
  0.3 since time
 index:graphs
  0.1 graph, name text; created time; tasks number
+ 0.4 tags object
 index:poison
  0.1 state, queue, reason, body text; failures number; setAside, replayed time
  0.4 replayedBy text

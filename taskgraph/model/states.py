@@ -67,6 +67,9 @@ GRAPH_GONE: Final = frozenset({GraphState.DELETING, GraphState.DELETED})  # mess
 
 GRAPH_ENDED: Final = frozenset({GraphState.FINISHED, GraphState.CANCELLED})
 
+GRAPH_LIVE: Final = tuple(str(state) for state in GraphState if state not in {*GRAPH_ENDED, GraphState.DELETED})
+"""States of graphs that the sweep looks at: the index of live graphs names them."""
+
 PAUSED: Final = "paused"  # in a column `held`: the whole graph is paused
 INACTIVE: Final = "inactive"  # in a column `held`: this task is not active
 _GROUP: Final = "group:"

@@ -1,10 +1,9 @@
-"""Graphs and tasks by their names, which graphs there are, how far each is, its journal, and what its limits hold.
+"""Graphs and tasks by their names, how far each graph is, its journal, and what its limits hold.
 
 A graph of up to limits.COUNTED_TASKS_MAX tasks is counted task by task. Of a larger one the graph row, the end of the
 journal and a bounded number of pages are read; what that leaves open is marked as open.
 """
 
-import asyncio
 import difflib
 import json
 import re
@@ -43,13 +42,10 @@ from taskgraph.storage.queues import Queues
 from taskgraph.storage.signals.news import News, Pauses
 from taskgraph.storage.tables import Page, Range, Row, Tables, prefix, query_all
 
-_BEHIND: Final = "!"  # a key with this at its end comes right behind it
+BEHIND: Final = "!"  # a key with this at its end comes right behind it
 _RELAYS: Final = ("join", "fork")
-_MOVING: Final = (GraphState.RUNNING, GraphState.BLOCKED, GraphState.CANCELLING)
-_GRAPHS_AT_ONCE: Final = 64
 _ENDS_KEPT_MAX: Final = 1_000
 
-_ANY_GRAPH: Final = values.GraphsWanted()
 _LISTED_IDS: Final = Range(select=("graph",))
 
 NEAR_LABELS_MAX: Final = 5
@@ -182,7 +178,7 @@ class GraphQueries:
         known = plain.group() if plain else ""
         wanted = prefix(known) if known else Range()
         if after:
-            wanted = replace(wanted, start=max(wanted.start, after + _BEHIND))
+            wanted = replace(wanted, start=max(wanted.start, after + BEHIND))
         async for row in self._pages(graph_id, wanted):
             if row.key.startswith(start):
                 yield row
@@ -203,80 +199,6 @@ class GraphQueries:
     async def _first_pages(self, partition: str, rows: Range) -> list[Row]:
         pages = _pages_up_to(NEAR_PAGES_MAX, self._tables, partition, rows)
         return [row async for page in pages for row in page.rows]
-
-    async def graphs(
-        self,
-        *,
-        limit: int = 50,
-        schedule: str = "",
-        wanted: values.GraphsWanted = _ANY_GRAPH,
-        counted: bool = False,
-    ) -> list[values.GraphListed]:
-        """The newest graphs first, with the state that each has now; of one schedule, where that is given.
-
-        counted: say how far live ones are, by the end of the journal of each: one read more where that has up to
-        limits.PAGE_ROWS_MAX rows.
-        """
-        found: list[values.GraphListed] = []
-        after = ""
-        while True:
-            left = limit - len(found)
-            some, after = await self.graphs_after(after, limit=left, schedule=schedule, wanted=wanted, counted=counted)
-            found += some
-            if len(found) >= limit or not after:
-                return found
-
-    async def graphs_after(
-        self, after: str, *, limit: int, schedule: str, wanted: values.GraphsWanted, counted: bool
-    ) -> tuple[list[values.GraphListed], str]:
-        """Graphs behind a row of the index, of one page of it; and the row to go on behind, "" at the end."""
-        where = {"schedule": (schedule,)} if schedule else {}
-        rows = Range(f"{after}{_BEHIND}" if after else "", where=where)
-        most = limits.PAGE_ROWS_MAX if wanted != _ANY_GRAPH else min(limits.PAGE_ROWS_MAX, max(limit, 1))
-        page = await some_rows(self._tables, ALL, rows, most)
-        dated = [(row, time_of(row.columns, "created")) for row in page.rows]
-        near = [row for row, created in dated if wanted.may_be(str(row.columns.get("name", "")), created)]
-        found: list[values.GraphListed] = []
-        for start in range(0, len(near), _GRAPHS_AT_ONCE):
-            some = near[start : start + _GRAPHS_AT_ONCE]
-            listed = await asyncio.gather(*map(self._listed, some))
-            fit = [(row, each) for row, each in zip(some, listed, strict=True) if wanted.has(each)]
-            fit = fit[: limit - len(found)]
-            graphs = [each for _, each in fit]
-            found += await asyncio.gather(*map(self._counted, graphs)) if counted else graphs
-            if len(found) >= limit:
-                return found, fit[-1][0].key
-        if wanted.since and any(created is not None and created < wanted.since for _, created in dated):
-            return found, ""  # the rows are in the order of time, the newest first
-        return found, page.rows[-1].key if page.continuation is not None else ""
-
-    async def _listed(self, row: Row) -> values.GraphListed:
-        graph_id = str(row.columns.get("graph", ""))
-        (graph,) = await self._tables.get(graph_id, [GRAPH])
-        columns: Mapping[str, Value] = graph.columns if graph else {}
-        created, ended = time_of(row.columns, "created"), time_of(columns, "finished") or time_of(columns, "cancelled")
-        return values.GraphListed(
-            graph_id=graph_id,
-            state=str(columns.get("state", "missing")),
-            created=created,
-            name=str(row.columns.get("name", "")),
-            tasks=integer(columns, "tasks"),
-            schedule=str(row.columns.get("schedule", "")),
-            fired_for=time_of(row.columns, "firedFor"),
-            held=tuple(texts(columns, "held")),
-            failed_tasks=integer(columns, "failedTasks"),
-            ended=ended,
-            seconds=(ended - created).total_seconds() if created and ended else None,
-            tags=object_of(columns, "tags"),
-            unresolved=0 if columns.get("state") == GraphState.FINISHED else None,
-        )
-
-    async def _counted(self, graph: values.GraphListed) -> values.GraphListed:
-        if graph.state not in _MOVING:
-            return graph
-        completed, skipped = await self._totals(graph.graph_id)
-        left = graph.tasks - graph.failed_tasks - completed - skipped
-        return replace(graph, unresolved=max(0, left)) if completed >= 0 else graph
 
     async def status(self, graph_id: str, graph: Row | None = None) -> values.GraphStatus:
         """A graph with its tasks counted by state, as far as that is known without reading all of a large one."""

@@ -8,8 +8,10 @@ from fnmatch import fnmatchcase
 from typing import Any, Final
 
 from taskgraph.model import facts
+from taskgraph.model.columns import Value, object_of, time_of
 from taskgraph.model.priorities import NORMAL
 from taskgraph.model.states import (
+    GRAPH_LIVE,
     INACTIVE,
     PAUSED,
     TASK_STORED,
@@ -132,14 +134,31 @@ class GraphsWanted:
     until: datetime | None = None
     ids: Sequence[str] = ()
 
-    def may_be(self, name: str, created: datetime | None) -> bool:
-        """Whether a graph of that name and time is wanted, as far as these say."""
+    @property
+    def is_live(self) -> bool:
+        """Whether only graphs are wanted that the index of live ones names."""
+        return self.state == PAUSED or self.state in GRAPH_LIVE
+
+    def may_be(self, listed: Mapping[str, Value]) -> bool:
+        """Whether a graph is wanted, as far as its entry in the list of all graphs says."""
+        created = time_of(listed, "created")
         if created is None and (self.since is not None or self.until is not None):
             return False
         if created is not None and not (self.since or created) <= created <= (self.until or created):
             return False
-        wanted, name = self.name.casefold(), name.casefold()
-        return fnmatchcase(name, wanted.replace("[", "[[]")) if set(wanted) & set("*?") else wanted in name
+        wanted, name = self.name.casefold(), str(listed.get("name", "")).casefold()
+        if not (fnmatchcase(name, wanted.replace("[", "[[]")) if set(wanted) & set("*?") else wanted in name):
+            return False
+        # Entries of before version 0.4 have no tags, nor have those of graphs with long ones.
+        return self._has_id(str(listed.get("graph", ""))) and (
+            "tags" not in listed or self._has_tags(object_of(listed, "tags"))
+        )
+
+    def _has_id(self, graph_id: str) -> bool:
+        return not self.ids or any(fnmatchcase(graph_id, each) for each in self.ids)
+
+    def _has_tags(self, tags: Mapping[str, Any]) -> bool:
+        return all(key in tags and value in (None, str(tags[key])) for key, value in self.tags.items())
 
     def has(self, graph: GraphListed) -> bool:
         if self.state == PAUSED or not self.state:
@@ -149,10 +168,7 @@ class GraphsWanted:
             )
         else:
             fits = graph.state == self.state
-        tags = graph.tags
-        if self.ids and not any(fnmatchcase(graph.graph_id, each) for each in self.ids):
-            return False
-        return fits and all(key in tags and value in (None, str(tags[key])) for key, value in self.tags.items())
+        return fits and self._has_id(graph.graph_id) and self._has_tags(graph.tags)
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from taskgraph.interfaces.telemetry.setup import version
 from taskgraph.model import limits
 from taskgraph.model.errors import NotFound
 from taskgraph.model.schemas import parse_date_time
-from taskgraph.queries.values import GraphListed, GraphsWanted, Listing
+from taskgraph.queries.values import GraphsWanted, Listing
 from taskgraph.storage.logs import size_of
 from taskgraph.storage.tables import Row
 
@@ -50,7 +50,7 @@ async def metrics(asked: Asked) -> Response:
 
 
 async def graphs(asked: Asked) -> Response:
-    query, found, after = asked.query, list[GraphListed](), paging.after(asked, _GRAPH_KEY)
+    query = asked.query
     tags = [each.partition("=") for each in query["tag"]]
     wanted = GraphsWanted(
         query["state"] or "",
@@ -60,14 +60,14 @@ async def graphs(asked: Asked) -> Response:
         _time(asked, "until"),
         asked.who.graphs,
     )
-    for _ in range(_PAGES_MAX):
-        left = query["limit"] - len(found)
-        some, after = await asked.app.queries.graphs_after(
-            after, limit=left, schedule=query["schedule"] or "", wanted=wanted, counted=True
-        )
-        found += some
-        if not after or len(found) >= query["limit"]:
-            break
+    found, after = await asked.app.queries.graphs_after(
+        paging.after(asked, _GRAPH_KEY),
+        limit=query["limit"],
+        schedule=query["schedule"] or "",
+        wanted=wanted,
+        counted=True,
+        pages_max=_PAGES_MAX,
+    )
     return JSONResponse(views.graphs(found), headers=paging.links(asked, after))
 
 
