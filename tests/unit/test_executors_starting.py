@@ -7,13 +7,14 @@ import subprocess
 import sys
 import textwrap
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from taskgraph.worker.executors import CommandExecutor, Outcome, Work, children
-from taskgraph.worker.executors.starter import DESCRIPTORS_MAX
+from taskgraph.worker.executors.starter import ORDER_BYTES_MAX
 from tests.e2e.processes import until
 
 pytestmark = pytest.mark.skipif(not children.can_spawn(), reason="this system starts children by asyncio")
@@ -102,11 +103,31 @@ async def test_what_cannot_be_started_keeps_nothing_up() -> None:
     assert not (await good).failed
 
 
-async def test_more_at_once_than_one_message_takes() -> None:
+async def test_more_at_once_than_the_queue_takes() -> None:
     executor = await ready(8)
-    count = DESCRIPTORS_MAX + 20
-    runs = [asyncio.create_task(executor.run(work(f"t{n}", "sh", "-c", f"exit {n % 5}"), no_log)) for n in range(count)]
-    assert [each.exit_code for each in await asyncio.gather(*runs)] == [n % 5 for n in range(count)]
+    words = "x" * (ORDER_BYTES_MAX - 2000)
+    runs = [
+        asyncio.create_task(executor.run(work(f"t{n}", "sh", "-c", f"exit {n % 5}", words), no_log)) for n in range(99)
+    ]
+    assert [each.exit_code for each in await asyncio.gather(*runs)] == [n % 5 for n in range(99)]
+
+
+async def test_an_order_that_is_longer_than_a_message() -> None:
+    executor = await ready(1)
+    words = "x" * ORDER_BYTES_MAX
+    command = ("sh", "-c", f'test ${{#1}} = {len(words)} && echo "$0 begins" >> notes', "a", words)
+    first, second = (asyncio.create_task(executor.run(work("t", *command), no_log)) for _ in range(2))
+    assert (await first).exit_code == (await second).exit_code == 0
+    assert began() == ["a", "a"]
+
+
+async def test_each_has_the_environment_that_it_was_given_though_others_have_another() -> None:
+    executor = await ready(1)
+    script = 'echo "$0 $A $B begins" >> notes'
+    payloads = [{"command": ["sh", "-c", script, str(n)], "env": {"AB"[n % 2]: f"v{n}"}} for n in range(6)]
+    works = [replace(work(str(n)), definition={"payload": payload}) for n, payload in enumerate(payloads)]
+    await asyncio.gather(*(executor.run(each, no_log) for each in works))
+    assert began() == [f"{n} v{n} " if n % 2 == 0 else f"{n}  v{n}" for n in range(6)]
 
 
 async def test_a_run_that_has_not_begun_is_recalled_and_one_that_has_is_not() -> None:
@@ -148,24 +169,28 @@ async def test_what_has_ended_by_itself_when_it_is_cancelled_has_its_outcome() -
     assert max(ended) < len(began()), "and no other began"
 
 
-async def test_all_end_when_what_starts_them_is_killed(caplog: pytest.LogCaptureFixture) -> None:
-    executor = await ready(1)
-    first, second = run(executor, "a", HANGS), run(executor, "b", NOTE)
-    await soon(began)
+async def test_all_end_when_one_that_starts_them_is_killed(caplog: pytest.LogCaptureFixture) -> None:
+    executor = await ready(2)
+    hanging = [run(executor, name, HANGS) for name in "ab"]
+    await soon(lambda: len(began()) == 2)
+    waiting = run(executor, "c", NOTE)
+    await asyncio.sleep(0.01)
     assert executor._starting is not None
-    os.kill(executor._starting.pid, signal.SIGKILL)
-    for each in (first, second):
+    os.kill(executor._starting.pids[1], signal.SIGKILL)
+    for each in hanging:
         with pytest.raises(OSError, match="ended"):
             await each
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
     assert "started anew" in caplog.text
     await soon(lambda: not running_here())
-    again = await asyncio.gather(run(executor, "c", NOTE), return_exceptions=True)
-    assert isinstance(again[0], Outcome), "without it, a command is started by the worker"
+    again = await asyncio.gather(run(executor, "d", NOTE), return_exceptions=True)
+    assert isinstance(again[0], Outcome), "without them, a command is started by the worker"
     async with asyncio.timeout(20):
         while not executor.is_ready(1):
             await asyncio.sleep(0.001)
-    assert not (await run(executor, "d", NOTE)).failed
-    assert began() == ["a", "c", "d"]
+    assert not (await run(executor, "e", NOTE)).failed
+    assert sorted(began()) == ["a", "b", "d", "e"]
 
 
 def test_nothing_begins_after_the_worker_was_killed(tmp_path: Path) -> None:

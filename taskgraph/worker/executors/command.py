@@ -152,14 +152,20 @@ class CommandExecutor:
         return self if children.can_spawn() else None
 
     def is_ready(self, slots: int) -> bool:
-        """Its queue is a process of its own, which this begins to start."""
-        starting = self._starting
-        if starting is None or starting.lost or starting.loop is not asyncio.get_running_loop():
-            from taskgraph.worker.executors.starting import Starting  # only where there are many
+        """Its queue is for processes of their own, which this begins to start."""
+        from taskgraph.worker.executors.starting import STARTERS_MAX, Starting  # only where there are many
 
-            self._starting = starting = Starting()
-        starting.keep_to(slots)
-        return starting.ready and not self._apart
+        starting = self._starting
+        if (
+            starting is None
+            or starting.lost
+            or starting.loop is not asyncio.get_running_loop()
+            or (starting.width != slots and starting.idle)
+        ):
+            starting = None
+        if starting is None and slots <= STARTERS_MAX:
+            self._starting = starting = Starting(slots)
+        return starting is not None and starting.ready and starting.width == slots and not self._apart
 
     def recall(self, work: Work) -> None:
         begun = self._queued.get(work.claim)

@@ -1,8 +1,9 @@
-"""The starter: a script that starts the commands of a worker, so many at a time, in the order in which they came.
+"""A starter: a script that starts commands of a worker, one at a time.
 
-A process is stopped while it starts another, and a worker has other things to do: one command begins here where the
-last has ended, without asking. `starting` runs it, and speaks with it on a socket, the standard input. It imports as
-little as it can. When the worker ends, so does this; what it has started is left to the guard (`orphans`).
+A process stands still while it starts another, and a worker has other things to do. So it has as many starters as
+slots. They share a queue of orders, a socket (standard output): each takes the next one when its last command has
+ended, without asking. `starting` runs them, and speaks with each on a socket of its own, the standard input. It imports
+as little as it can. When the worker ends, so does this; what it has started is left to the guard (`orphans`).
 """
 
 import _signal  # type: ignore[import-not-found]  # as `signal` and `socket` take longer to import than Python to start
@@ -11,18 +12,18 @@ import errno
 import marshal
 import os
 import select
+import sys
 
-ORDER, DROP, REAP, WIDTH, ENVIRONMENT = range(5)
-"""What the worker says: a number and what is to be started, with a descriptor for its output; numbers; how many; the
-environment of all that follows, but for what each has of its own."""
-BEGAN, REFUSED, DROPPED, ENDED = range(4)
-"""The news, after the number: the process; errno, text, path; nothing; the exit code, below 0 for a signal."""
-NEWS_MANY = 32
-NEWS_SECONDS = 0.004
-NEWS_ORDERS = 4
-"""News wait until there are many, or none for so long, while there are more orders than so many for each slot."""
+ENVIRONMENT, REAP = range(2)
+"""What the worker says to one: an environment, after its number, that orders name; a process that is over with."""
+BEGAN, REFUSED, ENDED = range(3)
+"""The news, after the number of the order: the process; errno, text, path; the exit code, below 0 for a signal."""
+SOON_MILLISECONDS = 4
+"""That a command has begun is said with its end, if it ends so soon."""
+ORDER_BYTES_MAX = 32 * 1024
+"""Of an order: its number, that of its environment, what is to be started. Of a longer one this is the number alone,
+and a file that comes behind its output is all of it."""
 LENGTH_BYTES = 4  # of what follows, in front of each message
-DESCRIPTORS_MAX = 250  # that the system takes with one message
 OURS = frozenset({errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ENOSPC, errno.EIO})
 """Errors of this machine and not of what was to be started."""
 
@@ -30,7 +31,7 @@ _MISSING = frozenset({errno.ENOENT, errno.ENOTDIR})
 _IGNORED_BY_PYTHON = tuple(
     getattr(_signal, name) for name in ("SIGPIPE", "SIGXFZ", "SIGXFSZ") if hasattr(_signal, name)
 )  # and not to be ignored by a child, which would inherit that
-_RECEIVED_BYTES = 256 * 1024
+_RECEIVED_BYTES = 64 * 1024
 
 
 def spawned(argv: list[str], env: dict[bytes, bytes], output: int, others: tuple[tuple[object, ...], ...]) -> int:
@@ -97,85 +98,77 @@ class Incoming:
 
 class _Starter:
     def __init__(self) -> None:
-        self._socket = _socket.socket(fileno=os.dup(0))
-        nothing = os.open(os.devnull, os.O_RDONLY)
+        self._worker = _socket.socket(fileno=os.dup(0))
+        self._queue = _socket.socket(fileno=os.dup(1))
+        nothing = os.open(os.devnull, os.O_RDWR)
         os.dup2(nothing, 0)  # what all commands read
+        os.dup2(nothing, 1)
         os.close(nothing)
-        self._epoll = select.epoll()
-        self._epoll.register(self._socket.fileno(), select.EPOLLIN)
+        self._at_rest, self._at_work = select.poll(), select.poll()
+        self._at_rest.register(self._queue.fileno(), select.POLLIN)
+        for each in (self._at_rest, self._at_work):
+            each.register(self._worker.fileno(), select.POLLIN)
         self._incoming = Incoming()
-        self._width = 1
-        self._environment: dict[bytes, bytes] = {}
-        self._outputs: list[int] = []  # descriptors that have come, for the orders that come with them
-        # Orders by their numbers, in the order in which they came.
-        self._queue: dict[int, tuple] = {}  # type: ignore[type-arg]
-        self._running: dict[int, tuple[int, int]] = {}  # pidfd -> number and process
-        self._ended: dict[int, int] = {}  # number -> process, which the worker has not done with
-        self._news: list[tuple[object, ...]] = []
+        self._environments: dict[int, dict[bytes, bytes]] = {}
         self._folder = os.open(".", os.O_PATH | os.O_DIRECTORY)
         self._away = False  # from that folder
 
     def serve(self) -> None:
-        self._socket.sendall(framed([]))
-        wait: float | None = None
-        while True:
-            events = self._epoll.poll(wait)
-            for descriptor, _ in events:
-                if descriptor in self._running:
-                    self._end(descriptor)
-                elif not self._receive():
-                    return
-            while self._queue and len(self._running) < self._width:
-                number = next(iter(self._queue))
-                self._start(number, *self._queue.pop(number))
-            wait = self._send_news(at_once=not events)
+        self._say()
+        while self._obey():
+            order = self._next()
+            if order is None:
+                self._at_rest.poll()
+            else:
+                self._carry_out(*order)
 
-    def _send_news(self, *, at_once: bool) -> float | None:
-        """Send the news, unless there is enough in the queue to wait for more; gives for how many seconds to wait."""
-        if not at_once and 0 < len(self._news) < NEWS_MANY and len(self._queue) > NEWS_ORDERS * self._width:
-            return NEWS_SECONDS
-        if self._news:
-            self._socket.sendall(framed(self._news))
-            self._news.clear()
-        return None
+    def _say(self, *news: tuple[object, ...]) -> None:
+        self._worker.sendall(framed(list(news)))
 
-    def _receive(self) -> bool:
-        data, more, flags, _ = self._socket.recvmsg(
-            _RECEIVED_BYTES, _socket.CMSG_SPACE(4 * DESCRIPTORS_MAX), _socket.MSG_CMSG_CLOEXEC
-        )
-        if not data or flags & _socket.MSG_CTRUNC:  # or it cannot be known any more whose output is whose
-            return False
-        for _, _, descriptors in more:
-            self._outputs += memoryview(descriptors).cast("i")
-        for what, number, *order in self._incoming.whole(data):
-            if what == ORDER:
-                argv, own, folder = order
-                self._queue[number] = argv, {**self._environment, **own}, folder, self._outputs.pop(0)
-            elif what == REAP:
-                os.waitpid(self._ended.pop(number), 0)
-            elif what == WIDTH:
-                self._width = number
-            elif what == ENVIRONMENT:
-                self._environment = number
-            elif (dropped := self._queue.pop(number, None)) is not None:
-                os.close(dropped[-1])
-                self._news.append((DROPPED, number))
-        return True
+    def _obey(self, flags: int = _socket.MSG_DONTWAIT) -> bool:
+        """Do what the worker says, if it says anything; gives whether it is there."""
+        try:
+            data = self._worker.recv(_RECEIVED_BYTES, flags)
+        except BlockingIOError:
+            return True
+        for what, *more in self._incoming.whole(data):
+            if what == REAP:
+                os.waitpid(more[0], 0)
+            else:
+                self._environments[more[0]] = more[1]
+        return bool(data)
 
-    def _start(self, number: int, argv: list[str], env: dict[bytes, bytes], folder: str | None, output: int) -> None:
+    def _next(self) -> tuple[tuple, int] | None:  # type: ignore[type-arg]
+        """The next order, and the descriptor for its output; None while there is none."""
+        try:
+            data, more, flags, _ = self._queue.recvmsg(
+                ORDER_BYTES_MAX, _socket.CMSG_SPACE(2 * 4), _socket.MSG_DONTWAIT | _socket.MSG_CMSG_CLOEXEC
+            )
+        except BlockingIOError:
+            return None
+        if not data or flags & _socket.MSG_CTRUNC:
+            sys.exit()
+        output, *longer = memoryview(more[0][2]).cast("i")
+        for descriptor in longer:
+            data = os.pread(descriptor, os.fstat(descriptor).st_size, 0)
+            os.close(descriptor)
+        return marshal.loads(data), output  # noqa: S302 by the worker that has started us
+
+    def _carry_out(self, order: tuple, output: int) -> None:  # type: ignore[type-arg]
+        number, environment, argv, own, folder = order
+        while environment not in self._environments:  # it was said before
+            if not self._obey(0):
+                sys.exit()
         try:
             try:
                 self._go_to(folder)
-                pid = spawned(argv, env, output, ())
+                pid = spawned(argv, {**self._environments[environment], **own}, output, ())
             finally:
                 os.close(output)
         except OSError as error:
-            self._news.append((REFUSED, number, error.errno, error.strerror, error.filename))
-            return
-        descriptor = os.pidfd_open(pid)
-        self._epoll.register(descriptor, select.EPOLLIN)
-        self._running[descriptor] = number, pid
-        self._news.append((BEGAN, number, pid))
+            self._say((REFUSED, number, error.errno, error.strerror, error.filename))
+        else:
+            self._see_through(number, pid)
 
     def _go_to(self, folder: str | None) -> None:
         if self._away:
@@ -185,16 +178,27 @@ class _Starter:
             os.chdir(folder)
             self._away = True
 
-    def _end(self, descriptor: int) -> None:
-        number, pid = self._running.pop(descriptor)
-        self._epoll.unregister(descriptor)  # a child that has just begun may still have what is closed here
+    def _see_through(self, number: int, pid: int) -> None:
+        """Wait for its end. Most end so soon that one message says all of it."""
+        descriptor = os.pidfd_open(pid)
+        self._at_work.register(descriptor, select.POLLIN)
+        news: list[tuple[object, ...]] = [(BEGAN, number, pid)]
+        while descriptor not in (ready := dict(self._at_work.poll(SOON_MILLISECONDS if news else None))):
+            if ready and not self._obey():
+                sys.exit()
+            if not ready:
+                self._say(*news)
+                news.clear()
+        self._at_work.unregister(descriptor)
         os.close(descriptor)
         ended = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
-        self._ended[number] = pid
         code = ended.si_status if ended.si_code == os.CLD_EXITED else -ended.si_status  # type: ignore[union-attr]
-        self._news.append((ENDED, number, code))
+        self._say(*news, (ENDED, number, code))
 
 
 if __name__ == "__main__":
     os.setsid()  # what is meant for the group of the worker, as an interrupt at the terminal, is not for this one
-    _Starter().serve()
+    try:
+        _Starter().serve()
+    except ConnectionError:  # the worker has ended
+        sys.exit()

@@ -1,46 +1,89 @@
-"""Commands that are started by a process of their own, the script `starter`, so many at a time and in order.
+"""Commands that are started by processes of their own, the script `starter`: as many at a time as there are of these.
 
-For short commands: they may be given ahead, and one begins where the last has ended, whatever the worker does just
-then. Should that process be killed, its commands are ended, and their runs go back.
+For short commands: they may be given ahead, in order, and one begins where the last has ended, whatever the worker does
+just then. What no starter has taken is taken back by this process, from the same end of the queue. Should a starter be
+killed, the commands of all are ended, and their runs go back.
 """
 
 import asyncio
 import errno
 import itertools
 import logging
+import marshal
 import os
+import select
 import signal
 import socket
 import sys
 import weakref
 from array import array
+from collections import deque
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from taskgraph.model.secrecy import Environment, Handed
 from taskgraph.worker.executors import starter
 from taskgraph.worker.executors.children import Child, NotBegun, inherited_descriptors
-from taskgraph.worker.executors.orphans import guard
+from taskgraph.worker.executors.orphans import above_standard, guard
 from taskgraph.worker.executors.orphans_guard import MARK, marked
 
 log = logging.getLogger(__name__)
 
+STARTERS_MAX: Final = 64
+
 _SCRIPT: Final = str(Path(__file__).with_name("starter.py"))
 _RECEIVED_BYTES: Final = 64 * 1024
+_QUEUE_BYTES: Final = 1 << 20  # as far as the system grants them
+_NEWS_SECONDS: Final = 0.004
+_NEWS_ORDERS: Final = 8
+"""News are looked at so often, and not at once, while there are more orders than so many for each slot."""
 _TOKEN: Final = b"TASKGRAPH_FENCING_TOKEN"  # in the environment of each command, and of no other
 
 
+@dataclass(eq=False)
+class _Starter:
+    """One of them, as this process sees it. said: what is to be said to it."""
+
+    pid: int
+    socket: socket.socket
+    ready: bool = False
+    incoming: starter.Incoming = field(default_factory=starter.Incoming)
+    said: list[tuple[object, ...]] = field(default_factory=list)
+
+
+@dataclass(eq=False, slots=True)
+class _Order:
+    """One that is not known to have begun. token: by which its process is found."""
+
+    begun: "asyncio.Future[Child]"
+    token: bytes
+
+
+@dataclass(slots=True)
+class _Letter:
+    """An order on its way to the starters. descriptors: are closed when it is sent, or dropped."""
+
+    number: int
+    data: bytes
+    descriptors: Sequence[int]
+
+    def close(self) -> None:
+        for descriptor in self.descriptors:
+            os.close(descriptor)
+
+
 class Begun(Child):
-    """A child of the starter. It is reaped there when this says so: until then its number is not given again."""
+    """A child of a starter. It is reaped there when this says so: until then its number is not given again."""
 
     own = False
 
-    def __init__(self, pid: int, number: int, starting: "Starting") -> None:
+    def __init__(self, pid: int, starting: "Starting", of: _Starter) -> None:
         super().__init__(pid)
-        self._number = number
         self._starting = starting
+        self._of = of
         self._code: int | None = None
         self._closed = self._reaped = False
 
@@ -54,7 +97,7 @@ class Begun(Child):
     def reap(self) -> int:
         if not self._reaped:
             self._reaped = True
-            self._starting.reap(self._number)
+            self._starting.say(self._of, starter.REAP, self.pid)
         if self._code is None:
             raise OSError(errno.EIO, f"the exit code of process {self.pid} is lost: what had started it was ended")
         return self._code
@@ -72,161 +115,252 @@ class Begun(Child):
 
 
 class Starting:
-    """The starter of one event loop. ready: it is there, and takes orders. lost: it was ended, and takes none."""
+    """The starters of one event loop. ready: they are there. lost: one was ended, and none takes orders any more."""
 
-    def __init__(self) -> None:
+    def __init__(self, width: int) -> None:
         self.loop = asyncio.get_running_loop()
+        self.width = width
         self.ready = self.lost = False
         self._numbers = itertools.count(1)
-        self._orders: dict[int, tuple[asyncio.Future[Child], bytes]] = {}  # that have not begun
+        self._orders: dict[int, _Order] = {}
         self._children: dict[int, Begun] = {}  # that have not ended
-        self._width = 0
-        self._environment: dict[bytes, bytes] = {}  # that the starter knows
+        self._environment: tuple[int, dict[bytes, bytes]] = 0, {}  # of the orders that come, and its number
         self._folder = _here()
-        self._said: list[tuple[object, ...]] = []
-        self._descriptors: list[int] = []
-        self._incoming = starter.Incoming()
+        self._unsent: deque[_Letter] = deque()
+        self._dropped: set[int] = set()
+        self._is_to_send = False
+        self._watched = True
         guard().stand()
-        self._socket, theirs = socket.socketpair()
+        self._queue, end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._taken = socket.socket(fileno=above_standard(end.detach()))  # the starters get it as one of these
+        self._queue.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _QUEUE_BYTES)
+        self._starters: dict[int, _Starter] = {}  # by the descriptor of its socket
+        self._epoll = select.epoll()
+        self._close = weakref.finalize(self, _end, self._starters, self._queue, self._taken, self._epoll, os.getpid())
         try:
-            self.pid = os.posix_spawn(
-                sys.executable,
-                [sys.executable, "-I", "-S", _SCRIPT],
-                {**Environment(Handed()).copy(), MARK.encode(): guard().mark.encode()},
-                file_actions=[
-                    (os.POSIX_SPAWN_DUP2, theirs.fileno(), 0),
-                    (os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0),
-                    (os.POSIX_SPAWN_OPEN, 2, os.devnull, os.O_WRONLY, 0),
-                    *((os.POSIX_SPAWN_CLOSE, descriptor) for descriptor in inherited_descriptors()),
-                ],
-            )
+            for _ in range(width):
+                self._add(_begin_starter(self._taken))
         except BaseException:
-            self._socket.close()
+            self._close()
             raise
-        finally:
-            theirs.close()
-        self._close = weakref.finalize(self, _end, self._socket, self.pid, os.getpid())
         # Not a method of this: the loop would keep it for ever.
-        self.loop.add_reader(self._socket.fileno(), _receive, weakref.ref(self))
+        self.loop.add_reader(self._epoll.fileno(), _receive, weakref.ref(self))
+
+    def _add(self, each: _Starter) -> None:
+        self._starters[each.socket.fileno()] = each
+        self._epoll.register(each.socket.fileno(), select.EPOLLIN)
+
+    @property
+    def pids(self) -> list[int]:
+        return [each.pid for each in self._starters.values()]
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing is to be started, or has been and has not ended."""
+        return not self._orders and not self._children
 
     # --- what is to be started
-
-    def keep_to(self, width: int) -> None:
-        """Have so many run at a time."""
-        if width != self._width:
-            self._width = width
-            self._say((starter.WIDTH, width))
 
     def order(
         self, argv: Sequence[str], env: Mapping[bytes, bytes], cwd: str | None, output: int
     ) -> "asyncio.Future[Child]":
         """Have a program started when those before it have ended; see `children.spawn`. The future raises OSError."""
-        if (here := _here()) != self._folder:  # the starter is still where the worker was
+        if (here := _here()) != self._folder:  # the starters are still where the worker was
             cwd = os.path.join(here, cwd or "")
-        number = next(self._numbers)
         begun: asyncio.Future[Child] = self.loop.create_future()
-        self._orders[number] = begun, env.get(_TOKEN, b"")
-        if not self._environment.keys() <= env.keys() or not self._environment:
-            self._environment = dict(env)
-            self._say((starter.ENVIRONMENT, self._environment))
-        known = self._environment
+        if self.lost:
+            os.close(output)
+            _settle(begun, OSError(errno.EIO, "what was to start it was ended"))
+            return begun
+        number = next(self._numbers)
+        self._orders[number] = _Order(begun, env.get(_TOKEN, b""))
+        version, known = self._known(env)
         own = {name: value for name, value in env.items() if known.get(name) != value}
-        self._say((starter.ORDER, number, list(argv), own, cwd), output)
+        data, descriptors = marshal.dumps((number, version, list(argv), own, cwd)), [output]
+        if len(data) > starter.ORDER_BYTES_MAX:
+            descriptors.append(_file_of(data))
+            data = marshal.dumps((number,))
+        self._unsent.append(_Letter(number, data, descriptors))
+        self._send_soon()
         return begun
+
+    def _known(self, env: Mapping[bytes, bytes]) -> tuple[int, dict[bytes, bytes]]:
+        """What the starters know of such an environment, none of which it is without, and the number of that."""
+        number, known = self._environment
+        if not number or not known.keys() <= env.keys():
+            self._environment = number, known = (
+                number + 1,
+                {name: value for name, value in env.items() if not number or name in known},
+            )
+            for each in self._starters.values():
+                self.say(each, starter.ENVIRONMENT, number, known)
+        return self._environment
 
     def drop(self, begun: "asyncio.Future[Child]") -> "asyncio.Future[Child]":
         """Do not start this any more, unless it has begun; gives what shows which it is, also where that was cancelled.
 
         The future raises NotBegun.
         """
-        for number, (each, token) in self._orders.items():
-            if each is begun:
+        for number, order in self._orders.items():
+            if order.begun is begun:
                 if begun.cancelled():
-                    begun = self.loop.create_future()
-                    self._orders[number] = begun, token
-                self._say((starter.DROP, number))
+                    order.begun = begun = self.loop.create_future()
+                self._dropped.add(number)
+                self._send_soon()
                 break
         return begun
 
-    def reap(self, number: int) -> None:
-        if not self.lost:
-            self._say((starter.REAP, number))
+    def say(self, to: _Starter, *words: object) -> None:
+        to.said.append(words)
+        self._send_soon()
 
-    def _say(self, words: tuple[object, ...], descriptor: int | None = None) -> None:
-        """With all that is said in this turn of the loop. descriptor: goes along, and is closed."""
-        if not self._said:
+    def _send_soon(self) -> None:
+        """With all that is said in this turn of the loop."""
+        if not self._is_to_send:
+            self._is_to_send = True
             self.loop.call_soon(self._send)
-        self._said.append(words)
-        if descriptor is not None:
-            self._descriptors.append(descriptor)
-            if len(self._descriptors) == starter.DESCRIPTORS_MAX:
-                self._send()
 
     def _send(self) -> None:
-        said, descriptors = self._said, self._descriptors
-        if not said:
+        self._is_to_send = False
+        if self.lost:
             return
-        self._said, self._descriptors = [], []
         try:
-            if not self.lost:
-                data = starter.framed(said)
-                with_them = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array("i", descriptors))] if descriptors else []
-                sent = self._socket.sendmsg([data], with_them)
-                self._socket.sendall(data[sent:])
+            for each in self._starters.values():
+                if each.said:
+                    said, each.said = each.said, []
+                    each.socket.sendall(starter.framed(said))
+            if self._dropped:
+                self._take_back()
+            while self._unsent:
+                letter = self._unsent[0]
+                with_it = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array("i", letter.descriptors))]
+                self._queue.sendmsg([letter.data], with_it, socket.MSG_DONTWAIT)
+                self._unsent.popleft().close()
+        except BlockingIOError:
+            return  # what is left is sent when there are news
         except OSError as error:
             self._lose(str(error))
-        finally:
-            for descriptor in descriptors:
-                os.close(descriptor)
-        if self.lost:
-            self._refuse_all()
+
+    def _take_back(self) -> None:
+        """Take what is in the queue out of it, and have sent again what was not dropped."""
+        waiting = deque[_Letter]()
+        while (letter := self._next()) is not None:
+            waiting.append(letter)
+        waiting += self._unsent
+        self._unsent.clear()
+        for letter in waiting:
+            if letter.number in self._dropped:
+                self._settle_as_not_begun(letter)
+            else:
+                self._unsent.append(letter)
+        self._dropped.clear()  # any other has begun, which the news will say
+
+    def _next(self) -> _Letter | None:
+        try:
+            data, more, _, _ = self._taken.recvmsg(
+                starter.ORDER_BYTES_MAX, socket.CMSG_SPACE(2 * 4), socket.MSG_DONTWAIT | socket.MSG_CMSG_CLOEXEC
+            )
+        except BlockingIOError:
+            return None
+        return _Letter(marshal.loads(data)[0], data, memoryview(more[0][2]).cast("i").tolist())  # noqa: S302 our own
+
+    def _settle_as_not_begun(self, letter: _Letter) -> None:
+        letter.close()
+        _settle(self._orders.pop(letter.number).begun, NotBegun(errno.ECANCELED, "it was not to be started"))
 
     # --- what comes of it
 
     def receive(self) -> None:
         try:
-            data = self._socket.recv(_RECEIVED_BYTES, socket.MSG_DONTWAIT)
-        except BlockingIOError:
-            return
+            for descriptor, _ in self._epoll.poll(0):
+                self._take_news(self._starters[descriptor])
+                if self.lost:
+                    return
         except OSError as error:
             self._lose(str(error))
             return
+        if self._unsent:
+            self._send()
+        many = len(self._orders) > _NEWS_ORDERS * self.width
+        if self._watched == many:
+            self._watched = not many
+            if many:
+                self.loop.remove_reader(self._epoll.fileno())
+            else:
+                self.loop.add_reader(self._epoll.fileno(), _receive, weakref.ref(self))
+        if many:
+            self.loop.call_later(_NEWS_SECONDS, _receive, weakref.ref(self))
+
+    def _take_news(self, one: _Starter) -> None:
+        data = one.socket.recv(_RECEIVED_BYTES, socket.MSG_DONTWAIT)
         if not data:
             self._lose("it has ended")
             return
-        self.ready = True
-        for what, number, *more in self._incoming.whole(data):
+        if not one.ready:
+            one.ready = True
+            self.ready = all(each.ready for each in self._starters.values())
+        for what, number, *more in one.incoming.whole(data):
             if what == starter.ENDED:
                 self._children.pop(number).end(*more)
+            elif what == starter.BEGAN:
+                (pid,) = more
+                child = self._children[number] = Begun(pid, self, one)
+                _settle(self._orders.pop(number).begun, child)
             else:
-                begun, _ = self._orders.pop(number)
-                _settle(begun, self._begin(number, *more) if what == starter.BEGAN else _why_not(*more))
-
-    def _begin(self, number: int, pid: int) -> Begun:
-        child = self._children[number] = Begun(pid, number, self)
-        return child
+                _settle(self._orders.pop(number).begun, OSError(*more))
 
     def _lose(self, why: str) -> None:
-        """The starter was killed: nothing of it is to go on."""
+        """A starter was killed: nothing of any is to go on."""
         if self.lost:
             return
-        log.warning("the process that starts commands has to be started anew: %s", why)
+        log.warning("the processes that start commands have to be started anew: %s", why)
         self.ready, self.lost = False, True
-        self.loop.remove_reader(self._socket.fileno())
+        if self._watched:
+            self.loop.remove_reader(self._epoll.fileno())
+        self._dropped.update(self._orders)
+        self._take_back()
         self._close()
         children, self._children = self._children, {}
         for child in children.values():
             child.signal_group(signal.SIGKILL)
             child.end(None)
-        self._refuse_all()
-
-    def _refuse_all(self) -> None:
         orders, self._orders = self._orders, {}
-        for begun, token in orders.values():
-            for group in marked(_TOKEN + b"=" + token):  # it may have begun, and this does not know
+        for order in orders.values():
+            for group in marked(_TOKEN + b"=" + order.token):  # it may have begun, and this does not know
                 with suppress(OSError):
                     os.killpg(group, signal.SIGKILL)
-            _settle(begun, OSError(errno.EIO, "what was to start it was ended"))
+            _settle(order.begun, OSError(errno.EIO, "what was to start it was ended"))
+
+
+def _begin_starter(queue: socket.socket) -> _Starter:
+    """Start one, which takes orders from this end of a queue. Raises OSError."""
+    ours, theirs = socket.socketpair()
+    try:
+        pid = os.posix_spawn(
+            sys.executable,
+            [sys.executable, "-I", "-S", _SCRIPT],
+            {**Environment(Handed()).copy(), MARK.encode(): guard().mark.encode()},
+            file_actions=[
+                (os.POSIX_SPAWN_DUP2, theirs.fileno(), 0),
+                (os.POSIX_SPAWN_DUP2, queue.fileno(), 1),
+                (os.POSIX_SPAWN_OPEN, 2, os.devnull, os.O_WRONLY, 0),
+                *((os.POSIX_SPAWN_CLOSE, descriptor) for descriptor in inherited_descriptors()),
+            ],
+        )
+    except BaseException:
+        ours.close()
+        raise
+    finally:
+        theirs.close()
+    return _Starter(pid, ours)
+
+
+def _file_of(data: bytes) -> int:
+    """The descriptor of a file that holds this, and has no name."""
+    descriptor = os.memfd_create("taskgraph-order")
+    with open(descriptor, "wb", closefd=False) as file:
+        file.write(data)
+    return descriptor
 
 
 def _here() -> str:
@@ -245,19 +379,22 @@ def _settle(begun: "asyncio.Future[Child]", what: Begun | OSError) -> None:
         begun.set_exception(what)
 
 
-def _why_not(number: int = 0, text: str = "", path: Any = None) -> OSError:
-    return OSError(number, text, path) if number else NotBegun(errno.ECANCELED, "it was not to be started")
-
-
 def _receive(reference: "weakref.ref[Starting]") -> None:
     starting = reference()
-    if starting is not None:
+    if starting is not None and not starting.lost:
         starting.receive()
 
 
-def _end(ours: socket.socket, pid: int, owner: int) -> None:
-    ours.close()
+def _end(
+    starters: dict[int, _Starter], queue: socket.socket, taken: socket.socket, epoll: select.epoll, owner: int
+) -> None:
+    epoll.close()
+    for each in (queue, taken, *(one.socket for one in starters.values())):
+        each.close()
     if os.getpid() == owner:  # and no fork of it
-        with suppress(OSError):
-            os.kill(pid, signal.SIGKILL)
-            os.waitpid(pid, 0)
+        for one in starters.values():
+            with suppress(OSError):
+                os.kill(one.pid, signal.SIGKILL)
+        for one in starters.values():
+            with suppress(OSError):
+                os.waitpid(one.pid, 0)
