@@ -198,7 +198,7 @@ class App:
         return await crew(self.tables, self.clock.now(), self.is_dead)
 
     def handler_registration(
-        self, name: str, *, kind: str = HANDLER, every_seconds: float = limits.WORKER_SEEN_SECONDS
+        self, name: str, *, kind: str = HANDLER, every_seconds: float = limits.HANDLER_SEEN_SECONDS
     ) -> "Registration":
         """kind: HANDLER, or FUNCTION_APP."""
         from taskgraph.worker.registration import RegisteredHandler, Registration, WorkerDetails
@@ -229,7 +229,7 @@ def idle_seconds_max(lease_seconds: float) -> float:
 
     Work that wakes no worker is noticed after so long: what is sent on another machine after a quiet time, and what
     comes back from a receiver that died. A sixth of the lease makes the latter hardly later; one queue, polled every
-    ten seconds, costs 360 operations an hour.
+    ten seconds, costs 360 operations an hour. It grows to three times as much while nothing comes (see Pacer).
     """
     return min(lease_seconds / 6, _IDLE_SECONDS_MAX)
 

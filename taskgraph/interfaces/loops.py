@@ -191,7 +191,7 @@ async def notify_forever(
 
     A graph with notices still to deliver is looked at soon after a commit of this process about it, and else after
     pauses that double while there is nothing new. Without any such graph the index is read every few seconds while this
-    process commits anything, and otherwise as seldom as the sweep reads that of live ones.
+    process commits anything, and otherwise half as often as the sweep reads that of live ones.
     """
     news = asyncio.Event()
     changed: set[str] = set()
@@ -206,7 +206,7 @@ async def notify_forever(
         looks = Looks(app.clock)
         try:
             while not stop.is_set():
-                pause = period_seconds * 2
+                pause = period_seconds * 4
                 asked = app.clock.monotonic()
                 try:
                     if await _notify_once(notifier, looks, changed):
@@ -291,6 +291,7 @@ async def keep_schedules(
 ) -> None:
     """Look at the schedules now, and then as soon as one is due, or every so often (with jitter, as the sweep does).
 
+    Half as often while there is none: one that is made elsewhere meanwhile is found before it counts as late.
     A change of a schedule on this machine wakes it at once; one on another machine is found by the next look. While a
     fire waits for a graph that is not over, it looks more often.
     """
@@ -300,6 +301,8 @@ async def keep_schedules(
         pause = _jittered(app, period_seconds)
         try:
             looked = await schedules.look()
+            if not looked.schedules:
+                pause *= 2
             if looked.waiting:
                 pause = min(pause, _WAITING_SECONDS)
             if looked.soonest is not None:

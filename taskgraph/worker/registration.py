@@ -77,8 +77,9 @@ class RegisteredHandler:
 
 @dataclass(frozen=True, slots=True)
 class WorkerDetails:
-    """host: the machine that it runs on, or the host that it serves by name. every_seconds: between two writes.
+    """host: the machine that it runs on, or the host that it serves by name.
 
+    every_seconds: between two writes; twice as long between those of a worker that has had nothing in hand for long.
     kind: of what handles events; "" of a worker. prompt: it is also written once what it shows has changed, at most
     once a second.
     """
@@ -107,6 +108,8 @@ class Registration:
         self._written = False  # or perhaps: an answer may have been lost
         self._exits = False
         self._shown = Presence(0)
+        self._busy_at = clock.monotonic()  # when the worker had something in hand
+        self._every_seconds = details.every_seconds
 
     async def keep(self, stop: asyncio.Event, *, after_seconds: float = 0.0) -> None:
         """Write the row every so often, until the stop; sets `stop` once the worker has drained and shall end.
@@ -120,15 +123,15 @@ class Registration:
                 await self.beat()
             except StorageError as error:  # reach: registry
                 log.warning("%s could not say that it lives: %s", self._worker.name, error)
-            until = self._clock.monotonic() + self.details.every_seconds * (0.9 + 0.2 * self._clock.jitter())
+            until = self._clock.monotonic() + self._every_seconds * (0.9 + 0.2 * self._clock.jitter())
             while not stop.is_set() and (left := until - self._clock.monotonic()) > 0:
                 if self._exits and self._worker.at_rest:
                     log.info("worker %s has drained and ends", self._worker.name)
                     stop.set()
                     return
-                pause = _LOOK_SECONDS if self._exits else _CHANGED_SECONDS if self.details.prompt else left
-                await wait_any((stop,), min(left, pause))
-                if self.details.prompt and self._shown != self._worker.presence():
+                pause = _CHANGED_SECONDS if self.details.prompt else self.details.every_seconds
+                await wait_any((stop,), min(left, _LOOK_SECONDS if self._exits else pause))
+                if (self.details.prompt or not self._shown.busy) and self._shown != self._worker.presence():
                     break
 
     async def beat(self) -> None:
@@ -137,7 +140,7 @@ class Registration:
         It is read only if another process has written it.
         """
         for _ in range(_TRIES):
-            self._shown = self._worker.presence()
+            self._note_presence()
             now = {**self._columns(self._shown), **self._offer()}
             change = Merge(self._key, self._etag, now) if self._etag else Insert(self._key, {**self._first(), **now})
             self._written = True
@@ -151,6 +154,15 @@ class Registration:
             else:
                 self._etag = etag or ""
                 return
+
+    def _note_presence(self) -> None:
+        """What is to be shown, and how soon again: half as soon when there has been nothing for long."""
+        self._shown = self._worker.presence()
+        moment, details = self._clock.monotonic(), self.details
+        if self._shown.busy or details.kind:
+            self._busy_at = moment
+        quiet = moment - self._busy_at >= limits.WORKER_QUIET_SECONDS
+        self._every_seconds = details.every_seconds * (2 if quiet else 1)
 
     async def leave(self) -> None:
         """Delete the row; if the store does not answer, the sweep does later."""
@@ -208,7 +220,7 @@ class Registration:
             "targets": compact_json(list(details.targets)),
             "labels": compact_json(list(details.labels)),
             "slots": details.slots,
-            "every": details.every_seconds,
+            "every": self._every_seconds,
         }
 
     def _columns(self, has: Presence) -> dict[str, Value]:

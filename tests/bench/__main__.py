@@ -28,7 +28,7 @@ from tests.bench.figures import Figures, figures_of, idle_figures_of, median_of,
 from tests.bench.shapes import EXECUTORS, SMALL, STANDARD, TINY, Shape, UnknownShape, chain, edges_of, shape
 
 ROOT: Final = Path(__file__).resolve().parents[2]
-SETTLE_SECONDS: Final = 10.0  # of `--idle`, until pauses between two empty receives have grown as long as they may
+SETTLE_SECONDS: Final = 660.0  # of `--idle`, until pauses between two looks have grown as long as they may
 KEPT: Final = ROOT / "docs" / "benchmarks"
 
 DONE, FAILED, USAGE, NO_EMULATOR, INTERRUPTED = 0, 1, 2, 3, 130

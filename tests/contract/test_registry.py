@@ -6,7 +6,7 @@ import pytest
 
 from taskgraph.model import limits
 from taskgraph.model.errors import NotFound, Refused
-from taskgraph.queries.workers import FINISH, HANDLER, NOW, ask, clean, crew, key_of, mark_gone, workers
+from taskgraph.queries.workers import FINISH, HANDLER, NOW, WORKERS, ask, clean, crew, key_of, mark_gone, workers
 from taskgraph.testing import ManualClock
 from taskgraph.worker.registration import Presence, RegisteredHandler, Registration, WorkerDetails
 from tests.conftest import OpenStore
@@ -104,6 +104,29 @@ async def test_a_worker_that_leaves_is_not_listed_and_one_that_is_killed_is_gone
     clock.advance(200)
     assert await clean(store.tables, clock.now()) == 1
     assert await workers(store.tables, clock.now()) == []
+
+
+async def test_a_worker_that_has_long_had_nothing_says_that_it_writes_half_as_often(store: OpenStore) -> None:
+    clock, one = ManualClock(), Someone(busy=1)
+    registration = member(store, clock, one)
+
+    async def every() -> object:
+        await registration.beat()
+        (row,) = await store.tables.get(WORKERS, [key_of(one.name)])
+        assert row is not None
+        return row.columns["every"]
+
+    clock.advance(limits.WORKER_QUIET_SECONDS)
+    assert await every() == limits.WORKER_SEEN_SECONDS
+    one.busy = 0
+    clock.advance(limits.WORKER_QUIET_SECONDS - 1)
+    assert await every() == limits.WORKER_SEEN_SECONDS
+    clock.advance(1)
+    assert await every() == 2 * limits.WORKER_SEEN_SECONDS
+    clock.advance(2 * limits.WORKER_GONE_WORDS * limits.WORKER_SEEN_SECONDS + limits.WORKER_GONE_SLACK_SECONDS)
+    assert [each.state for each in await workers(store.tables, clock.now())] == ["active"]
+    one.busy = 1
+    assert await every() == limits.WORKER_SEEN_SECONDS
 
 
 async def test_a_worker_whose_row_was_taken_away_comes_back(store: OpenStore) -> None:

@@ -61,7 +61,7 @@ async def opened(tmp_path: Path, clock: ManualClock):
     return open_app(read_settings(f"sqlite:///{tmp_path}/s.db", {}, cwd=tmp_path), clock=clock)
 
 
-async def test_without_schedules_it_asks_once_a_minute(
+async def test_without_schedules_it_asks_once_in_two_minutes(
     tmp_path: Path, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with await opened(tmp_path, clock) as app:
@@ -75,7 +75,7 @@ async def test_without_schedules_it_asks_once_a_minute(
 
             monkeypatch.setattr(app.tables, name, counted)
         watched = Watched(app, monkeypatch, clock)
-        assert await watched.until(5) == [limits.SCHEDULE_LOOK_SECONDS] * 5
+        assert await watched.until(5) == [2 * limits.SCHEDULE_LOOK_SECONDS] * 5
         assert calls == {"query": len(watched.pauses)}
 
 

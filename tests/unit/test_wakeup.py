@@ -81,6 +81,19 @@ async def test_pauses_begin_short_and_double_up_to_the_bound() -> None:
 
 
 @virtual
+async def test_pauses_grow_on_with_the_time_that_it_has_been_quiet() -> None:
+    receiver = Receiver(RecordingSockets(reaches_all=True))
+    clock: Any = receiver.pacer._clock
+    await receiver.pauses(7)
+    for quiet, pause in ((200.0, 10.0), (300.0, 15.0), (600.0, 30.0), (36_000.0, 30.0)):
+        clock.advance(quiet - clock.monotonic())
+        await receiver.pauses(2)
+        assert await receiver.pause() == pytest.approx(pause, abs=0.01), quiet
+    receiver.pacer.reset()
+    assert (await receiver.pauses(12))[-2:] == [10.0, 10.0]
+
+
+@virtual
 async def test_where_everybody_rings_the_first_pause_is_long() -> None:
     receiver = Receiver(RecordingSockets(reaches_all=True))
     assert await receiver.pauses(7) == [0.5, 1.0, 2.0, 4.0, 8.0, 10.0, 10.0]

@@ -113,7 +113,7 @@ def drain(
 ) -> None:
     """Have a worker take no new work: it finishes what it runs, and then waits, or ends.
 
-    It notices with its next report, within half a minute. What is handed back spends no retry. `serve --worker` goes
+    It notices with its next report, within a minute. What is handed back spends no retry. `serve --worker` goes
     on handling events when its worker has ended.
     """
     from taskgraph.queries.workers import FINISH, NOW
@@ -123,7 +123,7 @@ def drain(
 
 @command("taskgraph workers undrain vm-2509-JfNT9L")
 def undrain(session: Session, name: WorkerArgument) -> None:
-    """Have a worker take new work again that was to drain. It notices with its next report, within half a minute."""
+    """Have a worker take new work again that was to drain. It notices with its next report, within a minute."""
     session.open(lambda app: _ask(app, session, name, "", exits=False, wait=False, most=0))
 
 
@@ -147,6 +147,6 @@ async def _ask(app: "App", session: Session, name: str, draining: str, *, exits:
     if not draining:
         output.say("it takes work again with its next report")
     elif state == "asked":
-        output.say(f"it drains from its next report on, within {limits.WORKER_SEEN_SECONDS * 1.1:.0f} s")
+        output.say(f"it drains from its next report on, within {2 * limits.WORKER_SEEN_SECONDS * 1.1:.0f} s")
     else:
         output.say({"ended": "it has ended", "gone": "it is gone"}.get(state, "it has nothing in hand"))

@@ -23,6 +23,10 @@ _POLLED_SECONDS_MIN: Final = 0.01
 _NOTIFIED_SECONDS_MIN: Final = 0.5
 _TIMES_TRUSTED: Final = 3
 _TROUBLE_SECONDS_MAX: Final = 10.0
+_QUIET_SHARE: Final = (
+    0.05  # of the time for which nothing has come: pauses grow on to that, as it is no great wait then
+)
+_QUIET_TIMES_MAX: Final = 3  # the longest pause of a receiver, at most
 _LATER_SECONDS_MAX: Final = 600.0  # a notification is kept for so long; what comes later is found by polling
 _LATER_MARGIN_SECONDS: Final = 0.02  # so that the message is there when the notification comes
 _FOR_OTHERS: Final[ContextVar[bool]] = ContextVar("taskgraph-for-others", default=False)
@@ -129,13 +133,14 @@ class Pacer:
 
     After work was found, the first pause is short, as only polling finds the messages of another machine. It is long at
     once where every sender notifies, or when work came with a notification the last few times. Work without one makes
-    the pauses short again.
+    the pauses short again. After a long quiet time they grow beyond seconds_max.
     """
 
     def __init__(self, clock: Clock, *, seconds_max: float) -> None:
         self._clock = clock
         self._seconds_max = seconds_max
         self._pause: float | None = None  # None: the first one
+        self._last = clock.monotonic()  # when something came
         self._trust: int | None = None  # how many times in a row one was right; None: not known yet
         self._before: Ticket | None = None  # of the last pause
         self._found = False  # something since then
@@ -144,6 +149,7 @@ class Pacer:
     def reset(self) -> None:
         self._found = True
         self._pause = None
+        self._last = self._clock.monotonic()
 
     async def idle(self, ticket: Ticket, stop: asyncio.Event) -> None:
         """Wait for a notification, the stop, or the end of a pause that doubles each time."""
@@ -174,7 +180,9 @@ class Pacer:
         self._before, self._found, self._unnotified = ticket, False, False
 
     async def _rest(self, ticket: Ticket, stop: asyncio.Event) -> None:
-        longest = min(self._seconds_max, ticket.seconds_max)
+        quiet = self._clock.monotonic() - self._last
+        longest = min(max(self._seconds_max, quiet * _QUIET_SHARE), self._seconds_max * _QUIET_TIMES_MAX)
+        longest = min(longest, ticket.seconds_max)
         first = _NOTIFIED_SECONDS_MIN if self._trust == _TIMES_TRUSTED else _POLLED_SECONDS_MIN
         pause = min(first if self._pause is None else self._pause, longest)
         self._pause = min(pause * 2, longest)
