@@ -86,7 +86,7 @@ def known_seconds(node: TaskNode) -> float | None:
 
 def plan(document: GraphDocument, *, seconds: Callable[[TaskNode], float] | None = None) -> Plan:
     """The plan of a document; seconds: how long a task takes. Raises InvalidGraph for a cycle or too many edges."""
-    inner = _inner(document)
+    inner = edges_of(document)
     level = graph_algorithms.levels(inner)
     if len(level) != len(inner):
         raise InvalidGraph([Problem("/tasks", "cycle", "The graph has a cycle.", "Validate the document first.")])
@@ -143,7 +143,8 @@ def plan(document: GraphDocument, *, seconds: Callable[[TaskNode], float] | None
     )
 
 
-def _inner(document: GraphDocument) -> dict[str, Sequence[str]]:
+def edges_of(document: GraphDocument) -> dict[str, Sequence[str]]:
+    """The tasks that each task requires, by label, with groups looked through. Raises InvalidGraph for too many."""
     tasks = document.tasks
     try:
         required = grouping.logical(grouping.wire(tasks, document.groups), pairs_max=limits.PLANNED_PAIRS_MAX)
@@ -230,7 +231,7 @@ def _mermaid_label(label: str) -> str:
 
 def to_mermaid(document: GraphDocument) -> str:
     """A Mermaid flowchart; arrows go to the task that waits, dashed if optional, with its condition."""
-    inner = _inner(document)
+    inner = edges_of(document)
     number = {label: index for index, label in enumerate(inner)}
     lines = ["flowchart TD"]
     lines += [f'    n{index}["{_mermaid_label(label)}"]' for label, index in number.items()]
@@ -250,7 +251,7 @@ def _dot_label(label: str) -> str:
 
 
 def to_dot(document: GraphDocument) -> str:
-    inner = _inner(document)
+    inner = edges_of(document)
     number = {label: index for index, label in enumerate(inner)}
     lines = ["digraph taskgraph {", "    rankdir=LR;", "    node [shape=box];"]
     lines += [f'    n{index} [label="{_dot_label(label)}"];' for label, index in number.items()]

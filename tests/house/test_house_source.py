@@ -54,7 +54,7 @@ LIBRARIES: Final = MappingProxyType(
         "rich": ("taskgraph.interfaces.cli",),
         "random": ("taskgraph.model.clock",),
         "secrets": ("taskgraph.model.clock",),
-        "uuid": (),
+        "uuid": ("taskgraph.interfaces.exports.openlineage",),  # of names: nothing is drawn
         "time": (
             "taskgraph.model.clock",
             "taskgraph.worker.executors.orphans",

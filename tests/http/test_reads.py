@@ -35,7 +35,7 @@ RICH: Final[dict[str, Any]] = {
 }
 PLACES: Final = {"graph": "g", "group": "outer", "task": "a", "run": "0", "request": "more", "schedule": "nightly"}
 PLACES |= {"partition": "g", "file": "run.log", "queue": "events"}
-WITHOUT_SHAPE: Final = {"readRunFile", "openapi", "getOutput", "getLog", "getResult", "archiveGraph"}
+WITHOUT_SHAPE: Final = {"exportGraph", "readRunFile", "openapi", "getOutput", "getLog", "getResult", "archiveGraph"}
 
 
 async def rich(server: Server, graph_id: str = "g") -> None:

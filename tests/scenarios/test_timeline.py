@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from taskgraph.interfaces.trace_events import trace_of
+from taskgraph.interfaces.exports.trace_events import trace_of
 from taskgraph.queries.timeline import RunSpan, Timeline
 from tests.scenarios.stage import Stage, graph, memory_stage
 

@@ -102,7 +102,7 @@ _add(
     app,
     (
         *(graphs.list_, graphs.status, graphs.watch, graphs.show, tasks.task, tasks.why, logs.logs, tasks.results),
-        *(files.files, timeline.timeline, events.events, notices.notices, document.document, top.top),
+        *(files.files, timeline.timeline, events.events, notices.notices, document.document, document.export, top.top),
         *(serve.ui, archive.report),
     ),
     _LOOK,

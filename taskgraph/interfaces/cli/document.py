@@ -1,10 +1,14 @@
-"""The commands `document` and `resubmit`: what was submitted, and the same once more."""
+"""The commands `document`, `export` and `resubmit`: what was submitted, for other programs, and once more."""
 
-from typing import TYPE_CHECKING
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
 
 from taskgraph.interfaces import views
 from taskgraph.interfaces.cli import options
-from taskgraph.interfaces.cli.common import Session, command
+from taskgraph.interfaces.cli.common import STDIN, Session, command
 from taskgraph.interfaces.cli.submit import WaitOption, check_options, id_of_new, submit_and_say
 
 if TYPE_CHECKING:
@@ -37,6 +41,58 @@ def document(session: Session, graph_id: options.GraphArgument) -> None:
     session.output.document(found.to_dict())
     if not found.same:
         session.output.say(f"graph {graph_id}: {difference}")
+
+
+class ExportFormat(StrEnum):
+    JSON = "json"
+    YAML = "yaml"
+    DOT = "dot"
+    MERMAID = "mermaid"
+    WFFORMAT = "wfformat"
+    TRACE = "trace"
+    OPENLINEAGE = "openlineage"
+
+
+@command(
+    "taskgraph export nightly-2026-08-01 --to yaml -o nightly.yaml",
+    "taskgraph export nightly-2026-08-01 --to dot | dot -Tsvg -o nightly.svg",
+    "taskgraph export nightly-2026-08-01 --to trace -o nightly.json",
+    options=("store", "verbose"),
+)
+def export(
+    session: Session,
+    graph_id: options.GraphArgument,
+    to: Annotated[
+        ExportFormat,
+        typer.Option(
+            "--to",
+            help="json, yaml: the document. dot, mermaid: a picture. wfformat: WfFormat 1.5, with the times that were "
+            "measured. trace: all runs, for https://ui.perfetto.dev. openlineage: events, a line each.",
+        ),
+    ],
+    output_file: Annotated[
+        str, typer.Option("--output", "-o", metavar="FILE", help="Where to; - for standard output.")
+    ] = STDIN,
+) -> None:
+    """Write a stored graph in a format of other programs: its tasks, and what is known of their runs.
+
+    A graph that has not ended is written as it is now. In pictures and in WfFormat groups are looked through.
+    """
+
+    async def write(app: "App", graph_id: str) -> str:
+        from taskgraph.interfaces.exports import export
+
+        return await export(app, graph_id, to.value)
+
+    graph_id, text = session.open_graph(graph_id, write)
+    if output_file == STDIN:
+        session.output.out.write(text)
+        return
+    from taskgraph.storage.private_files import written_whole
+
+    with written_whole(Path(output_file), graph_id) as file:
+        file.write(text.encode("utf-8", "backslashreplace"))
+    session.say(f"graph {graph_id} written to {output_file}")
 
 
 @command(

@@ -1,7 +1,6 @@
 """The command `timeline`: when the tasks of a graph ran, drawn in a terminal, and what decided when it ended."""
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
@@ -9,7 +8,7 @@ import typer
 from taskgraph.interfaces import views
 from taskgraph.interfaces.cli.common import Session, command
 from taskgraph.interfaces.cli.options import GraphArgument
-from taskgraph.interfaces.cli.output import Stream, cell_width, count, fitted, json_text, moment, safe, seconds
+from taskgraph.interfaces.cli.output import Stream, cell_width, count, fitted, moment, safe, seconds
 
 if TYPE_CHECKING:
     from taskgraph.queries.timeline import PathStep, RunSpan, Timeline
@@ -23,7 +22,6 @@ _STEPS_MAX: Final = 30
 @command(
     "taskgraph timeline nightly-2026-08-01",
     "taskgraph timeline nightly-2026-08-01 --top 100",
-    "taskgraph timeline nightly-2026-08-01 --trace nightly.json",
 )
 def timeline(
     session: Session,
@@ -31,12 +29,6 @@ def timeline(
     top: Annotated[
         int, typer.Option("--top", min=1, metavar="N", help="Draw at most so many tasks: those that took longest.")
     ] = _TOP,
-    trace: Annotated[
-        Path | None,
-        typer.Option(
-            "--trace", metavar="FILE", help="Write all runs as trace events too, for https://ui.perfetto.dev."
-        ),
-    ] = None,
 ) -> None:
     """Draw when the tasks of a graph ran, and name the critical path: the tasks that decided when it ended.
 
@@ -44,19 +36,8 @@ def timeline(
     again are in its line.
     """
     graph_id, found = session.open_graph(graph_id, lambda app, found: app.queries.timeline(found))
-    if trace is not None:
-        _write(trace, found)
-        session.say(f"{count(len(found.runs), 'run')} written to {trace}")
     if not session.answered(views.timeline, found):
         _print(session, found, top)
-
-
-def _write(path: Path, found: "Timeline") -> None:
-    from taskgraph.interfaces.trace_events import trace_of
-    from taskgraph.storage.private_files import written_whole
-
-    with written_whole(path, found.graph_id) as out:
-        out.write(json_text(trace_of(found), indent=None).encode("utf-8", "backslashreplace"))
 
 
 def _print(session: Session, found: "Timeline", top: int) -> None:

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from starlette.responses import JSONResponse, Response
 
-from taskgraph.interfaces import views
+from taskgraph.interfaces import exports, views
 from taskgraph.interfaces.http import paging
 from taskgraph.interfaces.http.asked import Asked
 from taskgraph.interfaces.http.problems import Problem
@@ -106,6 +106,12 @@ async def channels(asked: Asked) -> Any:
 
 async def timeline(asked: Asked) -> Any:
     return views.timeline(await asked.app.queries.timeline(asked.graph))
+
+
+async def export(asked: Asked) -> Response:
+    to = asked.query["to"]
+    text = await exports.export(asked.app, asked.graph, to)
+    return Response(text, media_type=exports.FORMATS[to].media_type)
 
 
 async def task_files(asked: Asked) -> Any:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from taskgraph.documents.importers import FORMATS
+from taskgraph.interfaces import exports
 from taskgraph.interfaces.http import (
     archives,
     changes,
@@ -240,6 +241,11 @@ _GRAPHS: Final = (
             "When each run was ready, began and ended; the critical path.",
         ),
         *(Role.READER, reads.timeline, "timeline"),
+    ),
+    Route(
+        *("GET", "/graphs/{graph}/export", "exportGraph", "It as it is now, in a format of other programs."),
+        *(Role.READER, reads.export, "*/*"),
+        query=(Parameter("to", "The format.", {"type": "string", "enum": [*exports.FORMATS], "default": "json"}),),
     ),
     Route(
         *("GET", "/graphs/{graph}/results", "getResults", "What its tasks have handed on, by label."),
