@@ -75,7 +75,7 @@ async def test_wfformat_has_tasks_edges_and_times(memory: Stage) -> None:
     assert said["c/2"] == {"program": "cc -o x"}
     assert made["workflow"]["execution"]["machines"] == [{"nodeName": "w"}]
     again = import_graph(json.dumps(made).encode(), "wfformat").document
-    assert {label: list(each) for label, each in edges_of(again).items()} == edges_of(document)
+    assert [*map(set, edges_of(again).values())] == [*map(set, edges_of(document).values())]
     assert [again.tasks[name].task.get("payload", {}).get("seconds") for name in ("b: 1", "never")] == [1.25, None]
 
 

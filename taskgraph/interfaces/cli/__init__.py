@@ -119,7 +119,7 @@ _add(
     app,
     (
         *(serve.serve, serve.worker, doctor.doctor, archive.archive, archive.restore, archive.keygen, delete.delete),
-        *(grant.grant, events.rows),
+        *(grant.grant, events.rows, serve.mcp),
     ),
     _ADMINISTER,
 )

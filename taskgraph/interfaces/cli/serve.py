@@ -1,4 +1,4 @@
-"""The commands `serve`, `worker` and `ui`, which run until they are stopped; and what the worker of a process takes."""
+"""The commands that run until stopped: `serve`, `worker`, `ui`, `mcp`; and what the worker of a process takes."""
 
 import contextlib
 import logging
@@ -421,3 +421,38 @@ def _opened(session: Session, address: str) -> Iterator[None]:
 def can_show(platform: str, environ: Mapping[str, str]) -> bool:
     """Whether a browser would get a window. Without one Python takes one for terminals, and this terminal with it."""
     return platform != "linux" or any(environ.get(each) for each in _OF_A_DISPLAY)
+
+
+@command(
+    "taskgraph mcp",
+    "taskgraph mcp --graph 'nightly-*' --apply",
+    "taskgraph mcp --store https://graphs.example/api",
+    options=("store", "verbose"),
+)
+def mcp(
+    session: Session,
+    graph: Annotated[
+        list[str] | None,
+        typer.Option("--graph", metavar="PATTERN", help="Only these graphs: ids with * and ?. May be repeated."),
+    ] = None,
+    apply: Annotated[
+        bool, typer.Option("--apply", help="Let it change graphs too, each time by the digest of a fresh plan.")
+    ] = False,
+) -> None:
+    """Answer an agent over standard input and output, by the Model Context Protocol.
+
+    It may look at all that the HTTP API shows, and plan changes. With --apply it may make a change that it has planned:
+    if anything relevant has moved since, it gets the new plan instead. The journal has its name.
+    """
+
+    async def answer(app: "App") -> None:
+        try:
+            from taskgraph.interfaces.mcp.server import serve
+        except ModuleNotFoundError as error:
+            if error.name not in ("mcp", "mcp_types"):
+                raise
+            raise InvalidInput("mcp needs the SDK of that protocol: pip install 'taskgraph-scheduler[mcp]'") from error
+        session.say(f"answering an agent about store {app.settings.display}, until it closes standard input")
+        await serve(app, graphs=graph or (), applies=apply)
+
+    session.open(answer)

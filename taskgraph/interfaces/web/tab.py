@@ -10,14 +10,11 @@ import sys
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from typing import Any, Final
-from urllib.parse import unquote
-
-from starlette.applications import Starlette
 
 from taskgraph.interfaces.app import open_app
 from taskgraph.interfaces.http import asgi
 from taskgraph.interfaces.http.gate import Gate
-from taskgraph.interfaces.http.routes import BASE
+from taskgraph.interfaces.http.in_process import InProcess
 from taskgraph.interfaces.operations.tokens import Token
 from taskgraph.interfaces.settings import StoreSettings
 from taskgraph.interfaces.web import persistent
@@ -85,41 +82,14 @@ class ArchivedStore:
 class Tab:
     """The API over one store. Close it when another one is shown."""
 
-    def __init__(self, app: Starlette, close: AsyncExitStack) -> None:
-        self._app = app
+    def __init__(self, api: InProcess, close: AsyncExitStack) -> None:
+        self._api = api
         self._close = close
 
     async def answer(self, method: str, path: str, body: str) -> str:
         """Status and body, as a JSON list. path: behind `/api/v1`, encoded, with its query. body: JSON, "" for none."""
-        place, _, query = path.partition("?")
-        scope = {
-            "type": "http",
-            "asgi": {"version": "3.0"},
-            "http_version": "1.1",
-            "method": method,
-            "scheme": "http",
-            "path": unquote(f"{BASE}{place}"),
-            "raw_path": f"{BASE}{place}".encode(),
-            "root_path": "",
-            "query_string": query.encode(),
-            "headers": [(b"host", b"tab"), (b"content-type", b"application/json")],
-            "server": ("tab", 80),
-            "client": None,
-        }
-        status, pieces = 500, [b""]
-
-        async def receive() -> dict[str, Any]:
-            return {"type": "http.request", "body": body.encode(), "more_body": False}
-
-        async def send(message: Any) -> None:
-            nonlocal status
-            if message["type"] == "http.response.start":
-                status = message["status"]
-            else:
-                pieces.append(message.get("body", b""))
-
-        await self._app(scope, receive, send)
-        return json.dumps([status, b"".join(pieces).decode()])
+        status, answered = await self._api.ask(method, path, body)
+        return json.dumps([status, answered.decode()])
 
     async def close(self) -> None:
         await self._close.aclose()
@@ -145,4 +115,4 @@ async def _opened(store: Store, graph: str) -> Tab:
     app = await close.enter_async_context(open_app(StoreSettings(handed_in=store)))
     who = Token(BY, Role.ADMIN, (graph,) if graph else ())
     api, _ = await close.enter_async_context(asgi.opened(app, Gate(app, tokenless=who, hosts=None), streams=False))
-    return Tab(api, close)
+    return Tab(InProcess(api), close)
