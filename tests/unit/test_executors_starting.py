@@ -3,6 +3,7 @@
 import asyncio
 import os
 import signal
+import socket
 import subprocess
 import sys
 import textwrap
@@ -13,8 +14,9 @@ from typing import Any
 
 import pytest
 
-from taskgraph.worker.executors import CommandExecutor, Outcome, Work, children
+from taskgraph.worker.executors import CommandExecutor, Outcome, Work, children, starter
 from taskgraph.worker.executors.starter import ORDER_BYTES_MAX
+from taskgraph.worker.executors.starting import Starting
 from tests.e2e.processes import until
 
 pytestmark = pytest.mark.skipif(not children.can_spawn(), reason="this system starts children by asyncio")
@@ -66,6 +68,16 @@ async def soon(condition: Callable[[], Any]) -> None:
     async with asyncio.timeout(20):
         while not condition():
             await asyncio.sleep(0.005)
+
+
+def said(starting: Starting) -> list[int]:
+    """What the one starter has said, and this process has not taken yet."""
+    (one,) = starting._starters.values()
+    try:
+        data = one.socket.recv(10_000, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+    except BlockingIOError:
+        return []
+    return [what for what, *_ in starter.Incoming().whole(data)]
 
 
 @pytest.fixture(autouse=True)
@@ -167,6 +179,39 @@ async def test_what_has_ended_by_itself_when_it_is_cancelled_has_its_outcome() -
     ended = [n for n, each in enumerate(outcomes) if isinstance(each, Outcome) and not each.failed]
     assert len(began()) - len(ended) <= 2, "but for the one that ran just then, and one whose end came in other news"
     assert max(ended) < len(began()), "and no other began"
+
+
+async def test_what_has_begun_and_ended_as_it_is_cancelled_has_its_outcome() -> None:
+    executor = await ready(1)
+    starting = executor._starting
+    assert starting is not None
+    one = run(executor, "a", 'echo "$0 begins" >> notes')
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert starting._orders, "it is with the starters"
+    until(lambda: starter.ENDED in said(starting), what="its end is said, and the event loop has not gone round")
+    one.cancel()
+    starting.receive()
+    assert not (await one).failed
+
+
+@pytest.mark.parametrize("script", [HANGS, "exec sleep 300"])
+async def test_a_run_that_is_cancelled_twice_as_it_begins_leaves_nothing(script: str) -> None:
+    executor = await ready(1)
+    starting = executor._starting
+    assert starting is not None
+    one = run(executor, "a", script)
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert starting._orders, "it is with the starters"
+    until(lambda: starter.BEGAN in said(starting), what="its begin is said, and the event loop has not gone round")
+    one.cancel()
+    await asyncio.sleep(0)
+    one.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await one
+    await soon(lambda: starting.idle and not running_here())
+    assert not (await run(executor, "b", NOTE)).failed
 
 
 async def test_all_end_when_one_that_starts_them_is_killed(caplog: pytest.LogCaptureFixture) -> None:

@@ -264,17 +264,20 @@ class CommandExecutor:
             starting = None
             if children.can_spawn():
                 return children.spawn(order.argv, env, order.cwd, output.writing)
+        begun: asyncio.Future[Child]
         if starting is not None:
             begun = self._queued[claim] = starting.order(order.argv, env, order.cwd, output.writing)
         else:
             begun = asyncio.ensure_future(children.start(order.argv, env, order.cwd, output.writing))
         try:
-            return await (begun if starting is not None else asyncio.shield(begun))
+            return await asyncio.shield(begun)
         except NotBegun as error:
             raise asyncio.CancelledError from error
         except asyncio.CancelledError:
+            if starting is not None:
+                starting.drop(begun)
             with suppress(OSError):  # it never began, and nothing waits for the reason any more
-                child = await (starting.drop(begun) if starting is not None else begun)
+                child = await _begun(begun)
                 if child.has_ended and (task := asyncio.current_task()) is not None:
                     task.uncancel()  # it has an outcome, which is only on its way
                     return child
@@ -460,6 +463,20 @@ class _Output:
     def close(self) -> None:
         self.unwatch()
         os.close(self._reading)
+
+
+async def _begun(begun: "asyncio.Future[Child]") -> Child:
+    """A child that nothing waits for any more, when it has begun; if this is cancelled, it is killed then."""
+    try:
+        return await asyncio.shield(begun)
+    except asyncio.CancelledError:
+        begun.add_done_callback(_close)
+        raise
+
+
+def _close(begun: "asyncio.Future[Child]") -> None:
+    if not begun.cancelled() and begun.exception() is None:
+        begun.result().close()
 
 
 async def _copy(first: bytes, output: _Output, write_log: WriteLog) -> None:

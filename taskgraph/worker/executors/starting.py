@@ -170,7 +170,7 @@ class Starting:
         begun: asyncio.Future[Child] = self.loop.create_future()
         if self.lost:
             os.close(output)
-            _settle(begun, OSError(errno.EIO, "what was to start it was ended"))
+            begun.set_exception(OSError(errno.EIO, "what was to start it was ended"))
             return begun
         number = next(self._numbers)
         self._orders[number] = _Order(begun, env.get(_TOKEN, b""))
@@ -196,19 +196,13 @@ class Starting:
                 self.say(each, starter.ENVIRONMENT, number, known)
         return self._environment
 
-    def drop(self, begun: "asyncio.Future[Child]") -> "asyncio.Future[Child]":
-        """Do not start this any more, unless it has begun; gives what shows which it is, also where that was cancelled.
-
-        The future raises NotBegun.
-        """
+    def drop(self, begun: "asyncio.Future[Child]") -> None:
+        """Do not start this any more, unless it has begun: else the future raises NotBegun."""
         for number, order in self._orders.items():
             if order.begun is begun:
-                if begun.cancelled():
-                    order.begun = begun = self.loop.create_future()
                 self._dropped.add(number)
                 self._send_soon()
                 break
-        return begun
 
     def say(self, to: _Starter, *words: object) -> None:
         to.said.append(words)
@@ -266,7 +260,7 @@ class Starting:
 
     def _settle_as_not_begun(self, letter: _Letter) -> None:
         letter.close()
-        _settle(self._orders.pop(letter.number).begun, NotBegun(errno.ECANCELED, "it was not to be started"))
+        self._orders.pop(letter.number).begun.set_exception(NotBegun(errno.ECANCELED, "it was not to be started"))
 
     # --- what comes of it
 
@@ -305,9 +299,9 @@ class Starting:
             elif what == starter.BEGAN:
                 (pid,) = more
                 child = self._children[number] = Begun(pid, self, one)
-                _settle(self._orders.pop(number).begun, child)
+                self._orders.pop(number).begun.set_result(child)
             else:
-                _settle(self._orders.pop(number).begun, OSError(*more))
+                self._orders.pop(number).begun.set_exception(OSError(*more))
 
     def _lose(self, why: str) -> None:
         """A starter was killed: nothing of any is to go on."""
@@ -329,7 +323,7 @@ class Starting:
             for group in marked(_TOKEN + b"=" + order.token):  # it may have begun, and this does not know
                 with suppress(OSError):
                     os.killpg(group, signal.SIGKILL)
-            _settle(order.begun, OSError(errno.EIO, "what was to start it was ended"))
+            order.begun.set_exception(OSError(errno.EIO, "what was to start it was ended"))
 
 
 def _begin_starter(queue: socket.socket) -> _Starter:
@@ -368,15 +362,6 @@ def _here() -> str:
         return os.getcwd()
     except FileNotFoundError:  # it was removed, and none can go there any more
         return ""
-
-
-def _settle(begun: "asyncio.Future[Child]", what: Begun | OSError) -> None:
-    if begun.cancelled():
-        pass
-    elif isinstance(what, Begun):
-        begun.set_result(what)
-    else:
-        begun.set_exception(what)
 
 
 def _receive(reference: "weakref.ref[Starting]") -> None:
