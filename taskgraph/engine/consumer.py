@@ -8,9 +8,9 @@ report goes the same way, without a queue in between, and the worker may take wh
 import asyncio
 import functools
 import logging
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Any, Final
 
 from taskgraph.engine.handlers import Handled, Handlers
 from taskgraph.engine.lead import Lead
@@ -20,7 +20,7 @@ from taskgraph.engine.telemetry import handed_on, note, watched
 from taskgraph.model import limits
 from taskgraph.model.clock import Clock
 from taskgraph.model.errors import Conflict, StaleDelivery, StorageError, StorageUnavailable, Unclear, trail
-from taskgraph.model.messages import Message, RunTasks
+from taskgraph.model.messages import Message, RunTasks, TaskCompleted
 from taskgraph.protocol.rows import NewerSchema
 from taskgraph.storage.queues import Delivery, Queues
 from taskgraph.storage.signals.wakeup import Pacer, Wakeup, wait_any
@@ -100,6 +100,7 @@ class Consumer:
         self._idle_seconds_max = idle_seconds_max
         self._waiting: dict[str, list[Waiting]] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._beside: set[asyncio.Task[None]] = set()  # what is done while messages are handled
         self.local_worker: LocalWorker | None = None
         """A worker of this process."""
         self.own: set[str] = set()
@@ -130,8 +131,8 @@ class Consumer:
             else:
                 await self._receive(first, stop)
         finally:
-            if self._tasks:
-                await asyncio.wait(self._tasks.values())
+            while under_way := {*self._tasks.values(), *self._beside}:
+                await asyncio.wait(under_way)
             self._receiving = False
             self.handlers.dispatcher.receivers.remove(self)
             if self._pumping is not None:
@@ -223,8 +224,17 @@ class Consumer:
         self._put(Waiting(message))
 
     def _put(self, waiting: Waiting) -> None:
+        message = waiting.message
+        if isinstance(message, TaskCompleted) and message.graph in self._tasks:  # it has to wait for others
+            self._send_in_place_of(message)
         self._waiting.setdefault(waiting.message.graph, []).append(waiting)
         self.look(waiting.message.graph)
+
+    def _send_in_place_of(self, message: TaskCompleted) -> None:
+        """Send what there is room for by these results before they are handled: workers may wait for it."""
+        dispatcher = self.handlers.dispatcher
+        if batches := dispatcher.have_ended(message.graph, [each.task for each in message.tasks]):
+            self._do_beside(dispatcher.send_batches(batches, self.local_worker))
 
     def look(self, graph_id: str) -> "asyncio.Task[None]":
         """There is a message for this graph, or something of the local worker; gives the task that handles it."""
@@ -288,9 +298,11 @@ class Consumer:
                 if waiting.source is not None and own.error is not None:
                     note("newer-version" if isinstance(own.error, NewerSchema) else "failed", waiting.source.id)
                 waiting.give(own)
-            await self._settle_all(
-                lease, [(w.delivery, outcomes[id(w.message)]) for w in batch if w.delivery is not None]
-            )
+            settled = [(w.delivery, outcomes[id(w.message)]) for w in batch if w.delivery is not None]
+            if self._receiving and not any(each.error for _, each in settled):
+                self._do_beside(self._settle_all(lease, settled))
+            else:
+                await self._settle_all(lease, settled)
         except (Conflict, StorageUnavailable, Unclear) as error:
             log.warning("graph %s: %s; its messages come back", graph_id, error)
             note("released")
@@ -324,6 +336,12 @@ class Consumer:
         await lease.keep()
         if self._lead.held:
             await self._lead.take()
+
+    def _do_beside(self, work: Coroutine[Any, Any, None]) -> None:
+        """Have this done while messages are handled. What cannot be done is left to redelivery, or the sweep."""
+        task = asyncio.create_task(_guarded(work))
+        self._beside.add(task)
+        task.add_done_callback(self._beside.discard)
 
     async def _settle_all(self, lease: Lease, handled: Sequence[tuple[Delivery, Handled]]) -> None:
         """Settle deliveries, several at a time: deleting one is a call, and a batch has many."""
@@ -366,6 +384,15 @@ class Consumer:
             await release(self.handlers.queues, delivery, seconds)
         except StorageError as error:
             log.info("message %s stays leased until its lease ends: %s", delivery.id, error)
+
+
+async def _guarded(work: Coroutine[Any, Any, None]) -> None:
+    try:
+        await work
+    except StorageError as error:  # reach: beside
+        log.warning("left to redelivery and the sweep: %s", error)
+    except Exception as error:  # reach: beside
+        log.error("left to redelivery and the sweep: %s", trail(error))
 
 
 def misplaced(message: Message) -> str:

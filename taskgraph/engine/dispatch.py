@@ -284,6 +284,10 @@ class Dispatcher:
         task_ids = [task_id for answer in answers if not answer.error and (task_id := task_of(answer.item))]
         return self.windows.on_results(graph_id, task_ids, self.clock.monotonic()) if task_ids else []
 
+    def have_ended(self, graph_id: str, task_ids: Sequence[str]) -> list[ReadyBatch]:
+        """Results have come that are not handled yet: gives what there is room to send already."""
+        return [] if self.windows is None else self.windows.on_results(graph_id, task_ids, self.clock.monotonic())
+
     def forget(self, graph_id: str) -> None:
         """The graph has ended."""
         self.in_flight.pop(graph_id, None)

@@ -5,6 +5,7 @@ committed under their etags, and made again when others wrote first. This module
 never knows which message an item came with.
 """
 
+import asyncio
 import logging
 from abc import ABC, abstractmethod
 from collections import Counter, deque
@@ -85,6 +86,8 @@ class Transactor(ABC):
     telemetry: Telemetry = OFF
     cached_rows_max: int | None = None
     """Rows that are remembered over all graphs; limits.CACHED_ROWS_MAX if None."""
+    sends_beside: bool = False
+    """Whether messages that follow from a commit are sent while the next commit of the same call is made."""
     row_cache: RowCache = field(init=False)
     dispatcher: Dispatcher = field(init=False)
 
@@ -198,8 +201,16 @@ class _Transition:
     theirs: set[int] = field(default_factory=set)  # items of the local worker, which gets their answers
     # A commit takes so many at most: what is for later is not looked at time and again.
     later: deque[Item] = field(default_factory=deque)
+    sending: asyncio.Task[None] | None = None  # what follows from the last commit, while the next one is made
 
     async def to_the_end(self, items: Iterable[Item]) -> list[Answer]:
+        try:
+            return await self._rounds(items)
+        finally:
+            if self.sending is not None:
+                await self.sending
+
+    async def _rounds(self, items: Iterable[Item]) -> list[Answer]:
         left: Sequence[Item] = list(items)
         if self.known is not None:
             _suppose(left, self.known)
@@ -280,19 +291,32 @@ class _Transition:
         if any(isinstance(answer.error, IntegrityError) for answer in given):
             given = await self._excused(given)
         self._give(given)
-        await transactor.follow_up(
+        more, earlier = bool(decision.left or self.later), self.sending
+        following = transactor.follow_up(
             self.graph_id,
             decision,
             self.rows,
             local_worker=self.local_worker,
-            more=bool(decision.left or self.later),
+            more=more,
             keep_alive=self.keep_alive,
         )
+        try:
+            self.sending = asyncio.create_task(following) if more and self._may_wait(decision) else None
+            if self.sending is None:
+                await following
+        finally:
+            if earlier is not None:
+                await earlier
         if self.known is not None and self.local_worker is None:
             for change in decision.changes:
                 if change.key.startswith("limit:"):  # workers elsewhere write it with their next claims
                     self.known.drop((change.key,))
         await self.keep_alive()
+
+    def _may_wait(self, decision: Decision) -> bool:
+        """Whether messages to workers elsewhere are all that follows: nothing that comes next goes by these."""
+        messages = all(type(effect) is Dispatch for effect in decision.effects)
+        return self.transactor.sends_beside and self.local_worker is None and messages
 
     async def _excused(self, answers: Sequence[Answer]) -> Sequence[Answer]:
         """What a deleted graph lacks is no error: a message about it comes late, and is let go.

@@ -309,6 +309,7 @@ def _handlers(
         telemetry=telemetry,
         stalled_seconds=settings.stalled_seconds,
         cached_rows_max=settings.cached_rows_max,
+        sends_beside=settings.path is None,  # where a call is a way through the network
     )
 
 

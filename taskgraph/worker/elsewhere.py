@@ -165,7 +165,7 @@ class Taking:
         if self._gate.permits.targets:
             without = await self._gate.permits.hand_over(self._target, [one.work.claim for one in runs])
             await self._gate.give_everything_back()
-        await asyncio.gather(*map(self._messages.let_go, runs))
+        await self._messages.let_all_go(runs)
         with_permit = [one for one in runs if one.work.claim not in without]
         return Taken(with_permit, [one for one in runs if one.work.claim in without], received, more)
 

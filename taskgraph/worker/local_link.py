@@ -132,11 +132,7 @@ class LocalLink:
         self._slots.fill()
         self._context.freed.set()
         if source := [one for one in done if one.source is not None]:
-            self._context.background(self._let_go(source))
-
-    async def _let_go(self, ones: Sequence[ClaimedRun]) -> None:
-        for one in ones:
-            await self._messages.let_go(one)
+            self._context.background(self._messages.let_all_go(source))
 
     def failed(self, graph_id: str, error: Exception) -> None:
         again = isinstance(error, StorageError) and not self._context.stopping

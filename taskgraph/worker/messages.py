@@ -80,6 +80,10 @@ class WorkMessages:
             source, one.source = one.source, None
             await self.release(source)
 
+    async def let_all_go(self, ones: Sequence[ClaimedRun]) -> None:
+        """Runs have been reported: what `let_go` does for each, at once for all."""
+        await asyncio.gather(*map(self.let_go, ones))
+
     async def release(self, source: WorkMessage) -> None:
         """Something that a message was kept for is done: it may go, if that was the last."""
         source.open -= 1

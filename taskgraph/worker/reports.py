@@ -92,8 +92,7 @@ class Reporter:
         counters.handed_back += len(returned)
         if returned or stopped:
             await self._context.handlers.transition(graph_id, [*returned, *stopped])
-        for one in ended:
-            await self._messages.let_go(one)
+        self._context.background(self._messages.let_all_go(ended))
 
     def _why_returned(self, one: ClaimedRun) -> str:
         worker = f"worker {self._context.name}"

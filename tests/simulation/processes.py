@@ -350,7 +350,9 @@ class ProcessWorld:
                 process = Process(self, name)
                 self.processes.append(process)
                 clock = LoopClock(self.loop, self.rng, self.rng.choice((-5.0, 0.0, 0.0, 5.0)))
-                handlers = Handlers(Records(process, clock), ProcessQueues(process), clock)
+                handlers = Handlers(
+                    Records(process, clock), ProcessQueues(process), clock, sends_beside=self.rng.random() < 0.5
+                )
                 task = self.loop.create_task(main(handlers, process, clock))
                 process.tasks.append(task)
                 while not task.done() and not process.dead and not self.stop.is_set():

@@ -90,6 +90,11 @@ ELSEWHERE: Final = (
         ("tests/scenarios/test_lead.py", "tests/scenarios/test_poison_and_consumer.py"),
     ),
     Place(
+        "beside",
+        "what a consumer does while messages are handled: handlers that are played here do one thing after the other",
+        ("tests/scenarios/test_beside.py",),
+    ),
+    Place(
         "cache",
         "runs that stand for others: the graphs that are played here have none",
         ("tests/scenarios/test_cache_troubles.py",),
