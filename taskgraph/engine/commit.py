@@ -15,14 +15,13 @@ Row kinds of a graph's partition (PartitionKey = taskGraphId):
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
 from taskgraph.model import limits
 from taskgraph.model.clock import Clock
 from taskgraph.model.errors import Conflict, Unclear
-from taskgraph.model.ids import event_key
+from taskgraph.model.ids import event_key, value
 from taskgraph.queries.journal import find_end, totals_in
 from taskgraph.storage.tables import Change, Delete, Insert, Merge, Row, Tables, changes_max_of
 
@@ -60,7 +59,7 @@ async def name_in(tables: Tables, index: str, graph_id: str, now: datetime) -> N
     raise Conflict(f"graph {graph_id}: other calls kept writing its entry in {index}; try again")
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Operation:
     """One commit that is about to be made.
 

@@ -17,7 +17,7 @@ from taskgraph.engine.live_index import enter_live, leave_live
 from taskgraph.engine.transact import KeepAlive, Transactor, no_keep_alive
 from taskgraph.model import limits
 from taskgraph.model.errors import StorageError, TaskgraphError
-from taskgraph.model.ids import GRAPH
+from taskgraph.model.ids import GRAPH, value
 from taskgraph.model.messages import AddTasks, Cancel, Edit, HoldBack, Message, SendReady, SetLimit, TaskCompleted
 from taskgraph.model.priorities import rank
 from taskgraph.protocol.context import (
@@ -35,7 +35,7 @@ from taskgraph.protocol.decide import Answer, Decision, Item, asked
 from taskgraph.storage.tables import Row
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Handled:
     """What became of one message: answers of its items, or the error that leaves it to redelivery."""
 

@@ -2,11 +2,12 @@
 
 import json
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Final, Protocol
 
 from taskgraph.model import limits
 from taskgraph.model.errors import InvalidInput
+from taskgraph.model.ids import value
 
 RESULT_BYTES_MAX: Final = 1 << 20
 """Of a result's JSON text; a larger one belongs into a store of the task's own, and its address here."""
@@ -23,7 +24,7 @@ def _nothing() -> None:
     """Of a run whose begin is of no interest."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Work:
     """One run of a task, as an executor gets it.
 
@@ -46,7 +47,7 @@ class Work:
     on_begin: Callable[[], None] = _nothing
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Outcome:
     """How a run ended.
 
