@@ -153,7 +153,7 @@ def _decided(
     while position < len(todo):
         item = todo[position]
         if not needed and (end := stretch.run(todo, position)) > position:
-            answers += [Answer(each, Outcome.APPLIED) for each in todo[position:end]]
+            answers += [Answer(each, Outcome.APPLIED) for each in todo[position:end] if type(each) is not Fire]
             position = end
             todo[position:position] = _following(context)
             continue

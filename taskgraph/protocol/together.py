@@ -1,7 +1,8 @@
 """Completions and claims decided many at a time, with what is the same for all of them done once.
 
-Nearly all items of a busy graph are these, of tasks with nothing unusual about them. The first that is not so ends a
-stretch: its rule in `runs` decides it. Either way a decision is the same to the letter.
+Nearly all items of a busy graph are these, of tasks with nothing unusual about them, and relays that fire for such
+tasks. The first that is not so ends a stretch: its rule in `runs` or `relays` decides it. Either way a decision is the
+same to the letter.
 """
 
 from collections.abc import Mapping, Sequence
@@ -10,12 +11,14 @@ from typing import Any, Final
 
 from taskgraph.model.columns import Columns, Value
 from taskgraph.model.facts import ROUTING_KEY
-from taskgraph.model.ids import GRAPH, compact_ids, reference_of, row_key
+from taskgraph.model.ids import GRAPH, compact_ids, edge_name_of, row_key
+from taskgraph.model.priorities import level_of, rank
 from taskgraph.model.states import TaskState
 from taskgraph.model.utf16 import utf16_units
-from taskgraph.protocol.context import Context, Item
+from taskgraph.protocol.context import Context, Item, Started
 from taskgraph.protocol.edit import EDITED
-from taskgraph.protocol.propagation import count_down, ended_at, resolution_text
+from taskgraph.protocol.propagation import ended_at, make_pending, resolution_text
+from taskgraph.protocol.relays import Fire
 from taskgraph.protocol.rows import SCHEMA_MAX, Draft
 from taskgraph.protocol.runs import Claim, Completed
 
@@ -28,8 +31,9 @@ _SCHEMAS: Final = range(1, SCHEMA_MAX + 1)
 _AT_END: Final = frozenset({"cancel", "limits", "ended", "resolved", "resolution", ROUTING_KEY})
 _WAITS: Final = frozenset({"limits", "held", "deadline", "pendingTimeout", "notBefore"})
 _AT_CLAIM: Final = _WAITS | {"ahead", "leaseDoubts", EDITED}
-_AT_READY: Final = _WAITS | {"cancel", "due", "failedBy", "skippedBy", "when"}
+_AT_READY: Final = _WAITS | {"cancel", "due", "failedBy", "leaseDoubts", "skippedBy", "when"}
 _JUST_LEFT: Final = frozenset({"requiresLeft"})
+_JUST_READY: Final = frozenset({"requiresLeft", "state"})
 _READY_CHARS: Final = 100  # at most, that are written where a task becomes ready: its state, a claim; without a worker
 _EXACT: Final = frozenset({str, int, bool, type(None)})  # of one type, equal ones have the same JSON
 _FACT: Final = '{"event":"task-completed","task":%s,"label":%s,"run":%d}'
@@ -79,7 +83,9 @@ class Stretch:
     def _decide(self, item: Item) -> bool:
         if type(item) is Completed:
             return self._complete(item)
-        return type(item) is Claim and self._claim(item)
+        if type(item) is Claim:
+            return self._claim(item)
+        return type(item) is Fire and self._fire(item.reference)
 
     def _room(self, rows: int, chars: int) -> bool:
         journal = self._context.view.journal
@@ -125,6 +131,33 @@ class Stretch:
         journal.rows += 1
         journal.chars += chars
         drafts[task.key] = task
+        self._count_down(below, name)
+        context.events.append({"event": "task-completed", "task": item.task_id, "label": label, "run": item.run})
+        context.subjects.append(task.key)
+        context.touched.append((len(task.changed), len(journal.entries)))
+        context.event_texts.append(fact)
+        context.events_units += units
+        return True
+
+    def _fire(self, reference: str) -> bool:
+        relay = self._context.view.drafts.get(reference)
+        if relay is None or relay.gone or relay.bare or relay.etag is None:
+            return False
+        columns, changed = relay.columns, relay.changed
+        if changed.get("state") != _PENDING or changed.get("requiresLeft") != "[]" or not _JUST_READY >= changed.keys():
+            return False
+        name = f'"{edge_name_of(reference)}"'
+        if not _AT_READY.isdisjoint(columns) or (below := self._counted_down(columns, name)) is None:
+            return False
+        if not self._room(0, len(_COMPLETED) + len(below) * self._ready_chars):
+            return False
+        relay.set("state", _COMPLETED)
+        self._count_down(below, name)
+        return True
+
+    def _count_down(self, below: Sequence[str], name: str) -> None:
+        """Take a name off what these rows still require; those that wait for nothing more go on."""
+        drafts = self._context.view.drafts
         for key in below:
             if (new := self._new.pop(key, None)) is not None:
                 drafts[key] = new
@@ -133,16 +166,44 @@ class Stretch:
                 self._left[key] = _without(left, name)
                 continue
             del self._left[key]
-            last = drafts[key]
-            if last.text("requiresLeft") != left:
-                last.set("requiresLeft", left)
-            count_down(reference_of(key), item.task_id, context)
-        context.events.append({"event": "task-completed", "task": item.task_id, "label": label, "run": item.run})
-        context.subjects.append(task.key)
-        context.touched.append((len(task.changed), len(journal.entries)))
-        context.event_texts.append(fact)
-        context.events_units += units
-        return True
+            row = drafts[key]
+            row.set("requiresLeft", "[]")
+            if key.startswith("task:"):
+                self._make_ready(row)
+            else:
+                row.set("state", _PENDING)
+                self._context.follow.append(key)
+
+    def _make_ready(self, task: Draft) -> None:
+        """See propagation.make_ready: what a plain task is not held up by is left out."""
+        context, offer, get = self._context, self._context.offer, task.columns.get
+        definition = get("task")
+        if (
+            offer is None
+            or context.taken >= len(offer.claims)
+            or not definition
+            or type(definition) is not str
+            or (offer.rank_max is not None and rank(level_of(get)) > offer.rank_max)
+            or task.text("target") not in offer.targets
+            or not offer.fits(definition)
+        ):
+            make_pending(task, context)
+            return
+        claim, now, changed = offer.claims[context.taken], context.now, task.changed
+        context.taken += 1
+        changed["pendingSince"] = now
+        if offer.begins is not None and context.taken > offer.begins:
+            changed["ahead"] = True
+        changed["state"] = _RUNNING
+        changed["claim"] = claim
+        changed["worker"] = offer.worker
+        changed["leaseUntil"] = offer.lease_until
+        seconds = offer.lease_seconds
+        if seconds and get("leaseSeconds") != seconds:
+            changed["leaseSeconds"] = seconds
+        changed["started"] = now
+        context.view.journal.chars += len(_RUNNING) + len(claim) + len(offer.worker)
+        context.effects.append(Started(task.key[5:], task.integer("run"), claim, task.text("label"), definition))
 
     def _counted_down(self, columns: Columns, name: str) -> tuple[str, ...] | None:
         """Keys of the rows that wait for a task; None where one does not, or is unusual and waits for no other."""
@@ -150,7 +211,9 @@ class Stretch:
         if text not in self._below:
             self._below[text] = _keys_in(text)
         below = self._below[text]
-        for key in below or ():
+        if below is None or self._context.view.journal.rows + len(self._left) + len(below) > self._rows_most:
+            return None
+        for key in below:
             left = self._left.get(key) or self._open(key)
             if name not in left or (len(left) == len(name) + 2 and not self._may_go(key)):
                 return None

@@ -204,6 +204,26 @@ DAMAGE: tuple[dict[str, Any], ...] = (
     {"state": "running", "claim": "c"},
     {"state": "pending", "requiresLeft": "[]"},
     {"failedTasks": 1},
+    {"priority": "low"},
+    {"leaseSeconds": 60.0},
+    {"leaseDoubts": 2},
+    {"due": "ready"},
+    {"failedBy": "a"},
+    {"task": 7},
+    {"target": "elsewhere"},
+)
+
+
+OFFERS = st.none() | st.builds(
+    ClaimOffer,
+    st.just("w"),
+    st.just(LATER),
+    st.just(frozenset({"default"})),
+    st.sampled_from((("c",), ("c", "d"), tuple("cdefghij"))),
+    st.sampled_from((bool, lambda definition: False)),
+    st.sampled_from((None, 0, 1)),
+    rank_max=st.sampled_from((None, 1, 2)),
+    lease_seconds=st.sampled_from((0.0, 60.0)),
 )
 
 
@@ -234,8 +254,7 @@ def test_any_items_over_any_rows_are_decided_alike(data: st.DataObject) -> None:
         left: Sequence[Item] = data.draw(st.lists(items_of(list(requires)), min_size=1, max_size=12))
         for name in data.draw(st.lists(st.sampled_from(list(rows)), max_size=1)):
             same({key: row for key, row in rows.items() if key != name}, left)
-        offer = ClaimOffer("w", LATER, frozenset({"default"}), ("c", "d"), lambda definition: bool(definition))
-        take = data.draw(st.sampled_from((None, offer)))
+        take = data.draw(OFFERS)
         for sequence in range(1, 40):
             decision = same(rows, left, sequence, take)
             if isinstance(decision, Need) or not decision.left:

@@ -7,8 +7,11 @@ from typing import Any
 
 import pytest
 
-from taskgraph.protocol import decide, together
+from taskgraph.model import limits
+from taskgraph.protocol import decide, propagation, together
+from taskgraph.protocol.context import ClaimOffer, Dispatch, Started
 from taskgraph.protocol.decide import Decision, Item
+from taskgraph.protocol.relays import Fire
 from taskgraph.protocol.runs import Claim, Completed
 from taskgraph.storage.tables import Row
 from tests.unit.transition_rows import NOW, Rows, rows_of, running, task_id
@@ -17,8 +20,8 @@ LABELS = [f"t{number:02}" for number in range(40)]
 SOME = LABELS[:30]  # their join waits for the others, too
 
 
-def decided(rows: Rows, items: Sequence[Item]) -> Decision:
-    found = decide.decide(rows, items, now=NOW, operation="op", sequence=1)
+def decided(rows: Rows, items: Sequence[Item], offer: ClaimOffer | None = None) -> Decision:
+    found = decide.decide(rows, items, now=NOW, operation="op", sequence=1, offer=offer)
     assert isinstance(found, Decision)
     return found
 
@@ -55,6 +58,52 @@ def test_plain_ones_need_no_rule(monkeypatch: pytest.MonkeyPatch, kind: type[Ite
     monkeypatch.setattr(together, "ITEMS_MIN", math.inf)
     assert repr(decided(rows, items)) == repr(decision)
     assert len(calls) == len(SOME)
+
+
+@pytest.mark.parametrize("offered", [0, 7, 40])
+def test_what_becomes_ready_through_relays_needs_no_rule(monkeypatch: pytest.MonkeyPatch, offered: int) -> None:
+    """One task before many, which only forks name, and many before one, behind joins: all in one commit."""
+    monkeypatch.setattr(limits, "DEPENDENTS_MAX", 9)
+    monkeypatch.setattr(limits, "REQUIRES_MAX", 9)
+    many = LABELS[:20]
+    wide = rows_of({"first": [], **{label: ["first"] for label in many}, "last": many}, dict.fromkeys(many, 0))
+    claims = tuple(f"c-{number}" for number in range(offered))
+    offer = ClaimOffer("w", NOW, frozenset({"default"}), claims, bool, 4, lease_seconds=60.0) if claims else None
+    first: list[Item] = completions(["first"])
+    narrow = dict(running(wide, "first"))
+    for key, row in narrow.items():  # the second part: as if the first had been completed, and all begun
+        if row is not None and row.columns.get("label") in many:
+            begun = {"state": "running", "claim": "c", "requiresLeft": "[]"}
+            narrow[key] = Row(key, row.etag, {**row.columns, **begun})
+    by_rule: list[object] = []
+
+    def noted(name: str, of: Any) -> None:
+        rule = getattr(of, name) if not isinstance(of, dict) else of[name]
+
+        def called(*given: Any, **named: Any) -> Any:
+            by_rule.append(given)
+            return rule(*given, **named)
+
+        if isinstance(of, dict):
+            monkeypatch.setitem(of, name, called)
+        else:
+            monkeypatch.setattr(of, name, called)
+
+    noted(Fire, decide.RULES)  # type: ignore[arg-type]
+    noted(Completed, decide.RULES)  # type: ignore[arg-type]
+    noted("count_down", propagation)
+    for rows, items in ((running(wide, "first"), first), (narrow, completions(many))):
+        decision = decided(rows, items, offer)
+        ready = [each for each in decision.effects if isinstance(each, Started | Dispatch)]
+        assert len(ready) == (len(many) if items is first else 1)
+        assert sum(isinstance(each, Started) for each in ready) == min(offered, len(ready))
+        assert sum(change.key.startswith(("fork:", "join:")) for change in decision.changes) > 1
+        assert by_rule == []
+        with monkeypatch.context() as patch:
+            patch.setattr(together, "ITEMS_MIN", math.inf)
+            assert repr(decided(rows, items, offer)) == repr(decision)
+        assert by_rule != []
+        by_rule.clear()
 
 
 def test_what_is_unusual_goes_by_its_rule_and_the_others_do_not(monkeypatch: pytest.MonkeyPatch) -> None:
