@@ -65,6 +65,37 @@ async def test_a_group_may_write_more_rows_on_the_loop_than_it_may_read(tmp_path
         assert await both(store, file._SHORT_CHANGES, file._SHORT_ROWS + 1) == [THREAD, THREAD]
 
 
+async def test_a_task_that_is_alone_needs_no_turn_of_the_loop_for_a_call(tmp_path: Path) -> None:
+    async with opened(tmp_path / "store.db") as store:
+        loop, order = asyncio.get_running_loop(), list[object]()
+        for _ in range(2):
+            await asyncio.gather(where(store, 1))  # another task has called last
+            loop.call_soon(order.append, "turn")
+            await where(store, 1)
+            assert order == ["turn"], "there may be other calls to run with it"
+            order.clear()
+            loop.call_soon(order.append, "turn")
+            for n in range(file._AT_ONCE_MAX + 1):
+                assert await where(store, 1) == HERE
+                order.append(n)
+            assert order == [*range(file._AT_ONCE_MAX), "turn", file._AT_ONCE_MAX], "others have their turn, too"
+            order.clear()
+
+
+async def test_calls_of_several_tasks_share_a_transaction(tmp_path: Path) -> None:
+    async with opened(tmp_path / "store.db") as store:
+        tables, told = store.tables("graphs"), list[str]()
+        await tables.commit("p", [Insert("a", {})])
+        await store._file.call(lambda session: session._connection.set_trace_callback(told.append), rows=1)
+
+        async def several(name: str) -> None:
+            for n in range(10):
+                await tables.commit("p", [Insert(f"{name}-{n}", {})])
+
+        await asyncio.gather(*[several(name) for name in "bcde"])
+        assert told.count("COMMIT") == 10
+
+
 class SlowClock(ManualClock):
     """A clock that is read between groups of rows while another thread takes the interpreter's lock each time."""
 

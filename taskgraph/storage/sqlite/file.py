@@ -35,6 +35,8 @@ MANY: Final = 1_000_000  # rows of a call that may be long: it goes to the threa
 _SHORT_ROWS: Final = 32  # rows of a group that may run on the event loop: well under a millisecond
 _SHORT_CHANGES: Final = 400  # rows that it may write there: some milliseconds, less than it takes to decide them
 _SLOW_SECONDS: Final = 0.01  # for a few rows, which take a tenth of a millisecond
+_LOOKED_AT_ROWS: Final = 8  # fewer are not worth a look at the clock
+_AT_ONCE_MAX: Final = 16  # calls of one task that run without a turn of the loop: others wait for a few milliseconds
 _LONG_SECONDS: Final = 0.05  # a short group that took so long met a slow disk, or a cold file
 _REST_GROUPS: Final = 20  # that go to the thread after such a one
 
@@ -139,9 +141,11 @@ class Session:
 
         Each lets go of the interpreter's lock. Where another thread takes it every time, they are not quick any more.
         """
+        if not self.row_by_row or len(rows) < _LOOKED_AT_ROWS:
+            return self._connection.executemany(statement, rows).rowcount
         before = self._clock.monotonic()
         changed = self._connection.executemany(statement, rows).rowcount
-        if self.row_by_row and self._clock.monotonic() - before > _SLOW_SECONDS:
+        if self._clock.monotonic() - before > _SLOW_SECONDS:
             self.row_by_row = False
         return changed
 
@@ -201,9 +205,11 @@ class File:
         self._clock = clock
         self._synchronous = synchronous
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="taskgraph-sqlite")
-        self._lock = threading.Lock()  # guards the four below, nothing slow happens under it
+        self._lock = threading.Lock()  # guards the six below, nothing slow happens under it
         self._waiting: deque[_Call] = deque()
         self._turn_on: asyncio.AbstractEventLoop | None = None  # a turn is scheduled there
+        self._caller = 0  # the number of the task that called last
+        self._at_once = 0  # calls since the last turn that were run at once
         self._draining = False  # the thread takes what waits
         self._log_ends = ""  # the mode of the last part of a checkpoint, which the thread is to do
         self._closed = False
@@ -224,12 +230,20 @@ class File:
             raise StorageUnavailable(f"{self.path} has been closed", str(self.path))
         loop = asyncio.get_running_loop()
         call = _Call(work, loop.create_future(), loop, rows, commits)
+        caller = id(asyncio.current_task(loop))
         with self._lock:
             self._waiting.append(call)
+            # Who has called last is alone, as far as that shows: there is no other call to wait for.
+            at_once = caller == self._caller and self._at_once < _AT_ONCE_MAX and self._turn_on is None
+            self._caller = caller
+            if at_once:
+                self._at_once += 1
             # A turn on another loop is not enough: that loop may end before it.
-            if not self._draining and self._turn_on is not loop:
+            elif not self._draining and self._turn_on is not loop:
                 self._turn_on = loop
                 loop.call_soon(self._turn, loop)
+        if at_once:
+            self._turn(loop)
         result: _T = await call.future
         return result
 
@@ -254,7 +268,7 @@ class File:
     def _turn(self, loop: asyncio.AbstractEventLoop) -> None:
         with self._lock:
             if self._turn_on is loop:
-                self._turn_on = None
+                self._turn_on, self._at_once = None, 0
             if self._draining or not self._waiting:
                 return
             session = self._session
@@ -285,8 +299,13 @@ class File:
     def _is_short(self) -> bool:
         if self._synchronous != "normal":
             return False
-        changes = sum(call.rows for call in self._waiting if call.commits)
-        if changes > _SHORT_CHANGES or sum(call.rows for call in self._waiting) - changes > _SHORT_ROWS:
+        read = written = 0
+        for call in self._waiting:
+            if call.commits:
+                written += call.rows
+            else:
+                read += call.rows
+        if written > _SHORT_CHANGES or read > _SHORT_ROWS:
             return False
         if self._rest:
             self._rest -= 1
