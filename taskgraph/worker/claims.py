@@ -80,7 +80,7 @@ class Claims:
 
     async def _commit(self, graph_id: str, ready: Sequence[ReadyTask]) -> None:
         handlers, free = self._context.handlers, self._slots.free
-        claims = [self.claim_of(one, ahead=n >= free) for n, one in enumerate(ready)]
+        claims = self.claims_of(ready, free)
         by_claim = {claim.claim: one for claim, one in zip(claims, ready, strict=True)}  # one task may come twice
         conflicts = handlers.counters.conflicts
         over: dict[str, str] = {}
@@ -130,17 +130,19 @@ class Claims:
                 gone.append(one.source)
         return begun, gone
 
-    def claim_of(self, one: ReadyTask, *, ahead: bool) -> Claim:
-        """The claim of a task. ahead: there is no slot for it yet."""
-        context = self._context
-        lease_until = context.clock.now() + timedelta(seconds=context.lease_seconds)
-        # One that was tried before, and should that have come through after all, is still ours.
-        claim_id = context.clock.new_id() if one.claim is None else one.claim.claim
-        known = self._early.seconds(one.row, context.clock.monotonic())
-        one.claim = Claim(
-            one.task_id, one.run, claim_id, context.name, lease_until, ahead, one.edited, context.lease_seconds, known
-        )
-        return one.claim
+    def claims_of(self, ready: Sequence[ReadyTask], free: int) -> list[Claim]:
+        """The claims of tasks, in order. free: for so many there is a slot; the others are claimed ahead."""
+        context, clock = self._context, self._context.clock
+        lease_until = clock.now() + timedelta(seconds=context.lease_seconds)
+        claims: list[Claim] = []
+        for n, one in enumerate(ready):
+            # One that was tried before, and should that have come through after all, is still ours.
+            claim_id = clock.new_id() if one.claim is None else one.claim.claim
+            known = self._early.seconds(one.row, clock.monotonic())
+            task, ahead, seconds = (one.task_id, one.run), n >= free, context.lease_seconds
+            one.claim = Claim(*task, claim_id, context.name, lease_until, ahead, one.edited, seconds, known)
+            claims.append(one.claim)
+        return claims
 
     # --- what becomes of claims
 

@@ -104,11 +104,11 @@ class LocalLink:
             count = self._stock.share(graph_id)
         self._feeder.let_others_ask(graph_id)
         popped = self._stock.pop(graph_id, count)
-        self._slots.reserve(popped)
-        for n, ready in enumerate(popped):
-            claim = self._claims.claim_of(ready, ahead=n >= free)
-            items.append(claim)
-            open_items[id(claim)] = (claim, ready)
+        if popped:
+            self._slots.reserve(popped)
+            for ready, claim in zip(popped, self._claims.claims_of(popped, free), strict=True):
+                items.append(claim)
+                open_items[id(claim)] = (claim, ready)
         return items
 
     def answered(self, graph_id: str, answers: Sequence[Answer], rows: Mapping[str, Row | None]) -> None:
