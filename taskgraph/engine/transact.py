@@ -160,7 +160,9 @@ class Transactor(ABC):
     def count(self, graph_id: str, decision: Decision) -> None:
         """Count what became of items, and log what belongs to no message."""
         for answer in decision.answers:
-            if isinstance(answer.item, Fire | Skip | Recall) and answer.error is not None:
+            if answer.outcome is Outcome.APPLIED:
+                continue
+            if answer.error is not None and isinstance(answer.item, Fire | Skip | Recall):
                 # It belongs to no message: the sweep tries again, and `doctor` names the damage.
                 who = f"task {answer.item.task_id}" if isinstance(answer.item, Skip) else answer.item.reference
                 log.error("graph %s: %s cannot pass on: %s", graph_id, who, answer.error)
@@ -340,8 +342,9 @@ class _Transition:
     def _give(self, given: Sequence[Answer]) -> None:
         theirs = self.theirs
         if theirs and self.local_worker is not None:
-            self.local_worker.answered(self.graph_id, [a for a in given if id(a.item) in theirs], self.rows)
-            given = [answer for answer in given if id(answer.item) not in theirs]
+            mine = [answer for answer in given if id(answer.item) in theirs]
+            self.local_worker.answered(self.graph_id, mine, self.rows)
+            given = [answer for answer in given if id(answer.item) not in theirs] if len(mine) < len(given) else ()
         self.answers.extend(given)
 
     async def _load(self, keys: Collection[str]) -> None:

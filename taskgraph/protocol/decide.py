@@ -192,7 +192,7 @@ def _decided(
         todo += map(Recall, context.recalls)
     if needed:
         return Need(frozenset(needed))
-    unchanged = view.unchanged(looked_at if left else len(view.drafts))
+    looked_at = looked_at if left else len(view.drafts)
     if context.events:
         row = _event_row(context, completed)
         if utf16_units(str(row.columns["events"])) > limits.PROPERTY_CHARS_MAX:
@@ -201,7 +201,8 @@ def _decided(
     effects = tuple(
         [each for each in context.effects if not isinstance(each, Dispatch | Refill) or _stands(each, view)]
     )
-    return Decision(tuple(view.changes(operation)), effects, tuple(answers), tuple(left), tuple(unchanged))
+    changes = view.changes(operation)
+    return Decision(tuple(changes), effects, tuple(answers), tuple(left), tuple(view.unchanged(looked_at, changes)))
 
 
 def _following(context: Context) -> list[Fire | Skip]:

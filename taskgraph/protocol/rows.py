@@ -363,10 +363,10 @@ class View:
         """The same of all rows whose keys do not begin with `but`."""
         return {name for key in self.drafts if not key.startswith(but) for name in self.altered(key)}
 
-    def unchanged(self, first: int) -> list[str]:
-        """Keys of those of the `first` rows read that would not be written, and of all that do not exist."""
-        drafts = self.drafts
-        same = [draft.key for draft in itertools.islice(drafts.values(), first) if not _differs(draft)]
+    def unchanged(self, first: int, changes: Sequence[Change]) -> list[str]:
+        """Keys of those of the `first` rows read that `changes` does not write, and of all that do not exist."""
+        drafts, written = self.drafts, {change.key for change in changes}
+        same = [key for key in itertools.islice(drafts, first) if key not in written]
         return same + [key for key in self._absent if key not in drafts]
 
 

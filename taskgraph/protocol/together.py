@@ -144,7 +144,7 @@ class Stretch:
         if relay is None or relay.gone or relay.bare or relay.etag is None:
             return False
         columns, changed = relay.columns, relay.changed
-        if changed.get("state") != _PENDING or changed.get("requiresLeft") != "[]" or not _JUST_READY >= changed.keys():
+        if changed.get("state") != _PENDING or changed.get("requiresLeft") != "[]" or not changed.keys() <= _JUST_READY:
             return False
         name = f'"{edge_name_of(reference)}"'
         if not _AT_READY.isdisjoint(columns) or (below := self._counted_down(columns, name)) is None:

@@ -18,6 +18,7 @@ from taskgraph.model.utf16 import has_surrogate, utf16_units
 from taskgraph.storage.tables import Change, Delete, Insert, Range
 
 _KEY_PLAIN: Final = re.compile(rf"[ -\"$-.0->@-\[\]-~]{{1,{limits.KEY_CHARS_MAX}}}")  # most keys: good at one look
+_KEYS_PLAIN: Final = re.compile(rf"{_KEY_PLAIN.pattern}(?:\n{_KEY_PLAIN.pattern})*")  # several, each in a line
 _KEY_FORBIDDEN: Final = re.compile(r"[/\\#?\x00-\x1f\x7f-\x9f]")
 # The service compares keys by UTF-16 units, SQLite by code points: they agree as long as no key leaves the basic plane.
 _KEY_UNORDERED: Final = re.compile(r"[\ud800-\udfff\ufffe\uffff\U00010000-\U0010ffff]")
@@ -103,23 +104,21 @@ def check_commit(partition: str, changes: Sequence[Change], changes_max: int = l
         raise ValueError("a commit of no changes")
     if len(changes) > changes_max:
         raise TooLarge(f"a commit of {len(changes)} changes; the limit is {changes_max}")
-    seen: set[str] = set()
-    units = 0
-    for change in changes:
-        key = change.key
-        if not _KEY_PLAIN.fullmatch(key):
+    keys = [change.key for change in changes]
+    lines = "\n".join(keys)
+    if lines.count("\n") >= len(keys) or not _KEYS_PLAIN.fullmatch(lines):
+        for key in keys:
             check_key(key)
-        if key in seen:
-            raise ValueError(f"row {_shown(key)} stands twice in one commit")
-        seen.add(key)
-        if (
-            not isinstance(change, Insert)
-            and not (change.etag.isdigit() and change.etag.isascii())
-            and not _ETAG.fullmatch(change.etag)
-        ):
-            raise ValueError(f"row {_shown(key)}: {_shown(change.etag)} is no etag")
-        if not isinstance(change, Delete):
-            units += check_columns(key, change.columns)
+    if len(set(keys)) < len(keys):
+        twice = next(key for place, key in enumerate(keys) if key in keys[:place])
+        raise ValueError(f"row {_shown(twice)} stands twice in one commit")
+    etags = [change.etag for change in changes if not isinstance(change, Insert)]
+    together = "".join(etags)
+    if "" in etags or not (together.isdigit() and together.isascii()):
+        for change in changes:
+            if not isinstance(change, Insert) and not _ETAG.fullmatch(change.etag):
+                raise ValueError(f"row {_shown(change.key)}: {_shown(change.etag)} is no etag")
+    units = sum(check_columns(change.key, change.columns) for change in changes if not isinstance(change, Delete))
     # Only a commit that might be too long is measured: the bound is exact, and measuring is not free.
     if units * _ESCAPED_BYTES_MAX > limits.COMMIT_BYTES_MAX:
         size = sum(sent_bytes(change.columns) for change in changes if not isinstance(change, Delete))

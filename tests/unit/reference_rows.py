@@ -152,7 +152,7 @@ class PlainView:
     def altered_anywhere(self, but: str) -> set[str]:
         return {name for key in self.drafts if not key.startswith(but) for name in self.altered(key)}
 
-    def unchanged(self, first: int) -> list[str]:
+    def unchanged(self, first: int, changes: Sequence[Change]) -> list[str]:
         changed = {id(draft) for draft in self.changed()}
         same = [draft.key for draft in list(self.drafts.values())[:first] if id(draft) not in changed]
         return [*same, *(key for key in self._absent if key not in self.drafts)]

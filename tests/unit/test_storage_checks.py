@@ -1,7 +1,9 @@
 """The checks at the door: exact at each bound, and with a sentence that names what is wrong."""
 
 import json
+from collections.abc import Sequence
 from datetime import UTC, datetime
+from typing import Final
 
 import pytest
 from hypothesis import given
@@ -12,7 +14,7 @@ from taskgraph.model.columns import Columns
 from taskgraph.model.errors import TooLarge
 from taskgraph.model.utf16 import has_surrogate, utf16_units
 from taskgraph.storage import checks
-from taskgraph.storage.tables import Insert, Merge, Range
+from taskgraph.storage.tables import Delete, Insert, Merge, Range
 
 
 @given(st.text(st.characters(categories=["L", "Cs", "So"])))
@@ -177,3 +179,49 @@ def test_a_body_that_passes_survives_xml(body: str) -> None:
     element = ElementTree.Element("text")
     element.text = body
     assert ElementTree.fromstring(ElementTree.tostring(element, "utf-8")).text == body  # noqa: S314  # our own
+
+
+ODD_TEXTS: Final = (
+    "",
+    "\n",
+    "a\nb",
+    "a\n",
+    "é",
+    "😀",
+    "\ud800",
+    "a/b",
+    "k" * 513,
+    "*",
+    " ",
+    "1 ",
+    "²",
+    "٣",
+    "0x1f",
+    "01",
+)
+
+
+@pytest.mark.parametrize("odd", ODD_TEXTS)
+@pytest.mark.parametrize("place", [0, 1, 2])
+@pytest.mark.parametrize("what", ["key", "etag"])
+def test_many_are_held_to_what_one_is_held_to(odd: str, place: int, what: str) -> None:
+    """Keys and etags of a commit are looked at together, and one by one only where one is unusual."""
+
+    def change(number: int, text: str) -> Merge:
+        return Merge(text, "1", {}) if what == "key" else Merge(f"k{number}", text, {})
+
+    def refusal(changes: Sequence[Merge]) -> object:
+        try:
+            checks.check_commit("p", changes)
+        except (ValueError, TooLarge) as error:
+            return type(error), str(error).replace(f"'k{place}'", "'k0'")
+        return None
+
+    changes = [change(number, f"{number + 10}") for number in range(3)]
+    changes[place] = change(place, odd)
+    assert refusal(changes) == refusal([change(0, odd)])
+
+
+def test_a_row_stands_once_in_a_commit() -> None:
+    with pytest.raises(ValueError, match="row 'b' stands twice in one commit"):
+        checks.check_commit("p", [Insert("a", {}), Insert("b", {}), Delete("c", "1"), Merge("b", "1", {})])
