@@ -159,6 +159,8 @@ class Handlers(Transactor):
         cancelling = recalled = False
         for effect in effects:
             match effect:
+                case Started():  # first what is by far the most
+                    started.append(effect)
                 case Refill():
                     limited.append(effect)
                 case Dispatch(task_id, run, target, delay, level) if delay:
@@ -166,8 +168,6 @@ class Handlers(Transactor):
                     later.setdefault((target, level, seconds), []).append((task_id, run))
                 case Dispatch(task_id, run, target, _, level):
                     ready.setdefault((target, level), []).append((task_id, run))
-                case Started():
-                    started.append(effect)
                 case Stop():
                     stops.append(effect)
                 case Cancelling(fenced):
