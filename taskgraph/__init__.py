@@ -25,18 +25,20 @@ if TYPE_CHECKING:
         TaskgraphError,
     )
     from taskgraph.model.states import GraphState, TaskState
-    from taskgraph.worker.executors import Registry, TemporaryFailure
+    from taskgraph.worker.executors import Executor, Outcome, Registry, TemporaryFailure, Work, WriteLog
 
 __version__ = "0.4.0"
 
 __all__ = [
     "Client",
+    "Executor",
     "Graph",
     "GraphState",
     "Group",
     "InvalidGraph",
     "InvalidInput",
     "NotFound",
+    "Outcome",
     "Problem",
     "Refused",
     "Registry",
@@ -47,6 +49,8 @@ __all__ = [
     "TaskState",
     "TaskgraphError",
     "TemporaryFailure",
+    "Work",
+    "WriteLog",
     "__version__",
     "task",
 ]
@@ -65,7 +69,7 @@ _MODULES = {
             *("StorageUnavailable", "TaskgraphError"),
         ),
         "model.states": ("GraphState", "TaskState"),
-        "worker.executors": ("Registry", "TemporaryFailure"),
+        "worker.executors": ("Executor", "Outcome", "Registry", "TemporaryFailure", "Work", "WriteLog"),
     }.items()
     for name in names
 }

@@ -52,6 +52,7 @@ _MORE_SECONDS: Final = 1.0
 _SETTLED_SECONDS: Final = 10.0  # a `run` that ends sooner is not listed among the workers, and does not sweep
 _HANDLES_SECONDS: Final = 1.0  # nor, if it ends that soon, is it listed among the handlers of a store elsewhere
 _ALONE_SECONDS: Final = 5.0  # until a worker looks whether there are handlers: both may be starting
+_IDLE_LOOK_SECONDS: Final = 0.5  # between two looks whether a worker has anything in hand
 _ALONE_AGAIN_SECONDS: Final = 60.0  # between two such looks, while it has done anything
 _DEAD_SECONDS: Final = 1.0  # between two looks at the lock files of this machine's workers
 _NOTICE_SECONDS_MIN: Final = 1.0
@@ -430,13 +431,28 @@ def _attach(consumer: Consumer, workers: Sequence[Worker]) -> None:
         consumer.local_worker = workers[0].attach(consumer)
 
 
-async def work(app: App, stop: asyncio.Event, worker: Worker) -> None:
-    """Work until `stop` is set, or until the worker has drained."""
+async def work(app: App, stop: asyncio.Event, worker: Worker, *, idle_seconds: float = 0.0) -> None:
+    """Work until `stop` is set, or until the worker has drained, or had nothing to do for so long; 0: for ever."""
     with _held(app, worker.name):
         _warn_of_readers(app)
-        loops = keep_to_the_file(app, stop), tidy_forever(app, stop), warn_without_handlers(app, stop, worker)
+        loops = [keep_to_the_file(app, stop), tidy_forever(app, stop), warn_without_handlers(app, stop, worker)]
+        if idle_seconds:
+            loops.append(end_when_idle(app, stop, worker, idle_seconds))
         async with running(*loops, stop=stop):
             await _listed(app, worker, stop)
+
+
+async def end_when_idle(app: App, stop: asyncio.Event, worker: Worker, seconds: float) -> None:
+    """Set `stop` once the worker has had nothing in hand for so long."""
+    ended, since = -1, app.clock.monotonic()
+    while (left := since + seconds - app.clock.monotonic()) > 0:
+        if await wait_any((stop,), min(left, _IDLE_LOOK_SECONDS)):
+            return
+        now = worker.counters.completed + worker.counters.failed
+        if now != ended or not worker.at_rest:
+            ended, since = now, app.clock.monotonic()
+    log.info("nothing to do for %g s: ending", seconds)
+    stop.set()
 
 
 async def warn_without_handlers(app: App, stop: asyncio.Event, worker: Worker) -> None:

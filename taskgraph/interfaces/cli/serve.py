@@ -102,7 +102,7 @@ class WorkerOptions:
             grace_seconds=grace_seconds,
             handed=handed,
         )
-        return made if board is None else Executors([board.watched(each) for each in made.values()], self.executor)
+        return made if board is None else Executors(made.values(), self.executor, board.watched)
 
     def serves(self) -> Serves:
         """Raises InvalidInput."""
@@ -292,6 +292,7 @@ def _old_clients(over: HttpOptions) -> "More":
     "taskgraph worker --target gpu --label cuda-12 --python mypackage.tasks",
     "taskgraph worker --host .",
     "taskgraph worker --executor noop",
+    "taskgraph worker --until-idle 60",
     options=("store", "verbose", "log_format"),
 )
 def worker(
@@ -300,6 +301,16 @@ def worker(
     given: WorkerOptions = WorkerOptions(),
     lease_seconds: options.LeaseOption = limits.LEASE_SECONDS,
     grace_seconds: options.GraceOption = limits.GRACE_SECONDS,
+    until_idle: Annotated[
+        float | None,
+        typer.Option(
+            "--until-idle",
+            min=1,
+            max=limits.DELAY_SECONDS_MAX,
+            metavar="SECONDS",
+            help="End once there was nothing to do for so long: for workers that something else starts when there is.",
+        ),
+    ] = None,
 ) -> None:
     """Run tasks that are ready, until stopped.
 
@@ -316,7 +327,7 @@ def worker(
         number = slots or default_slots()
         made = make_worker(app, number)
         async with _until_stopped(app, session, _words_for(made, number), grace_seconds) as stop:
-            await work(app, stop.event, made)
+            await work(app, stop.event, made, idle_seconds=until_idle or 0.0)
 
     session.open(work_for_store, measured=True)
 

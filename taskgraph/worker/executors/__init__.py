@@ -8,6 +8,7 @@ from taskgraph.model import limits
 from taskgraph.model.clock import Clock
 from taskgraph.model.errors import InvalidSettings
 from taskgraph.model.secrecy import Handed
+from taskgraph.worker.executors import installed
 from taskgraph.worker.executors.callables import PythonExecutor, Registry, load_callables
 from taskgraph.worker.executors.command import CommandExecutor
 from taskgraph.worker.executors.contract import RESULT_BYTES_MAX, Executor, Outcome, TemporaryFailure, Work, WriteLog
@@ -44,18 +45,32 @@ def executor_name_of(definition: Mapping[str, Any]) -> str:
     return "python" if "call" in payload else ""
 
 
-class Executors(dict[str, Executor]):
-    """The executors of one worker, by name.
+def _as_it_is(executor: Executor) -> Executor:
+    return executor
 
-    override: the one that runs every task. Raises InvalidSettings when two have one name, or none has the override's.
+
+class Executors(dict[str, Executor]):
+    """The executors of one worker, by name; those of other packages once a task has asked for them.
+
+    override: the one that runs every task. wrap: stands for each of them. Raises InvalidSettings when two have one
+    name, or none has the override's.
     """
 
-    def __init__(self, executors: Iterable[Executor], override: str | None = None) -> None:
+    def __init__(
+        self,
+        executors: Iterable[Executor],
+        override: str | None = None,
+        wrap: Callable[[Executor], Executor] = _as_it_is,
+    ) -> None:
+        self._wrap = wrap
+        self._failed: dict[str, str] = {}
         for executor in executors:
-            if self.setdefault(executor.name, executor) is not executor:
+            if executor.name in self:
                 raise InvalidSettings(f"two executors are named {executor.name}")
-        if override is not None and override not in self:
-            raise InvalidSettings(f"no executor is named “{override}”; there are {', '.join(sorted(self))}")
+            self[executor.name] = wrap(executor)
+        if override is not None and not self._has(override):
+            names = ", ".join(sorted({*self, *installed.entries()}))
+            raise InvalidSettings(self._failed.get(override) or f"no executor is named “{override}”; there are {names}")
         self.override = override
 
     def why_not(self, definition: Mapping[str, Any]) -> str | None:
@@ -63,10 +78,20 @@ class Executors(dict[str, Executor]):
         name = self.override or executor_name_of(definition)
         if not name:
             return "no executor understands this payload; name one under executor"
-        if name not in self:
-            near = get_close_matches(name, self, n=1)
-            return f"this worker has no executor “{name}”" + (f"; did you mean “{near[0]}”?" if near else "")
+        if not self._has(name):
+            near = get_close_matches(name, {*self, *installed.entries()}, n=1)
+            words = f"this worker has no executor “{name}”" + (f"; did you mean “{near[0]}”?" if near else "")
+            return self._failed.get(name) or words
         return self[name].can_run(definition)
+
+    def _has(self, name: str) -> bool:
+        if name not in self and name not in self._failed:
+            try:
+                if (found := installed.find(name)) is not None:
+                    self[name] = self._wrap(found)
+            except InvalidSettings as error:
+                self._failed[name] = str(error)
+        return name in self
 
     def choose(self, definition: Mapping[str, Any]) -> Executor:
         """The executor that runs the task. Raises KeyError where `why_not` would have given a reason of ours."""

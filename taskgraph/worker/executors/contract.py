@@ -92,6 +92,8 @@ class Queue(Protocol):
 
 
 class Executor(Protocol):
+    """A class that names this one among its bases has what it leaves out: it takes time, and can run any task."""
+
     @property
     def name(self) -> str:
         """What a definition calls it, under "executor"."""
