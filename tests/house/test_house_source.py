@@ -58,7 +58,8 @@ LIBRARIES: Final = MappingProxyType(
         "time": (
             "taskgraph.model.clock",
             "taskgraph.worker.executors.orphans",
-        ),  # the guard: a script in a process of its own
+            "taskgraph.worker.executors.starter",
+        ),  # scripts in processes of their own
         "requests": (),
     }
 )

@@ -142,6 +142,29 @@ async def test_each_has_the_environment_that_it_was_given_though_others_have_ano
     assert began() == [f"{n} v{n} " if n % 2 == 0 else f"{n}  v{n}" for n in range(6)]
 
 
+async def test_a_program_is_where_it_was_when_the_order_was_given_or_later() -> None:
+    """It is not sought for each command: those that wait in the queue may have one look in common."""
+    executor = await ready(1)
+    for folder in ("first", "second"):
+        os.mkdir(folder)
+    env = {"PATH": f"{os.getcwd()}/first:{os.getcwd()}/second:{os.environ['PATH']}"}
+
+    def put(folder: str) -> None:
+        program = Path(folder, "tool")
+        program.write_text(f'#!/bin/sh\necho "{folder} begins" >> notes\n')
+        program.chmod(0o755)
+
+    def go(*command: str) -> "asyncio.Task[Outcome]":
+        one = replace(work("t"), definition={"payload": {"command": list(command), "env": env}})
+        return asyncio.create_task(executor.run(one, no_log))
+
+    put("second")
+    assert not any(each.failed for each in await asyncio.gather(go("tool"), go("tool")))
+    put("first")
+    assert not any(each.failed for each in await asyncio.gather(go("tool"), go("rm", "first/tool"), go("tool")))
+    assert began() == ["second", "second", "first", "second"]
+
+
 async def test_a_run_that_has_not_begun_is_recalled_and_one_that_has_is_not() -> None:
     executor = await ready(1)
     first, second, third = (run(executor, name, NOTE) for name in "abc")

@@ -13,6 +13,7 @@ import marshal
 import os
 import select
 import sys
+import time
 
 ENVIRONMENT, REAP = range(2)
 """What the worker says to one: an environment, after its number, that orders name; a process that is over with."""
@@ -21,8 +22,8 @@ BEGAN, REFUSED, ENDED = range(3)
 SOON_MILLISECONDS = 4
 """That a command has begun is said with its end, if it ends so soon."""
 ORDER_BYTES_MAX = 32 * 1024
-"""Of an order: its number, that of its environment, what is to be started. Of a longer one this is the number alone,
-and a file that comes behind its output is all of it."""
+"""Of an order: its number, when it was given, the number of its environment, what is to be started. Of a longer one
+this is the number alone, and a file that comes behind its output is all of it."""
 LENGTH_BYTES = 4  # of what follows, in front of each message
 OURS = frozenset({errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ENOSPC, errno.EIO})
 """Errors of this machine and not of what was to be started."""
@@ -34,11 +35,17 @@ _IGNORED_BY_PYTHON = tuple(
 _RECEIVED_BYTES = 64 * 1024
 
 
-def spawned(argv: list[str], env: dict[bytes, bytes], output: int, others: tuple[tuple[object, ...], ...]) -> int:
+def spawned(
+    argv: list[str],
+    env: dict[bytes, bytes],
+    output: int,
+    others: tuple[tuple[object, ...], ...],
+    found: dict[tuple[bytes, str], bytes] | None = None,
+) -> int:
     """The number of a process that was started, in a session of its own. Raises OSError.
 
     A name without a slash is sought on the PATH of its own environment. output: takes both of its streams. others:
-    what else is to be done with its descriptors.
+    what else is to be done with its descriptors. found: where programs are, by PATH and name; gets what is sought.
     """
     actions = [(os.POSIX_SPAWN_DUP2, output, 1), (os.POSIX_SPAWN_DUP2, output, 2), *others]
 
@@ -47,9 +54,18 @@ def spawned(argv: list[str], env: dict[bytes, bytes], output: int, others: tuple
 
     if "/" in argv[0]:
         return start(argv[0])
-    name = os.fsencode(argv[0])
-    folders = env.get(b"PATH", os.fsencode(os.defpath)).split(b":")
-    places = [folder + b"/" + name if folder else name for folder in folders]
+    found = {} if found is None else found
+    name, path = os.fsencode(argv[0]), env.get(b"PATH", os.fsencode(os.defpath))
+    if (known := found.pop((path, argv[0]), None)) is not None:
+        try:
+            pid = start(known)
+        except OSError as error:  # it was there a moment ago
+            if error.errno in OURS:
+                raise
+        else:
+            found[path, argv[0]] = known
+            return pid
+    places = [folder + b"/" + name if folder else name for folder in path.split(b":")]
     failure: OSError | None = None
     # Looking is much cheaper than trying. But only trying shows why, where none is executable.
     for executable in (True, False):
@@ -57,12 +73,16 @@ def spawned(argv: list[str], env: dict[bytes, bytes], output: int, others: tuple
             if executable and not os.access(place, os.X_OK):
                 continue
             try:
-                return start(place)
+                pid = start(place)
             except OSError as error:
                 if error.errno in OURS:
                     raise
                 if failure is None or failure.errno in _MISSING:
                     failure = error
+            else:
+                if place.startswith(b"/"):  # and not from a folder that may be another's
+                    found[path, argv[0]] = place
+                return pid
     try:
         raise failure or FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), argv[0])
     finally:
@@ -110,6 +130,8 @@ class _Starter:
             each.register(self._worker.fileno(), select.POLLIN)
         self._incoming = Incoming()
         self._environments: dict[int, dict[bytes, bytes]] = {}
+        self._found: dict[tuple[bytes, str], bytes] = {}  # where programs are
+        self._looked = 0.0  # what is in it was found since
         self._folder = os.open(".", os.O_PATH | os.O_DIRECTORY)
         self._away = False  # from that folder
 
@@ -155,14 +177,17 @@ class _Starter:
         return marshal.loads(data), output  # noqa: S302 by the worker that has started us
 
     def _carry_out(self, order: tuple, output: int) -> None:  # type: ignore[type-arg]
-        number, environment, argv, own, folder = order
+        number, asked, environment, argv, own, folder = order
+        if asked > self._looked:  # what has run since may have put another program there, for this one to run
+            self._looked = time.monotonic()
+            self._found.clear()
         while environment not in self._environments:  # it was said before
             if not self._obey(0):
                 sys.exit()
         try:
             try:
                 self._go_to(folder)
-                pid = spawned(argv, {**self._environments[environment], **own}, output, ())
+                pid = spawned(argv, {**self._environments[environment], **own}, output, (), self._found)
             finally:
                 os.close(output)
         except OSError as error:

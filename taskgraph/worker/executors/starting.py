@@ -176,7 +176,7 @@ class Starting:
         self._orders[number] = _Order(begun, env.get(_TOKEN, b""))
         version, known = self._known(env)
         own = {name: value for name, value in env.items() if known.get(name) != value}
-        data, descriptors = marshal.dumps((number, version, list(argv), own, cwd)), [output]
+        data, descriptors = marshal.dumps((number, self.loop.time(), version, list(argv), own, cwd)), [output]
         if len(data) > starter.ORDER_BYTES_MAX:
             descriptors.append(_file_of(data))
             data = marshal.dumps((number,))
