@@ -110,6 +110,27 @@ def parse(text: str, report: Report) -> tuple[Any, Place]:
     return (made.value, made.place) if made is not None else (None, (1, None))
 
 
+def parse_foreign(text: str, report: Report) -> list[tuple[Any, Place]]:
+    """The documents of a text that another program reads: what is refused above is taken as YAML 1.2 has it.
+
+    A tag of an array becomes its first member: `!reference [a, b]` is ["!reference", "a", "b"]; others are passed over.
+    Raises InvalidGraph.
+    """
+    reader = _ForeignReader(report)
+    made: list[tuple[Any, Place]] = []
+    try:
+        for event in yaml.parse(text, Loader=_LOADER):
+            if isinstance(event, yaml.DocumentStartEvent):
+                reader.made = None
+            reader.take(event)
+            if isinstance(event, yaml.DocumentEndEvent) and reader.made is not None:
+                made.append((reader.made.value, reader.made.place))
+    except yaml.YAMLError as error:
+        raise reader.fatal(*_syntax(error, text)) from error
+    report.raise_if_any()
+    return made
+
+
 def lines(place: Place, paths: Iterable[Path]) -> dict[Path, int]:
     """The line on which each path stands (for a member: its key), or the nearest place above it that exists."""
     found: dict[Path, int] = {}
@@ -156,9 +177,7 @@ class _Reader:
         line = event.start_mark.line + 1
         if isinstance(event, _NODES):
             if event.tag is not None:
-                message = f"The tag {show(event.tag)} has no meaning here."
-                remedy = "Leave it out; a text that looks like a number is written in quotes."
-                self._report.add(self._path(), "yaml-tag", message, remedy, line)
+                self._tagged(event, line)
             if isinstance(event, yaml.ScalarEvent):
                 self._take_scalar(event, line)
                 return
@@ -167,8 +186,7 @@ class _Reader:
                 raise self.fatal(*TOO_DEEP, line)
             if event.anchor is not None:
                 self._anchors[event.anchor] = None
-            empty: tuple[Any, Any] = ({}, {}) if isinstance(event, yaml.MappingStartEvent) else ([], [])
-            self._open.append(_Open(*empty, line, event.anchor))
+            self._open.append(_Open(*self._empty(event, line), line, event.anchor))
         elif isinstance(event, yaml.CollectionEndEvent):
             self._close(self._open.pop())
         elif isinstance(event, yaml.AliasEvent):
@@ -177,6 +195,15 @@ class _Reader:
         elif isinstance(event, yaml.DocumentStartEvent) and self.made is not None:
             message = "A second document begins here."
             raise self.fatal("several-documents", message, "A file holds one document; remove what follows it.", line)
+
+    def _empty(self, event: Any, line: int) -> tuple[Any, Any]:
+        """The value and the places of an array or object that begins."""
+        return ({}, {}) if isinstance(event, yaml.MappingStartEvent) else ([], [])
+
+    def _tagged(self, event: Any, line: int) -> None:
+        message = f"The tag {show(event.tag)} has no meaning here."
+        remedy = "Leave it out; a text that looks like a number is written in quotes."
+        self._report.add(self._path(), "yaml-tag", message, remedy, line)
 
     def _awaits_key(self) -> bool:
         return bool(self._open) and isinstance(self._open[-1].value, dict) and self._open[-1].key is None
@@ -304,6 +331,23 @@ class _Reader:
         if _UNBOUNDED.fullmatch(text):
             return float(text.replace(".", ""))
         return text
+
+
+class _ForeignReader(_Reader):
+    """Takes what a document of ours may not hold."""
+
+    def _tagged(self, event: Any, line: int) -> None:
+        """A tag is no mistake here."""
+
+    def _empty(self, event: Any, line: int) -> tuple[Any, Any]:
+        if isinstance(event, yaml.SequenceStartEvent) and event.tag is not None:
+            return [event.tag], [(line, None)]
+        return super()._empty(event, line)
+
+    def _plain(self, text: str, line: int) -> Any:
+        if text in _CONSTANTS or _readings(text) is None:
+            return super()._plain(text, line)
+        return int(text) if _LEADING_ZERO.fullmatch(text) and text.isdigit() else text
 
 
 def _readings(text: str) -> tuple[Any, str] | None:

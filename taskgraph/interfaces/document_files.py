@@ -1,11 +1,14 @@
-"""What lies beside the file of a document: the files that `foreach` finds, and the parts that `include` names."""
+"""What lies beside a file: the files that `foreach` finds, the parts that `include` names, texts of other programs."""
 
 import errno
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Final
 
 from taskgraph.documents.include import Folder
+
+_BESIDE_BYTES_MAX: Final = 64 * 1024 * 1024
 
 
 def finder(folder: Path) -> Callable[[str], list[str]]:
@@ -31,3 +34,16 @@ def folder_of(file: Path) -> Folder:
             return opened.read(most)
 
     return Folder(file.name, read, lambda name: str(folder / name))
+
+
+def texts_beside(file: Path) -> Callable[[str], str | None]:
+    """What reads a text by its path from the folder of the file on; None where there is none, or it lies elsewhere."""
+    folder = folder_of(file)
+
+    def read(name: str) -> str | None:
+        try:
+            return folder.read(name, _BESIDE_BYTES_MAX).decode("utf-8", "replace")
+        except (OSError, ValueError):
+            return None  # who asks says which file is not there
+
+    return read

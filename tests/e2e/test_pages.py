@@ -17,6 +17,7 @@ FOLLOWED: Final = (
     "docs/tutorial/first-graph.md",
     "docs/how-to/troubleshooting.md",
     "docs/how-to/operating.md",
+    "docs/how-to/imports.md",
     *(f"docs/how-to/migrate-{name}.md" for name in MIGRATIONS),
 )
 

@@ -6,13 +6,13 @@ import os
 import re
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from taskgraph.documents.importers import FORMATS, import_graph
+from taskgraph.documents.importers import FORMATS, Format, import_graph
 from taskgraph.documents.importers.shaping import Imported, unpacked
 from taskgraph.documents.plan import plan
 from taskgraph.documents.references import references
@@ -147,7 +147,7 @@ def test_bad_json_and_unknown_formats():
             import_graph(text, "neutral")
         assert caught.value.problems[0].code == code
     assert found({}, "dot") == [("format", "")]
-    assert set(FORMATS) == {"neutral", "wfformat", "taskgraph"}
+    assert tuple(FORMATS) == get_args(Format)
 
 
 # --- gzip ------------------------------------------------------------------------------------------------------

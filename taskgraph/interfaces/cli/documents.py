@@ -21,10 +21,11 @@ from taskgraph.interfaces.cli.common import (
 )
 from taskgraph.interfaces.cli.options import ParamOption, StrictOption
 from taskgraph.interfaces.cli.output import Column, count, edges_words, json_text, safe, seconds
-from taskgraph.model.errors import InvalidGraph, InvalidInput
+from taskgraph.model.errors import InvalidGraph, InvalidInput, Problem
 from taskgraph.storage.private_files import unwritable
 
 if TYPE_CHECKING:
+    from taskgraph.documents.importers import Format
     from taskgraph.documents.plan import Plan
 
 _PATH_ENDS_SHOWN: Final = 10
@@ -213,6 +214,14 @@ class ImportFormat(StrEnum):
     NEUTRAL = "neutral"
     WFFORMAT = "wfformat"
     TASKGRAPH = "taskgraph"
+    DAGMAN = "dagman"
+    GITHUB_ACTIONS = "github-actions"
+    GITLAB_CI = "gitlab-ci"
+    MAKE = "make"
+    NINJA = "ninja"
+    AIRFLOW = "airflow"
+    ARGO = "argo"
+    SNAKEMAKE = "snakemake"
 
 
 class External(StrEnum):
@@ -223,24 +232,39 @@ class External(StrEnum):
 
 
 @command(
+    "taskgraph import build.ninja -o graph.json",
+    "LC_ALL=C make -pn all | taskgraph import --from make - | taskgraph plan -",
+    "taskgraph import .github/workflows/ci.yml | taskgraph run - --executor noop",
     "taskgraph import --from wfformat montage.json -o graph.json",
-    "taskgraph import --from neutral graph.json.gz | taskgraph plan -",
     options=("verbose",),
 )
 def import_(
     session: Session,
     file: Annotated[str, typer.Argument(metavar="FILE", help="The file, gzipped or not; - for standard input.")],
     from_: Annotated[
-        ImportFormat,
+        ImportFormat | None,
         typer.Option(
             "--from",
             help="neutral: tasks by label with requires, runtimeSeconds, command. wfformat: WfCommons 1.4 and 1.5. "
-            "taskgraph: full-task-graph.json of Mozilla's taskgraph.",
+            "taskgraph: full-task-graph.json of Mozilla's taskgraph. make: what make -pn prints. airflow: serialized "
+            "JSON, DOT, or a plain file. snakemake: what snakemake --dag prints. Without it, the name and the content "
+            "of the file say it, where they are certain.",
         ),
-    ],
+    ] = None,
     out: Annotated[
         str, typer.Option("--output", "-o", metavar="OUT", help="Where to write the graph; - for standard output.")
     ] = STDIN,
+    goal: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--goal",
+            metavar="NAME",
+            help="make, ninja: a target, several if repeated. argo: the template to begin with. airflow: the DAG.",
+        ),
+    ] = None,
+    commands: Annotated[
+        bool, typer.Option("--commands", help="make, ninja: tasks that run the commands, in place of doing nothing.")
+    ] = False,
     external: Annotated[
         External, typer.Option("--external", help="taskgraph: dependencies on tasks that the file does not hold.")
     ] = External.SATISFIED,
@@ -255,17 +279,21 @@ def import_(
     """Turn a graph of another program into one that can be submitted.
 
     The shape and what is known of the tasks are kept; commands of other authors are kept as information, and
-    are not executed: a task with a known runtime sleeps, any other does nothing. Notes on stderr say what was left out.
+    are executed only with --commands: a task with a known runtime sleeps, any other does nothing. Notes on stderr say
+    what was left out.
     """
     if graph_id is not None:
         check_graph_id(graph_id, new=True)
     data, name, _ = read_source(file)
     from taskgraph.documents.canonical import document_object
     from taskgraph.documents.importers import import_graph
+    from taskgraph.interfaces import document_files
 
-    imported = import_graph(
-        data, from_.value, source=name, external=external.value, executor=executor, graph_id=graph_id
-    )
+    said: dict[str, Any] = {"external": external.value, "executor": executor, "graph_id": graph_id}
+    if file != STDIN:
+        said["beside"] = document_files.texts_beside(Path(file))
+    format_ = _format_of(file, data) if from_ is None else from_.value
+    imported = import_graph(data, format_, source=name, goals=tuple(goal or ()), commands=commands, **said)
     text = json_text(document_object(imported.document), ascii_only=not session.output.out.unicode)
     if out == STDIN:
         session.output.out.write(text + "\n")
@@ -279,3 +307,15 @@ def import_(
     where = "" if out == STDIN else f" written to {out}"
     edges = edges_words(imported.document.edges, imported.document.groups)
     session.output.say(f"{count(len(imported.document.tasks), 'task')}, {edges}{where}")
+
+
+def _format_of(file: str, data: bytes) -> "Format":
+    """What the name or the content of a file says. Raises InvalidGraph where they say nothing certain."""
+    from taskgraph.documents.importers.guess import guessed
+
+    found = guessed("" if file == STDIN else Path(file).absolute().as_posix(), data)
+    if found is None:
+        remedy = f"Name one by --from: {', '.join(each.value for each in ImportFormat)}."
+        problem = Problem("", "format", "Neither name nor content say which format it is.", remedy)
+        raise InvalidGraph([problem], "standard input" if file == STDIN else file)
+    return found

@@ -182,6 +182,8 @@ _GRAPHS: Final = (
                 "taskgraph: of dependencies on tasks that the file does not hold.",
                 {"type": "string", "enum": ["satisfied", "reject"], "default": "satisfied"},
             ),
+            Parameter("goal", "make, ninja: targets; argo: the template; airflow: the DAG.", many=True),
+            Parameter("commands", "make, ninja: with tasks that run the commands.", _FLAG),
             Parameter("executor", "taskgraph: who runs the payloads.", {**_TEXT, "default": "noop"}),
             Parameter("id", "taskgraph: the future id of the graph.", {"type": "string", "pattern": GRAPH_ID_PATTERN}),
         ),

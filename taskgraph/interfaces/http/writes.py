@@ -85,6 +85,7 @@ async def import_(asked: Asked) -> Any:
     """The file may be packed by gzip, as others keep theirs, and is read by its content."""
     query, data = asked.query, await asked.body()
     said = {"external": query["external"], "executor": query["executor"], "graph_id": query["id"]}
+    said |= {"goals": tuple(query["goal"]), "commands": query["commands"]}
     found = await _read(len(data), partial(import_graph, data, query["from"], source=_SOURCE, **said))
     return views.imported(document_object(found.document), found.notes)
 
