@@ -24,6 +24,7 @@ CC = cc $(FLAGS)
 
 # Files
 
+all: CC := gcc
 all: app | out
 #  Phony target (prerequisite of .PHONY).
 

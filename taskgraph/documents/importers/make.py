@@ -93,6 +93,8 @@ def _targets(text: str, first_line: int) -> dict[str, _Target]:
             target, in_recipe = None, False
         elif each.startswith("# Not a target:"):
             not_one = True
+        elif target is None and make_recipes.OF_TARGET.match(each):
+            continue  # a variable of the target; its rule follows
         elif target is None:
             rule = _RULE.fullmatch(each)
             if rule is not None:

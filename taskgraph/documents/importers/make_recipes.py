@@ -7,7 +7,7 @@ from typing import Final
 _VARIABLE: Final = re.compile(r"^(\S+) :?:?=(?: (.*))?$", re.MULTILINE)
 _ORIGIN: Final = re.compile(r"# (?:makefile|default|environment|command line|automatic|'override')")
 _DEFINED: Final = re.compile(r"^define (\S+)", re.MULTILINE)
-_OF_TARGET: Final = re.compile(r"^# (?:makefile|command line|'override')[^\n]*\n# (\S+) [:+?]*= ", re.MULTILINE)
+OF_TARGET: Final = re.compile(r"^[^#\t\n].*?: (\S+) (?::{1,3}|[+?!])?=(?: .*)?$", re.MULTILINE)  # before its rule
 _AUTOMATIC: Final = re.compile(r"[@*<+%^?|][DF]?|MAKE")
 _DEPTH_MAX: Final = 20
 _CHARS_MAX: Final = 200_000  # that a recipe may come to
@@ -29,7 +29,7 @@ def variables(data_base: str) -> dict[str, str | None]:
         if origin and (variable := _VARIABLE.match(line)) is not None:
             found[variable.group(1)] = variable.group(2) or ""
         origin = _ORIGIN.match(line) is not None
-    varying = [*_DEFINED.findall(section), *_OF_TARGET.findall(data_base.partition("\n# Files\n")[2])]
+    varying = [*_DEFINED.findall(section), *OF_TARGET.findall(data_base.partition("\n# Files\n")[2])]
     return {**found, **dict.fromkeys(varying)}
 
 
