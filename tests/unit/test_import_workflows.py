@@ -244,6 +244,14 @@ spec:
 """
 
 
+def test_steps_of_argo_by_name():
+    text = (
+        "kind: Workflow\nspec:\n  entrypoint: a\n  templates:\n  - name: a\n    steps:\n    - FLIP: {template: b}\n"
+        "    - HEADS: {template: b}\n      TAILS: {template: b}\n  - {name: b, suspend: {}}\n"
+    )
+    assert shape(read("argo", text)) == {"FLIP": set(), "HEADS": {"FLIP"}, "TAILS": {"FLIP"}}
+
+
 @pytest.mark.parametrize(
     ("text", "expected"),
     [

@@ -102,8 +102,15 @@ def _calls_of(template: Mapping[str, Any]) -> list[dict[str, Any]]:
     found = dag.get("tasks") if isinstance(dag, dict) else None
     calls = [*found] if isinstance(found, list) else []
     for row in steps if isinstance(steps, list) else []:
-        calls += row if isinstance(row, list) else [row]
+        calls += _calls_of_row(row)
     return [call for call in calls if isinstance(call, dict)]
+
+
+def _calls_of_row(row: Any) -> list[Any]:
+    """Steps that run beside each other: a list, or, as Argo had it first, an object of them by name."""
+    if isinstance(row, dict) and row and all(isinstance(call, dict) for call in row.values()):
+        return [{"name": name, **call} for name, call in row.items()]
+    return row if isinstance(row, list) else [row]
 
 
 def _enter(entry: str, spec: Mapping[str, Any], workflow: _Workflow) -> None:
@@ -185,7 +192,7 @@ class _Expansion:
         before: list[Any] = []
         for index, row in enumerate(template["steps"]):
             heads: list[Any] = []
-            for number, each in enumerate(row if isinstance(row, list) else [row]):
+            for number, each in enumerate(_calls_of_row(row)):
                 where: Path = (*place, index, number) if isinstance(row, list) else (*place, index)
                 call = self._reader.mapping(each, where, f"Step {number} of row {index}")
                 name = self._reader.text(call.get("name", ""), (*where, "name"), "`name`")
