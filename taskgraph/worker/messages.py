@@ -19,7 +19,7 @@ from taskgraph.worker.values import ClaimedRun, WorkMessage, ids_of
 
 log = logging.getLogger("taskgraph.worker")
 
-RENEWED_AT_ONCE: Final = 16
+CALLS_AT_ONCE: Final = 16
 """Work messages, each by a call of its own."""
 
 _RELEASE_SECONDS: Final = 5.0  # until a message comes back whose tasks could not be claimed
@@ -81,8 +81,9 @@ class WorkMessages:
             await self.release(source)
 
     async def let_all_go(self, ones: Sequence[ClaimedRun]) -> None:
-        """Runs have been reported: what `let_go` does for each, at once for all."""
-        await asyncio.gather(*map(self.let_go, ones))
+        """Runs have been reported: what `let_go` does for each, many at once."""
+        for start in range(0, len(ones), CALLS_AT_ONCE):
+            await asyncio.gather(*map(self.let_go, ones[start : start + CALLS_AT_ONCE]))
 
     async def release(self, source: WorkMessage) -> None:
         """Something that a message was kept for is done: it may go, if that was the last."""
@@ -113,8 +114,8 @@ class WorkMessages:
     async def renew(self) -> None:
         """Renew the leases of all messages, many at once."""
         messages = list(self._in_hand)
-        for start in range(0, len(messages), RENEWED_AT_ONCE):
-            await asyncio.gather(*map(self._renew, messages[start : start + RENEWED_AT_ONCE]))
+        for start in range(0, len(messages), CALLS_AT_ONCE):
+            await asyncio.gather(*map(self._renew, messages[start : start + CALLS_AT_ONCE]))
 
     async def _renew(self, source: WorkMessage) -> None:
         context = self._context

@@ -9,7 +9,7 @@ from taskgraph.model import limits
 from taskgraph.model.errors import StaleDelivery, StorageUnavailable
 from taskgraph.storage.queues import Delivery
 from taskgraph.worker.executors import built_in
-from taskgraph.worker.messages import RENEWED_AT_ONCE
+from taskgraph.worker.messages import CALLS_AT_ONCE
 from taskgraph.worker.values import WorkMessage
 
 
@@ -24,7 +24,7 @@ class Renewals:
     async def renew(self, delivery: Delivery, *, lease_seconds: float) -> Delivery:
         self.open += 1
         self.most = max(self.most, self.open)
-        if self.open == RENEWED_AT_ONCE:
+        if self.open == CALLS_AT_ONCE:
             self.full.set()
         await self.full.wait()
         self.open -= 1
@@ -42,10 +42,10 @@ async def test_messages_are_renewed_side_by_side_and_a_failure_delays_no_other(t
         worker = app.worker(built_in(app.clock), targets=["default"], slots=1)
         queues: Any = Renewals()
         app.handlers.queues = queues
-        many = 2 * RENEWED_AT_ONCE + 5
+        many = 2 * CALLS_AT_ONCE + 5
         for number in range(many):
             worker._messages.keep(WorkMessage(Delivery("q", str(number), "{}", "receipt", 1)))
         async with asyncio.timeout(10):
             await worker._lease.renew()
         assert sorted(map(int, queues.renewed)) == list(range(2, many))
-        assert queues.most == RENEWED_AT_ONCE < limits.RECEIVE_MAX * 2
+        assert queues.most == CALLS_AT_ONCE < limits.RECEIVE_MAX * 2
