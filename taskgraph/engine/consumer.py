@@ -219,6 +219,10 @@ class Consumer:
         """See Receiver: what a worker of this process has to report of the graph comes here, too."""
         return self._lead.held or graph_id in self.own
 
+    def is_at_work(self, graph_id: str) -> bool:
+        """See Receiver."""
+        return graph_id in self._tasks
+
     def put(self, message: Message) -> None:
         """Have a message handled that may be lost, as the sweep makes up for it."""
         self._put(Waiting(message))

@@ -71,6 +71,9 @@ class Receiver(Protocol):
     def takes(self, graph_id: str) -> bool:
         """Whether it handles this graph, and no other process does."""
 
+    def is_at_work(self, graph_id: str) -> bool:
+        """Whether it handles something of this graph at the moment."""
+
     async def leads(self, graph_id: str) -> bool:
         """Whether it is the one to look after this graph; asks for the lead, where that is free."""
 
@@ -119,6 +122,10 @@ class Dispatcher:
     def takes(self, graph_id: str) -> bool:
         """Whether no other process handles a graph: then what this one remembers of limited tasks is all there is."""
         return any(each.takes(graph_id) for each in self.receivers)
+
+    def is_at_work(self, graph_id: str) -> bool:
+        """Whether something of a graph is being handled here at the moment."""
+        return any(each.is_at_work(graph_id) for each in self.receivers)
 
     async def leads(self, graph_id: str) -> bool:
         """Whether this process is the one that looks after a graph; asks for the lead, where that is free."""
@@ -400,6 +407,8 @@ class Dispatcher:
                 await self.dispatch(
                     graph_id, target, tasks, level=level, rows=rows, delay_seconds=seconds, local_worker=local_worker
                 )
+            if self.windows is not None and graph_id in self.windows.more:
+                break  # no more can be remembered now: the rest is looked at when this has been sent
         if limited:
             await self.limited.refill(graph_id, local_worker=local_worker)
 

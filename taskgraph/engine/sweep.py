@@ -226,6 +226,8 @@ async def _ends_by_deadline(look: _Look) -> bool:
 
 
 async def _relays(look: _Look) -> None:
+    if not look.at_once and look.handlers.dispatcher.is_at_work(look.graph_id):
+        return  # they are about to be passed on: of a wide graph, thousands stand ready for many seconds
     for prefix in ("join", "fork"):
         ready = Range(f"{prefix}:", f"{prefix};", where={"state": (str(TaskState.PENDING),)}, select=("state",))
         relays = await query_all(look.handlers.records.tables, look.graph_id, ready)
@@ -319,16 +321,19 @@ async def _ready(look: _Look, row: Row, run: int) -> None:
     if look.state == GraphState.CANCELLING:
         return
     target, level = str(row.columns.get("target", "default")), level_of(row.columns.get)
-    now_due = now_due or look.at_once
+    windows = handlers.dispatcher.windows
+    put_by = windows is not None and windows.will_send(look.graph_id, task_id, run)
+    now_due = (now_due and not put_by) or look.at_once
     if level != NORMAL or (age >= limits.AGE_SECONDS and handlers.dispatcher.knows_levels):
         # Only here it matters which levels are used.
         used = (await handlers.dispatcher.levels_used()).get(target, ())
         now_due = now_due or has_risen(level, since, now, used, look.period_seconds)
         level = level_now(level, since, now, used)
-    windows = handlers.dispatcher.windows
     if now_due:
         look.remind.setdefault((target, level), []).append((task_id, run, age))
-    elif age >= limits.REDISPATCH_SECONDS and windows is not None and not windows.knows(look.graph_id, task_id, run):
+    elif put_by or windows is None or age < limits.REDISPATCH_SECONDS:
+        return
+    elif not windows.knows(look.graph_id, task_id, run):
         look.unknown.setdefault((target, level), []).append((task_id, run))
 
 

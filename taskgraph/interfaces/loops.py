@@ -48,6 +48,7 @@ _REST_SECONDS: Final = 10.0
 _OF_THE_GRAPH: Final[Where] = {"event": ["graph-*"]}
 _IDLE_SECONDS: Final = 0.5  # of `run`, until it looks at the rows of its graph for ready tasks
 _IDLE_SECONDS_MAX: Final = 30.0  # between two such looks
+_SWEEP_REST: Final = 5.0  # pause after a long round of the sweep, in rounds
 _MORE_SECONDS: Final = 1.0
 _SETTLED_SECONDS: Final = 10.0  # a `run` that ends sooner is not listed among the workers, and does not sweep
 _HANDLES_SECONDS: Final = 1.0  # nor, if it ends that soon, is it listed among the handlers of a store elsewhere
@@ -87,7 +88,10 @@ async def sweep_forever(
     while not stop.is_set():
         pause = period_seconds
         try:
+            began = app.clock.monotonic()
             swept = await sweep(app.handlers, period_seconds=period_seconds, logs=app.logs)
+            # A round that looks at a million ready tasks takes seconds, and must not be most of what this process does.
+            pause = max(pause, _SWEEP_REST * (app.clock.monotonic() - began))
             if swept.graphs == 0:
                 pause *= 2
             if swept.did_something:

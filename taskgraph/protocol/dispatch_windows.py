@@ -121,6 +121,12 @@ class Windows:
         """Whether this run was sent by this process, or will be."""
         return any(run in (lane.sent.get(task_id), lane.unsent.get(task_id)) for lane in self._lanes(graph))
 
+    def will_send(self, graph: str, task_id: str, run: int) -> bool:
+        """Whether this run is to be sent later, or may be among those that are to be looked at again."""
+        if graph in self.more:
+            return not any(lane.sent.get(task_id) == run for lane in self._lanes(graph))
+        return any(lane.unsent.get(task_id) == run for lane in self._lanes(graph))
+
     def offer(
         self, graph: str, queue: Queue, tasks: Sequence[tuple[str, int]], now: float
     ) -> tuple[list[tuple[str, int]], int]:

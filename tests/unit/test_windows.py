@@ -118,6 +118,17 @@ def test_what_could_not_be_sent_goes_first_the_next_time() -> None:
     assert windows.fill() == [batch]
 
 
+def test_what_will_be_sent_later_needs_no_reminder(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "UNSENT_MAX", 30)
+    windows = Windows(start=64)
+    windows.offer("g", QUEUE, runs("a", 70), 0.0)
+    assert [windows.will_send("g", f"a{n}", 0) for n in (0, 63, 64, 69, 70)] == [False, False, True, True, False]
+    assert not windows.will_send("g", "a64", 1), "of another run nothing is known"
+    windows.offer("g", QUEUE, runs("a", 70, 70), 0.0)
+    assert [windows.will_send("g", f"a{n}", 0) for n in (0, 63, 64, 139)] == [False, False, True, True]
+    assert not windows.will_send("other", "a64", 0)
+
+
 def test_what_is_more_than_can_be_remembered_is_looked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "UNSENT_MAX", 10)
     windows = Windows(start=64)
