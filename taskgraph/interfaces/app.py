@@ -8,7 +8,7 @@ import contextlib
 import functools
 import os
 import socket
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
@@ -78,6 +78,8 @@ class App:
     """Messages that a clock which is ahead may have hidden; only where the store has no clock of its own."""
     taken_away: Callable[[], str] | None = None
     """What became of the store's file: "" while it lies where it was opened. Only where the store is a file."""
+    give_back: Callable[[], Awaitable[bool]] | None = None
+    """Makes the file shorter if most is free; gives whether there is more to do. Only where the store is a file."""
     server: "Server | None" = None
     """Asked to do what is to be written; only where the store is behind one."""
     table_endpoint: str = ""
@@ -361,7 +363,7 @@ async def open_app(
         tables, logs = embedded.tables(settings.prefix), embedded.logs()
         queues, close = embedded.queues(), embedded.close
         locks = worker_locks(settings.path)
-        of_kind.update(hidden=queues, taken_away=embedded.taken_away, locks=locks)
+        of_kind.update(hidden=queues, taken_away=embedded.taken_away, give_back=embedded.give_back, locks=locks)
     elif settings.server:
         from taskgraph.storage.http.store import HttpStore
 

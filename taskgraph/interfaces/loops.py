@@ -180,7 +180,7 @@ async def keep_house_forever(
         pause = period_seconds
         try:
             kept = await keep_house(app.handlers, app.logs, keep_days=keep_days)
-            if kept.more:
+            if kept.more or (app.give_back is not None and await app.give_back()):
                 pause = _MORE_SECONDS
             if kept.did_something:
                 log.info("kept house: %s", kept)

@@ -20,7 +20,7 @@ class Part:
 
     def __init__(self) -> None:
         self.clock = HurriedClock()
-        self.handlers = self.logs = None
+        self.handlers = self.logs = self.give_back = None
 
 
 async def test_serve_looks_again_at_once_while_there_is_more(
@@ -53,6 +53,30 @@ async def test_serve_looks_again_at_once_while_there_is_more(
         "kept house",
         "the house could not be kept",
     ]
+
+
+async def test_serve_gives_back_of_the_file_until_no_more_is_to_be_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    stop = asyncio.Event()
+    parts, pauses = [True, True, False], list[float]()
+
+    async def keep_house(handlers: Any, logs: Any, *, keep_days: float | None) -> Kept:
+        return Kept()
+
+    async def give_back() -> bool:
+        return parts.pop(0)
+
+    async def wait_any(events: tuple[asyncio.Event, ...], seconds: float) -> bool:
+        pauses.append(seconds)
+        if not parts:
+            stop.set()
+        return True
+
+    monkeypatch.setattr(loops, "keep_house", keep_house)
+    monkeypatch.setattr(loops, "wait_any", wait_any)
+    part: Any = Part()
+    part.give_back = give_back
+    await loops.keep_house_forever(part, stop)
+    assert [pause < 2 for pause in pauses] == [True, True, False]
 
 
 @pytest.mark.parametrize(("text", "days"), [("", None), (" ", None), ("30", 30.0), ("0.5", 0.5), ("0", 0.0)])

@@ -182,7 +182,10 @@ async def delete(
         said = {"because": reason, "operation": operation, "by": asked_by()}
         return await deletion.delete(app.handlers, app.logs, graph_id, force=force, progress=progress, **said)
 
-    return await which.whole(app, await which.current(app, graph_id), take)
+    done = await which.whole(app, await which.current(app, graph_id), take)
+    while app.give_back is not None and await app.give_back():
+        pass
+    return done
 
 
 async def deletable(app: App, before: datetime, states: Collection[str]) -> list[tuple[str, str, datetime]]:

@@ -141,6 +141,8 @@ def _connect_to_look(path: Path) -> sqlite3.Connection | None:
 
 
 def _prepare(connection: sqlite3.Connection, path: Path, synchronous: str) -> None:
+    if is_empty(path):  # it can be said of a new file alone, and of others SQLite would write it down each time
+        connection.execute("PRAGMA auto_vacuum=INCREMENTAL")  # see `File.give_back`
     _switch_to_wal(connection, path)
     connection.execute(f"PRAGMA synchronous={'FULL' if synchronous == 'full' else 'NORMAL'}")
     connection.execute("PRAGMA wal_autocheckpoint=0")  # no commit pays for the log: see `file`

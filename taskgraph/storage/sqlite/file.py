@@ -46,6 +46,9 @@ _CHECKPOINT_ROUNDS: Final = 4  # before that, each of what was written during th
 _CHECKPOINT_BUSY_SECONDS: Final = 1.0  # that the last part of a checkpoint may wait for other processes
 _PAGE_CHARS: Final = 4_000  # of a page of the file, about
 
+_FREE_PAGES_KEPT: Final = database.WAL_PAGES  # 64 MiB that are free stay in the file, for what comes next
+_GIVEN_BACK_PAGES: Final = 2_000  # in one transaction: others wait for it
+
 _TAKE_ETAGS: Final = "UPDATE counter SET value = value + ? WHERE name = 'etag' RETURNING value"
 _TABLE_MADE: Final = "INSERT INTO tab (name) VALUES (?) ON CONFLICT (name) DO NOTHING"
 _TABLE_ID: Final = "SELECT id FROM tab WHERE name = ?"
@@ -254,6 +257,17 @@ class File:
         if database.is_missing(self.path):
             return "removed"
         return "" if database.identity(self.path) == self._identity else "replaced by another file"
+
+    async def give_back(self) -> bool:
+        """Make the file shorter by some of its free pages, if most of it is free; gives whether there is more to do.
+
+        Free pages are used again, so a file that holds what it is used for stays as it is: only if more than half of it
+        is free, and more than 64 MiB, rows were deleted that nothing comes after. A file that was made by version 0.3
+        or before keeps its length.
+        """
+        if self._closed or not self.path.exists():
+            return False
+        return await self.call(_give_back)
 
     async def close(self) -> None:
         """Finish the calls that wait. Idempotent."""
@@ -515,6 +529,19 @@ class _Checkpoints:
                 before = pages
         # Other processes may write without a pause, and the log grow and grow: in the end they have to wait once.
         self._finish("PASSIVE" if pages < _WAL_PAGES_MAX else "RESTART")
+
+
+def _give_back(session: Session) -> bool:
+    (pages,), (free,) = session.one("PRAGMA page_count"), session.one("PRAGMA freelist_count")
+    over: int = free - max(_FREE_PAGES_KEPT, pages - free)
+    if over <= 0 or session.one("PRAGMA auto_vacuum") != (2,):
+        return False
+    session.begin()
+    for _ in range(min(over, _GIVEN_BACK_PAGES)):
+        session.run("PRAGMA incremental_vacuum(1)")  # Python takes one step of it, which is one page
+    more = over > _GIVEN_BACK_PAGES
+    session.wrote(_GIVEN_BACK_PAGES if more else database.WAL_PAGES, 0)  # the last part: it is a checkpoint that cuts
+    return more
 
 
 def _blame(group: list[_Call], error: BaseException) -> None:

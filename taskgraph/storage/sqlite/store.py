@@ -31,6 +31,7 @@ class EmbeddedStore:
         self._file = File(self.path, clock, synchronous)
         self._logs = EmbeddedLogs(self.path)
         self.taken_away = self._file.taken_away
+        self.give_back = self._file.give_back
 
     def tables(self, name: str) -> Tables:
         checks.check_table_name(name)
