@@ -25,7 +25,7 @@ from tests.azurite import AzuriteFailed, AzuriteMissing, azurite
 from tests.bench import anatomy, report
 from tests.bench.cells import STORES, Cell, CellFailed, Layout, Place, idle, layout, measure
 from tests.bench.figures import Figures, figures_of, idle_figures_of, median_of, ratios
-from tests.bench.shapes import EXECUTORS, SMALL, STANDARD, TINY, Shape, UnknownShape, chain, edges_of, shape
+from tests.bench.shapes import EXECUTORS, LARGE, SMALL, STANDARD, TINY, Shape, UnknownShape, chain, edges_of, shape
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 SETTLE_SECONDS: Final = 660.0  # of `--idle`, until pauses between two looks have grown as long as they may
@@ -64,7 +64,7 @@ def parser() -> argparse.ArgumentParser:
     )
     made.add_argument("--list", action="store_true", help="print the shapes, stores, executors and layouts")
     made.add_argument("--quick", action="store_true", help="tiny shapes on both stores, once: under a minute")
-    made.add_argument("--shapes", metavar="A,B", help=f"names, files, or all (default: {','.join(SMALL)})")
+    made.add_argument("--shapes", metavar="A,B", help=f"names, files, all, or large (default: {','.join(SMALL)})")
     made.add_argument("--stores", metavar="A,B", help="embedded, azurite (default: both)")
     made.add_argument("--executors", metavar="A,B", help="noop, command (default: noop)")
     made.add_argument("--layouts", metavar="A,B", help="local, or 1h1w … (default: local; --quick: local,1h1w)")
@@ -127,7 +127,8 @@ def _shapes_of(options: argparse.Namespace, layouts: Sequence[Layout]) -> list[S
             raise Usage("--idle is of processes that wait: --layouts 1h1w and its like")
         return [Shape("idle", lambda: chain(1))]  # what is submitted once the time is over
     names = _listed(options.shapes or ",".join(TINY if options.quick else SMALL))
-    return [shape(one) for name in names for one in (STANDARD if name == "all" else (name,))]
+    sets = {"all": STANDARD, "large": LARGE}
+    return [shape(one) for name in names for one in sets.get(name, (name,))]
 
 
 def list_text() -> str:

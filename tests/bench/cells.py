@@ -203,6 +203,8 @@ async def _stage(
         del requirements
         async with crew(cell, place, folder, environment) as children:
             yield children, facts
+            files = folder.glob("store/taskgraph.db*")
+            facts["fileBytes"] = sum(each.stat().st_size for each in files) if cell.store == "embedded" else None
 
 
 async def measure(cell: Cell, place: Place, *, weigh: bool, look: str = "") -> dict[str, Any]:

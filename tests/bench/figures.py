@@ -83,6 +83,7 @@ def figures_of(facts: Mapping[str, Any], *, weighed: bool) -> Figures:
         "cpuMillisecondsPerTask": {role: 1000 * seconds / tasks for role, seconds in cpu.items() if seconds},
         "submissionCpuMillisecondsPerTask": 1000 * (read["cpu"]["own"] + write["cpu"]["own"]) / tasks,
         "peakMebibytes": sum(process["peak"] for process in facts["processes"]),
+        "fileBytesPerTask": facts["fileBytes"] / tasks if facts["fileBytes"] is not None else None,
         "repeatedRuns": facts["rows"]["repeatedRuns"],
     }
 

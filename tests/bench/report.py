@@ -33,7 +33,9 @@ _COLUMNS: Final = (
     ("p50 ms", "latencyMilliseconds.p50", 1),
     ("p99 ms", "latencyMilliseconds.p99", 1),
     ("CPU ms/task", "cpuMillisecondsPerTask", 2),
+    ("submit CPU ms/task", "submissionCpuMillisecondsPerTask", 3),
     ("peak MiB", "peakMebibytes", 0),
+    ("file bytes/task", "fileBytesPerTask", 0),
 )
 _ROW_COLUMNS: Final = (
     ("rows put/task", "rowsSubmittedPerTask", 2),

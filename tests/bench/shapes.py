@@ -36,6 +36,16 @@ STANDARD: Final = (
 SMALL: Final = ("chain-200", "fan-1000", "layers-10x100", "tree-1023", "independent-1000")
 """What is measured when nobody says."""
 
+LARGE: Final = (
+    "fan-10000",
+    "fan-100000",
+    "fan-1000000",
+    "layers-10x1000",
+    "layers-100x1000",
+    "layers-1000x1000",
+)
+"""Whether cost grows with the number of tasks, and no faster: half an hour, and 3 GB of disk."""
+
 TINY: Final = ("chain-20", "fan-50")
 """What `--quick` measures."""
 

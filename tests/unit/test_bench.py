@@ -29,7 +29,7 @@ from tests.bench import counting, report
 from tests.bench.cells import Cell, CellFailed, Layout, Place, idle, layout, measure
 from tests.bench.figures import figure, figures_of, idle_figures_of, median_of, ratios
 from tests.bench.node import quantile, told_by_rows
-from tests.bench.shapes import EXECUTORS, STANDARD, Shape, UnknownShape, document_text, edges_of, shape
+from tests.bench.shapes import EXECUTORS, LARGE, STANDARD, Shape, UnknownShape, document_text, edges_of, shape
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -57,7 +57,7 @@ def test_a_shape_has_its_tasks_and_edges_and_is_a_valid_graph(name: str, tasks: 
 
 
 def test_every_standard_shape_is_known() -> None:
-    assert [shape(name).name for name in STANDARD] == list(STANDARD)
+    assert [shape(name).name for name in (*STANDARD, *LARGE)] == [*STANDARD, *LARGE]
 
 
 @pytest.mark.parametrize("packed", [False, True])
@@ -233,6 +233,7 @@ def facts(seconds: float) -> dict[str, Any]:
         "edges": 20,
         "load": 0.5,
         "seconds": seconds,
+        "fileBytes": 5_000,
         "submission": {
             "read": phase({}, {}, 0.1),
             "write": phase({"commit": 2}, {"rowsWritten": 12, "bytesWritten": 100}, 0.1),
@@ -264,6 +265,7 @@ def test_figures_are_per_task_and_per_edge() -> None:
     assert found["latencyMilliseconds"] == {"p50": 4, "p99": 20}
     assert found["cpuMillisecondsPerTask"] == {"handler": 20, "worker": 30}
     assert found["peakMebibytes"] == 60
+    assert found["fileBytesPerTask"] == 500
     assert figures_of(facts(2.0), weighed=False)["bytesWrittenPerTask"] is None
 
 
@@ -353,6 +355,7 @@ async def test_a_cell_is_measured_in_processes_that_end() -> None:
     assert sum(places.values()) == pytest.approx(found["operationsPerTask"] + found["emptyPollsPerTask"])
     assert {name.partition(":")[0] for name in places} >= {"engine.consumer", "worker"}
     assert found["bytesSubmittedPerTask"] > 0
+    assert found["fileBytesPerTask"] > 0
     assert set(found["latencyMilliseconds"]) == {"p50", "p99"}
 
 
