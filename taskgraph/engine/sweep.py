@@ -260,6 +260,8 @@ async def _open_tasks(look: _Look) -> None:
         rows = await query_all(look.handlers.records.tables, look.graph_id, _LIMITS)
         look.under = limits_of({row.key: row for row in rows})
     look.open_tasks = await query_all(look.handlers.records.tables, look.graph_id, unresolved)
+    # Reading many takes a while: what was written meanwhile is not ahead of this clock.
+    look.now = look.handlers.clock.now()
     for row in look.open_tasks:
         if not look.at_once and _is_fresh(row.columns, look.now):
             continue

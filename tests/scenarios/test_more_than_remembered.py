@@ -103,6 +103,28 @@ async def test_the_sweep_leaves_alone_what_will_be_sent(wide: Stage) -> None:
     assert sorted(await sent(wide)) == sorted(first), "what went out may be lost; the rest has not gone out yet"
 
 
+async def test_what_is_written_while_the_sweep_reads_for_long_is_not_ahead_of_its_clock() -> None:
+    stage = memory_stage()
+    await stage.submit(graph({"a": [], "b": ["a"]}))
+    held = await stage.claim("a")
+
+    class Slow(ShortPages):
+        """Tables that are read for long, and in which a task becomes ready meanwhile."""
+
+        async def query(
+            self, partition: str, rows: Range, *, limit: int = 1000, continuation: str | None = None
+        ) -> Page:
+            if rows.start == "task:" and "running" in rows.where.get("state", ()):
+                stage.clock.advance(20.0)
+                await stage.deliver(stage.completed(held))
+            return await super().query(partition, rows, limit=limit, continuation=continuation)
+
+    stage.handlers.records.tables = Slow(stage.tables)
+    swept = Swept()
+    await sweep_graph(stage.handlers, "graph", swept)
+    assert swept.set_right == 0
+
+
 @pytest.mark.parametrize(("at", "at_once", "fired"), [("other", False, 3), ("graph", False, 0), ("graph", True, 3)])
 async def test_the_sweep_passes_on_no_relay_of_a_graph_that_is_in_hand(at: str, at_once: bool, fired: int) -> None:
     stage = memory_stage()
