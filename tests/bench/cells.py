@@ -199,7 +199,11 @@ async def _stage(
             "TASKGRAPH_PREFIX": f"b{secrets.token_hex(6)}",  # tables and queues of its own
             "TASKGRAPH_BENCH": json.dumps(settings),
         }
-        facts = {"tasks": len(requirements), "edges": edges_of(requirements), "load": os.getloadavg()[0]}
+        facts: dict[str, Any] = {
+            "tasks": len(requirements),
+            "edges": edges_of(requirements),
+            "load": os.getloadavg()[0],
+        }
         del requirements
         async with crew(cell, place, folder, environment) as children:
             yield children, facts
