@@ -216,3 +216,10 @@ async def test_a_graph_of_another_program_becomes_a_document(local: Server) -> N
     assert (await local.ask("PUT", "/graphs/g", data=answer.json["document"])).status == 201
     assert (await local.ask("POST", "/graphs:import?from=wfformat", data=foreign)).code == "invalid-graph"
     assert (await local.ask("POST", "/graphs:import?from=other", data=foreign)).code == "invalid-query"
+    ninja = "rule r\n  command = run\nbuild a: r\nbuild b: r a\n"
+    whole = await local.ask("POST", "/graphs:import?from=ninja", data=ninja.encode())
+    assert [*whole.json["document"]["tasks"]] == ["a", "b"]
+    one = await local.ask("POST", "/graphs:import?from=ninja&goal=a&commands=1", data=ninja.encode())
+    assert one.json["document"]["tasks"]["a"]["task"]["payload"] == {"command": ["sh", "-c", "run"]}
+    included = await local.ask("POST", "/graphs:import?from=ninja", data=b"include /etc/passwd\n")
+    assert included.code == "invalid-graph"

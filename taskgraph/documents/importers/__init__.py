@@ -7,21 +7,10 @@ The result has passed the checks of any submission; a problem points at the plac
 
 from collections.abc import Callable, Mapping
 from datetime import datetime
+from importlib import import_module
 from typing import Final, Literal
 
-from taskgraph.documents.importers import (
-    airflow,
-    argo,
-    dagman,
-    github_actions,
-    gitlab_ci,
-    make,
-    neutral,
-    ninja,
-    snakemake,
-    taskcluster,
-    wfformat,
-)
+from taskgraph.documents.importers import neutral, taskcluster, wfformat
 from taskgraph.documents.importers.shaping import Foreign, Imported, unpacked
 from taskgraph.documents.read import read_json
 from taskgraph.model.errors import InvalidGraph, Problem
@@ -54,17 +43,8 @@ FORMATS: Mapping[str, str] = {
     "snakemake": "what `snakemake --dag` prints",
 }
 
-# Those that read a text; the others read a JSON value.
-_OF_TEXT: Final[Mapping[str, Callable[[Foreign], Imported]]] = {
-    "dagman": dagman.convert,
-    "github-actions": github_actions.convert,
-    "gitlab-ci": gitlab_ci.convert,
-    "make": make.convert,
-    "ninja": ninja.convert,
-    "airflow": airflow.convert,
-    "argo": argo.convert,
-    "snakemake": snakemake.convert,
-}
+# Those that read a JSON value; each of the others reads a text by a module of its name.
+_OF_JSON: Final = frozenset({"neutral", "wfformat", "taskgraph"})
 _OF_GOALS: Final = frozenset({"airflow", "argo", "make", "ninja"})
 _OF_COMMANDS: Final = frozenset({"make", "ninja"})
 
@@ -105,8 +85,10 @@ def import_graph(
     if problems:
         raise InvalidGraph(problems, source=source)
     data = unpacked(text, source)
-    if format in _OF_TEXT:
-        return _OF_TEXT[format](Foreign(_decoded(data, source), source, goals, commands, beside))
+    if format not in _OF_JSON:
+        # Imported when it is asked for: all of them together take longer than what a server is started with.
+        convert: Callable[[Foreign], Imported] = import_module(f"{__name__}.{format.replace('-', '_')}").convert
+        return convert(Foreign(_decoded(data, source), source, goals, commands, beside))
     obj = read_json(data, source=source)
     if format == "neutral":
         return neutral.convert(obj, source=source)
