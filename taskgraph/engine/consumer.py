@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from taskgraph.engine.handlers import Handled, Handlers
-from taskgraph.engine.lead import Lead
+from taskgraph.engine.lead import LOOK_SECONDS, Leads
 from taskgraph.engine.listeners import LocalWorker
 from taskgraph.engine.poison import NEWER_VERSION_SECONDS, Poison, origin_of, release
 from taskgraph.engine.telemetry import handed_on, note, watched
@@ -30,6 +30,7 @@ log = logging.getLogger("taskgraph.consumer")
 _IN_HAND_MAX: Final = 512  # deliveries held by one process; more would wait for longer than their lease
 _SETTLED_AT_ONCE: Final = 16
 _PAUSE_SECONDS: Final = 0.5
+_LONG_SECONDS: Final = 3600.0
 _PUMP_SECONDS: Final = 1.0  # between two looks at what is to be sent later
 
 
@@ -107,8 +108,8 @@ class Consumer:
         """Graphs that are handled here whichever process leads: those that this process was started for."""
         self.received = 0
         self._found_empty: set[str] = set()  # queues that held nothing when they were looked at last
-        clock = handlers.clock
-        self._lead = Lead(handlers.records.tables, clock, handlers.names.events, clock.new_id())
+        self._queues = handlers.dispatcher.event_queues
+        self._leads = Leads(handlers.records.tables, handlers.clock, self._queues, handlers.clock.new_id())
         self._receiving = False
         self._pumping: asyncio.Task[None] | None = None
         handlers.dispatcher.join(self)
@@ -116,20 +117,21 @@ class Consumer:
     @property
     def idle(self) -> bool:
         """Whether the last look at each queue found nothing for this process, and nothing is in hand."""
-        return not self._tasks and self._found_empty.issuperset(self.handlers.names.received)
+        return not self._tasks and self._found_empty.issuperset(self._queues.received)
 
     async def run(self, stop: asyncio.Event) -> None:
         """Receive until `stop` is set; then finish what is in hand."""
         self._receiving = True
         self.handlers.dispatcher.join(self)  # it may have run before
         try:
-            first, *others = self.handlers.names.received
-            if others:
-                async with asyncio.TaskGroup() as receivers:
-                    for queue in (first, *others):
-                        receivers.create_task(self._receive(queue, stop))
-            else:
-                await self._receive(first, stop)
+            async with asyncio.TaskGroup() as receivers:
+                begun: dict[str, asyncio.Task[None]] = {}
+                while not stop.is_set():
+                    changed = self._queues.changed
+                    for queue in self._queues.received:
+                        if queue not in begun or begun[queue].done():
+                            begun[queue] = receivers.create_task(self._receive(queue, stop))
+                    await wait_any((stop, changed), _LONG_SECONDS)
         finally:
             while under_way := {*self._tasks.values(), *self._beside}:
                 await asyncio.wait(under_way)
@@ -139,28 +141,30 @@ class Consumer:
                 self._pumping.cancel()
                 await asyncio.wait((self._pumping,))
             try:
-                await self._hand_over_unsent()
-                await self._lead.give_up()
+                windows = self.handlers.dispatcher.windows
+                await self._hand_over_unsent(windows.graphs if windows is not None else ())
+                await self._leads.give_up()
             except StorageError as error:  # reach: lead
-                log.info("the lead over %s ends by itself: %s", self.handlers.names.events, error)
+                log.info("the lead over %s ends by itself: %s", ", ".join(self._queues.received), error)
 
     async def _receive(self, queue: str, stop: asyncio.Event) -> None:
         pacer = Pacer(self.handlers.clock, seconds_max=self._idle_seconds_max)
-        while not stop.is_set():
+        while not stop.is_set() and queue in self._queues.received:
+            lead = self._queues.lead_of(queue)
             if sum(len(each) for each in self._waiting.values()) >= _IN_HAND_MAX and self._tasks:
                 await asyncio.wait(self._tasks.values(), return_when=asyncio.FIRST_COMPLETED)
                 continue
             ticket = self._wakeup.ticket(queue)
             try:
                 # Who does not lead looks whether there is something; only then it asks who does.
-                count = limits.RECEIVE_MAX if self._lead.held else 1
+                count = limits.RECEIVE_MAX if self._leads.held(lead) else 1
                 deliveries = await self.handlers.queues.receive(queue, count=count, lease_seconds=self._lease_seconds)
-                if deliveries and (seconds := await self._lead.take()):
+                if deliveries and (seconds := await self._leads.take(lead)):
                     for delivery in deliveries:
                         await self._let_go(delivery, 0)
                     self._wakeup.notify(queue)  # who leads may have looked in vain meanwhile
                     self._found_empty.add(queue)
-                    await wait_any((stop,), seconds)  # another does it, as long as it lives
+                    await self._stand_by(lead, seconds, stop)
                     continue
                 for delivery in deliveries:
                     if (message := await self.poison.read(delivery, misplaced)) is not None:
@@ -182,17 +186,24 @@ class Consumer:
                 self._found_empty.add(queue)
                 await pacer.idle(ticket, stop)
 
+    async def _stand_by(self, lead: str, seconds: float, stop: asyncio.Event) -> None:
+        """Another handles a queue, as long as it lives. Of several it may hand this one over: look now and then."""
+        while seconds and self._queues.number > 1:
+            if await wait_any((stop,), min(seconds, LOOK_SECONDS)):
+                return
+            seconds = await self._leads.stands_by(lead)
+        await wait_any((stop,), seconds)
+
     async def leads(self, graph_id: str) -> bool:
         """See Receiver."""
-        return not self._receiving or graph_id in self.own or not await self._lead.take()
+        return not self._receiving or graph_id in self.own or not await self._leads.take(self._queues.of(graph_id))
 
-    async def _hand_over_unsent(self) -> None:
+    async def _hand_over_unsent(self, graphs: Sequence[str]) -> None:
         """Leave what was put by to those that handle these graphs from now on: of this process, or of another."""
         dispatcher = self.handlers.dispatcher
         others = [each for each in dispatcher.receivers if each is not self]
-        graphs = dispatcher.windows.graphs if dispatcher.windows is not None else ()
         theirs = {graph_id: each for graph_id in graphs for each in others if each.takes(graph_id)}
-        await dispatcher.hand_over_unsent(but=theirs)
+        await dispatcher.hand_over_unsent([graph_id for graph_id in graphs if graph_id not in theirs])
         for each in theirs.values():
             each.watch_unsent()
 
@@ -206,10 +217,11 @@ class Consumer:
         while dispatcher.windows is not None and dispatcher.windows.waits:
             await dispatcher.clock.sleep(_PUMP_SECONDS)
             try:
-                if self._receiving and not self.own and await self._lead.take():
-                    await self._hand_over_unsent()  # another leads by now
-                else:
-                    await dispatcher.dispatch_waiting(local_worker=self.local_worker)
+                if self._receiving and not self.own:
+                    leads = {each: self._queues.of(each) for each in dispatcher.windows.graphs}
+                    theirs = [each for each in {*leads.values()} if await self._leads.take(each)]
+                    await self._hand_over_unsent([graph_id for graph_id, lead in leads.items() if lead in theirs])
+                await dispatcher.dispatch_waiting(local_worker=self.local_worker)
             except StorageError as error:  # reach: windows
                 log.warning("what is ready could not be sent: %s", error)
             except Exception as error:  # reach: windows
@@ -217,7 +229,7 @@ class Consumer:
 
     def takes(self, graph_id: str) -> bool:
         """See Receiver: what a worker of this process has to report of the graph comes here, too."""
-        return self._lead.held or graph_id in self.own
+        return graph_id in self.own or self._leads.held(self._queues.of(graph_id))
 
     def is_at_work(self, graph_id: str) -> bool:
         """See Receiver."""
@@ -293,7 +305,7 @@ class Consumer:
         lease = Lease(self.handlers.queues, self.handlers.clock, deliveries, self._lease_seconds)
         try:
             messages = [waiting.message for waiting in batch]
-            keep = functools.partial(self._keep, lease)
+            keep = functools.partial(self._keep, lease, self._queues.of(graph_id))
             await keep()
             handled = await self.handlers.handle(graph_id, messages, keep_alive=keep, local_worker=self.local_worker)
             outcomes = {id(each.message): each for each in handled}
@@ -335,11 +347,11 @@ class Consumer:
             for delivery in lease.deliveries.values():
                 await self._count_failure(delivery, error)
 
-    async def _keep(self, lease: Lease) -> None:
+    async def _keep(self, lease: Lease, lead: str) -> None:
         """While something is handled, keep what it came by, and the lead."""
         await lease.keep()
-        if self._lead.held:
-            await self._lead.take()
+        if self._leads.held(lead):
+            await self._leads.take(lead)
 
     def _do_beside(self, work: Coroutine[Any, Any, None]) -> None:
         """Have this done while messages are handled. What cannot be done is left to redelivery, or the sweep."""

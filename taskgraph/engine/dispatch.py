@@ -24,10 +24,10 @@ from taskgraph.engine.telemetry import Telemetry
 from taskgraph.model import limits
 from taskgraph.model.clock import Clock
 from taskgraph.model.columns import Columns, is_held
-from taskgraph.model.errors import StorageError
+from taskgraph.model.errors import StaleDelivery, StorageError
 from taskgraph.model.facts import routing_of
 from taskgraph.model.ids import GRAPH, ids_text, is_task_id, limit_key, reference_of, row_key
-from taskgraph.model.messages import Message, RunTasks, Seen, SendReady, bundles, to_text
+from taskgraph.model.messages import Message, RunTasks, Seen, SendReady, bundles, graph_named, to_text
 from taskgraph.model.names import OWN, QueueNames
 from taskgraph.model.placement import DEFAULT_TARGET
 from taskgraph.model.priorities import COLUMN as PRIORITY
@@ -42,12 +42,14 @@ from taskgraph.protocol.dispatch_windows import ReadyBatch, Windows
 from taskgraph.protocol.edit import EDITED
 from taskgraph.protocol.limited_backlog import WAITING_MAX, WHOLE_SECONDS, Backlog, Waiting
 from taskgraph.protocol.runs import Claim, Completed, Failed
+from taskgraph.queries.event_queues import EventQueues
 from taskgraph.queries.targets import levels_used, use_level
 from taskgraph.storage.queues import Queues
 from taskgraph.storage.tables import Range, Row, pages, query_all
 
 _SHARES_MIN: Final = 2  # into so many messages at least goes what is ready
 _WORKER_SECONDS: Final = 60.0
+_MOVE_SECONDS: Final = 30.0
 _SEEN_CHARS_MAX: Final = 1_000  # of a definition that goes along with a work message
 _COUNTED_MAX: Final = 10_000  # graphs
 _HINT_SECONDS: Final = 2.0  # between two messages to idle workers of a target, that a level of it is used
@@ -103,7 +105,10 @@ class Dispatcher:
     """Graph id -> where tasks go that this process runs alone."""
     workers: dict[str, float] = field(default_factory=dict)
     """Worker -> when its last result came in (monotonic seconds)."""
+    event_queues: EventQueues = field(init=False)
     limited: "LimitedTasks" = field(init=False)
+    has_moved_left: bool = False
+    """Whether this process has looked at queues that are left: once, however long ago their number was changed."""
     _levels: dict[tuple[str, str], float] = field(default_factory=dict)  # said to be used, and when (monotonic)
     _numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))  # of `own`
     _hinted: dict[str, float] = field(default_factory=dict)  # queue -> when such a message was sent there
@@ -111,6 +116,7 @@ class Dispatcher:
     _used_at: float | None = None
 
     def __post_init__(self) -> None:
+        self.event_queues = EventQueues(self.records.tables, self.clock, self.names)
         self.limited = LimitedTasks(self)
 
     def join(self, receiver: Receiver) -> None:
@@ -157,7 +163,7 @@ class Dispatcher:
         """Send events, each to its queue. Raises TooLarge, StorageUnavailable."""
         bodies: dict[str, list[str]] = {}
         for message in messages:
-            bodies.setdefault(self.names.of(message), []).append(to_text(message))
+            bodies.setdefault(await self.event_queues.queue_of(message), []).append(to_text(message))
         for queue, own in bodies.items():
             await self.queues.send(queue, own)
 
@@ -170,7 +176,26 @@ class Dispatcher:
 
     async def events_waiting(self) -> int:
         """About how many events wait to be handled."""
-        return sum([await self.queues.count(queue) for queue in self.names.received])
+        await self.event_queues.refresh()
+        return sum([await self.queues.count(queue) for queue in self.event_queues.received])
+
+    async def move_left(self) -> int:
+        """Send what lies on queues of events that are received no more to those that are; gives how many.
+
+        Looks at the number of queues, too. Raises StorageUnavailable.
+        """
+        moved = 0
+        await self.event_queues.look()
+        left = self.event_queues.left() if self.event_queues.may_be_sent_to() or not self.has_moved_left else ()
+        for queue in left:
+            while found := await self.queues.receive(queue, count=limits.RECEIVE_MAX, lease_seconds=_MOVE_SECONDS):
+                for delivery in found:
+                    await self.queues.send(self.event_queues.of(graph_named(delivery.body)), [delivery.body])
+                    with contextlib.suppress(StaleDelivery):  # another process moves it, too  # reach: lead
+                        await self.queues.delete(delivery)
+                moved += len(found)
+        self.has_moved_left = True
+        return moved
 
     async def dispatch(
         self,
@@ -356,9 +381,9 @@ class Dispatcher:
             self.windows.more.discard(graph_id)
             await self.dispatch_ready_rows(graph_id, local_worker=local_worker)
 
-    async def hand_over_unsent(self, *, but: Collection[str] = ()) -> None:
-        """Leave it to the next handlers of these graphs, by one message for each. but: graphs that stay here."""
-        if self.windows is not None and (graphs := [each for each in self.windows.graphs if each not in but]):
+    async def hand_over_unsent(self, graphs: Sequence[str]) -> None:
+        """Leave what was put by of these graphs to their next handlers, by one message for each."""
+        if self.windows is not None and graphs:
             await self.send_events([SendReady(graph_id) for graph_id in graphs])
             for graph_id in graphs:
                 self.windows.forget(graph_id)

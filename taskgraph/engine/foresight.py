@@ -107,7 +107,7 @@ class Copy:
 
     def asked(self) -> list[Message]:
         """The messages that were sent to handlers; they are gone here."""
-        names = self.handlers.names.received
+        names = self.handlers.dispatcher.event_queues.received
         return [parse(body) for name in names for body in self.queues.bodies.pop(name, ())]
 
     def sent(self) -> Iterator[tuple[str, int]]:

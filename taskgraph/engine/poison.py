@@ -6,7 +6,6 @@ between loses nothing. Failures are counted on that row, because the queue's own
 """
 
 import contextlib
-import json
 import logging
 import re
 from collections.abc import Callable, Sequence
@@ -20,7 +19,7 @@ from taskgraph.model import limits
 from taskgraph.model.clock import Clock
 from taskgraph.model.columns import Value, integer, time_of
 from taskgraph.model.errors import Conflict, InvalidMessage, NotFound, Refused, StaleDelivery, TooLarge, Unclear
-from taskgraph.model.messages import Message, TaskResult, UnknownVersion, parse, type_of
+from taskgraph.model.messages import Message, TaskResult, UnknownVersion, graph_named, parse, type_of
 from taskgraph.model.names import POISON, QueueNames
 from taskgraph.protocol.definitions import SCHEMA, gathered, spread
 from taskgraph.storage.queues import Delivery, Queues
@@ -260,15 +259,6 @@ async def release(queues: Queues, delivery: Delivery, seconds: float) -> None:
 
 def _key(delivery: Delivery) -> str:
     return f"{delivery.queue}:{delivery.id}"
-
-
-def graph_named(body: str) -> str:
-    """The graph that a message names, "" if none is found."""
-    try:
-        found = json.loads(body)
-    except (ValueError, RecursionError):
-        return ""
-    return str(found.get("graph", "")) if isinstance(found, dict) else ""
 
 
 def _message(row: Row) -> PoisonMessage:

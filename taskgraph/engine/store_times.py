@@ -11,11 +11,12 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
-from taskgraph.engine.lead import LEAD_SECONDS, LEADS
+from taskgraph.engine.lead import LEAD_SECONDS
 from taskgraph.model import limits
 from taskgraph.model.clock import Clock
 from taskgraph.model.errors import Conflict, Unclear
 from taskgraph.model.foreign_times import is_ahead
+from taskgraph.model.names import LEADS
 from taskgraph.protocol.invariants.findings import Finding, SetTime, Severity
 from taskgraph.protocol.schedule_rules import SCHEDULES
 from taskgraph.queries import targets

@@ -77,6 +77,7 @@ class Swept:
     deleted: int = 0
     stalled: int = 0
     workers_forgotten: int = 0
+    moved: int = 0  # events of queues that are not received from any more
     set_right: int = 0  # times that no clock of now can have written
     failed: list[str] = field(default_factory=list)  # what could not be repaired, with the graph and the reason
 
@@ -100,7 +101,10 @@ async def sweep(
     """Look at every live graph once. logs: without them, graphs that are being deleted are left to others."""
     swept = Swept()
     began = handlers.clock.monotonic()
-    for row in await query_all(handlers.records.tables, LIVE, Range()):
+    listed = await query_all(handlers.records.tables, LIVE, Range())
+    if listed or not handlers.dispatcher.has_moved_left:  # else there are no events
+        swept.moved += await handlers.dispatcher.move_left()
+    for row in listed:
         try:
             await sweep_graph(handlers, row.key, swept, live=row, period_seconds=period_seconds, logs=logs)
         except Conflict as conflict:  # other processes write it, and get it done

@@ -121,11 +121,20 @@ class App:
 
         return Schedules(self.handlers, self.queries, lambda: self.wakeup.notify(self.names.schedules), asked_by)
 
+    async def event_queues(self) -> Sequence[str]:
+        """The queues that handlers of this store receive from. Raises StorageUnavailable."""
+        found = self.handlers.dispatcher.event_queues
+        await found.refresh()
+        return found.received
+
     def overview(self) -> "Overview":
         """What looks at all of the store; kept, it knows how fast graphs go."""
+        from taskgraph.queries.event_queues import EventQueues
         from taskgraph.queries.overview import Overview
 
-        return Overview(self.tables, self.queues, self.clock, self.names, is_dead=self.is_dead)
+        event_queues = EventQueues(self.tables, self.clock, self.names) if self.server is None else None
+        parts = self.tables, self.queues, self.clock, self.names
+        return Overview(*parts, is_dead=self.is_dead, event_queues=event_queues)
 
     def signer(self, environ: Mapping[str, str]) -> "Signer | None":
         from taskgraph.engine.signing import read_signer
@@ -303,7 +312,7 @@ def _handlers(
     from taskgraph.engine.commit import Records
     from taskgraph.engine.handlers import Handlers
 
-    return Handlers(
+    handlers = Handlers(
         Records(tables, clock),
         queues,
         clock,
@@ -313,6 +322,9 @@ def _handlers(
         cached_rows_max=settings.cached_rows_max,
         sends_beside=settings.path is None,  # where a call is a way through the network
     )
+    if settings.server:
+        handlers.dispatcher.event_queues.only_first = True  # the server knows which there are
+    return handlers
 
 
 def _poison(

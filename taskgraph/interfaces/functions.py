@@ -316,6 +316,7 @@ class Door:
                     )
                     opened = open_app(self.settings(), clock=self._clock, telemetry=telemetry)
                     app = await self._exits.enter_async_context(opened)
+                    app.handlers.dispatcher.event_queues.only_first = True  # there is a trigger for it
                     self._open = app, app.consumer()
         return self._open
 

@@ -397,12 +397,16 @@ async def serve(
     keep_days: float | None = None,
     outlets: OutletSettings | None = None,
     others: Sequence[Callable[[], Coroutine[Any, Any, None]]] = (),
+    queues: int | None = None,
 ) -> None:
     """Handle events, sweep, fire schedules, keep house, deliver notices (and work), until `stop` is set.
 
     keep_days: for how long graphs are kept after their end, None for ever. outlets: how notices leave; None for queues
-    and unsigned webhooks. others: loops that run beside these.
+    and unsigned webhooks. others: loops that run beside these. queues: among so many all processes of the store share
+    events out from now on.
     """
+    if queues is not None:
+        await app.handlers.dispatcher.event_queues.use(queues)
     consumer, name = app.consumer(), worker_name(app.clock)
     _attach(consumer, workers)
     with _held(app, name, *(worker.name for worker in workers)):

@@ -18,6 +18,7 @@ INT_MAX: Final = 2**31 - 1
 PAGE_ROWS_MAX: Final = 1_000
 MESSAGE_BYTES_MAX: Final = 48 * 1024  # of plain JSON: 64 KiB once base64 has been put around it
 RECEIVE_MAX: Final = 32
+EVENT_QUEUES_MAX: Final = 32  # among which the graphs of a store may be shared out
 DELAY_SECONDS_MAX: Final = 7 * 24 * 3600
 
 # --- names -----------------------------------------------------------------------------------------------------

@@ -647,3 +647,12 @@ EVENT_TYPES: Final = tuple(sorted(name for name, each in MESSAGE_TYPES.items() i
 """What handlers take; `run-tasks` is for workers."""
 
 _TYPES: Final = {each.of: name for name, each in MESSAGE_TYPES.items()}
+
+
+def graph_named(body: str) -> str:
+    """The graph that a message names, "" if none is found."""
+    try:
+        found = json.loads(body)
+    except (ValueError, RecursionError):
+        return ""
+    return str(found.get("graph", "")) if isinstance(found, dict) else ""

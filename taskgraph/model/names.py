@@ -26,6 +26,10 @@ class QueueNames:
         """The queue of everything that handlers take, unless each kind has its own."""
         return f"{self.prefix}-events"
 
+    def events_of(self, number: int) -> str:
+        """One of several queues of events, each of which has graphs of its own; the first is the common one."""
+        return f"{self.events}-{number}" if number else self.events
+
     @property
     def schedules(self) -> str:
         """No queue: what is rung when a schedule is new or changed."""
@@ -60,6 +64,7 @@ ALL: Final = "index:graphs"  # partition that lists every graph, newest first
 POISON: Final = "index:poison"  # partition of messages that were set aside
 TOMBSTONES: Final = "index:tombstones"  # partition of deleted graphs, by when their ids may be given again
 CACHE: Final = "index:cache"  # partition of runs that may stand for others, by what they were made of
+LEADS: Final = "index:leads"  # partition of the leads over queues of events
 TOKENS: Final = "index:tokens"  # partition of what opens the HTTP API, by name
 OLD_TASKS: Final = "index:taskcluster"  # partition of taskIds of old TaskCluster clients: the graph of each
 KEEPING: Final = "index:keeping"  # partition of places: how far looks for old graphs and cached runs have come

@@ -151,6 +151,7 @@ index:taskcluster
  0.4 graph text
 index:leads
  0.1 holder text; until time
+ 0.4 number, most number; since time
 index:clock
  0.4 seen, since time
 """

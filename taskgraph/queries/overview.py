@@ -17,6 +17,7 @@ from taskgraph.model.names import LIVE, QueueNames
 from taskgraph.model.placement import DEFAULT_TARGET
 from taskgraph.model.priorities import LEVELS, NORMAL
 from taskgraph.model.states import PAUSED, TaskState
+from taskgraph.queries.event_queues import EventQueues
 from taskgraph.queries.journal import find_end
 from taskgraph.queries.targets import GATES, closed_in, levels_in, limits_in
 from taskgraph.queries.workers import Crew, IsDead, WorkerStatus, crew, not_known
@@ -107,14 +108,24 @@ class _Open:
 
 
 class Overview:
+    """event_queues: None where a server knows them."""
+
     def __init__(
-        self, tables: Tables, queues: Queues, clock: Clock, names: QueueNames, *, is_dead: IsDead = not_known
+        self,
+        tables: Tables,
+        queues: Queues,
+        clock: Clock,
+        names: QueueNames,
+        *,
+        is_dead: IsDead = not_known,
+        event_queues: EventQueues | None = None,
     ) -> None:
         self._tables = tables
         self._queues = queues
         self._clock = clock
         self._names = names
         self._is_dead = is_dead
+        self._event_queues = event_queues
         self._seen: dict[str, _Seen] = {}
         self._requests = 0
 
@@ -219,7 +230,11 @@ class Overview:
         self._requests += 1 + len(gates) // limits.PAGE_ROWS_MAX
         used, paused, limited = levels_in(gates, now), closed_in(gates), limits_in(gates, now)
         levels = [(target, level) for target in targets for level in LEVELS if level in (NORMAL, *used.get(target, ()))]
-        events, works = list(self._names.received), [self._names.work(target, level) for target, level in levels]
+        events: Sequence[str] = self._names.received
+        if self._event_queues is not None:
+            await self._event_queues.refresh()
+            events = self._event_queues.received
+        works = [self._names.work(target, level) for target, level in levels]
         counts = await asyncio.gather(*(self._queues.count(queue) for queue in [*events, *works]))
         self._requests += len(counts)
         depth = dict(zip([*events, *works], counts, strict=True))

@@ -4,8 +4,9 @@ What this room is for: the real parts of taskgraph with counted ports (`counting
 `worker`. It answers with lines of JSON on stdout (`failed`: why an order could not be obeyed) and ends when stdin does,
 however its parent has ended.
 
-Orders (`do`): submit, run (all in this process), go (begin to handle, or to work), count (what it did since the last
-time), look (the graph's state), examine (what the rows tell), stop. The run's settings come in TASKGRAPH_BENCH; the
+Orders (`do`): submit, run (all in this process), go (begin to handle, to work, or both), count (what it did since the
+last time), look (the graph's state), ends (of which graphs it made the last commit, and when), examine (what the rows
+tell), stop. The run's settings come in TASKGRAPH_BENCH; the
 store in TASKGRAPH_STORE, as always.
 """
 
@@ -144,6 +145,7 @@ async def examine(app: App, graph_id: str, requirements: Mapping[str, Sequence[s
 class Node:
     """One process. settings: `graph` its id, `document` a path, `slots`, `azure`, `weigh`; `alone`: it will `run`.
 
+    `graphs`: so many of it, with a number behind the id; `queues`: of events, as `serve --queues` sets them.
     `look`: "cpu", to say where the time of submission and run goes; "memory", what is held half way through the run.
     """
 
@@ -161,6 +163,10 @@ class Node:
         self._sampler = Sampler() if settings.get("look") == "cpu" else None
         self._kept = Kept() if settings.get("look") == "memory" else None
         self._tasks = 0
+        graphs = int(settings.get("graphs", 0))
+        self._graph_ids = [f"{self._graph_id}-{number}" for number in range(graphs)] or [self._graph_id]
+        self._queues: int | None = settings.get("queues")
+        self._ends: dict[str, float] = {}  # of graphs whose last commit was made here
 
     async def obey(self, order: Mapping[str, Any]) -> dict[str, Any]:
         """Do what a line says; gives the answer."""
@@ -181,6 +187,8 @@ class Node:
                 return await examine(
                     self._app, self._graph_id, {name: task["requires"] for name, task in tasks.items()}
                 )
+            case "ends":
+                return {"ends": self._ends}
             case "stop":
                 return await self._end()
             case other:
@@ -194,7 +202,8 @@ class Node:
         if self._alone:  # as `run` does
             self._keeping.enter_context(self._app.handlers.dispatcher.keeping(self._graph_id, ["default"]))
         writing = Phase(self._counts, self._sampler)
-        await submit(self._app.handlers, self._graph_id, document)
+        for graph_id in self._graph_ids:
+            await submit(self._app.handlers, graph_id, document)
         return {"read": read, "phase": writing.end()}
 
     async def _run(self) -> dict[str, Any]:
@@ -218,14 +227,22 @@ class Node:
         self._phase = Phase(self._counts)
         # Called in the process that made the last commit, right after it: nobody has to ask for the end.
         ended = self._app.handlers.listeners.ended
-        ended.append(lambda graph_id: tell(ended=time.time()) if graph_id == self._graph_id else None)
-        if role == "handler":
-            loop = serve(self._app, self._stop)
+        ended.append(self._note_end)
+        both = role == "both"
+        if role == "handler" or both:
+            workers = [self._app.worker(built_in(self._app.clock), slots=self._slots)] if both else []
+            more = {} if self._queues is None else {"queues": self._queues}  # commits of before know no such thing
+            loop = serve(self._app, self._stop, workers=workers, **more)
         else:
             worker = self._app.worker(built_in(self._app.clock), slots=self._slots)
             loop = work(self._app, self._stop, worker)
         self._loops = asyncio.create_task(loop)
         return {}
+
+    def _note_end(self, graph_id: str) -> None:
+        if graph_id == self._graph_id:
+            tell(ended=time.time())
+        self._ends[graph_id] = time.time()
 
     def _count(self) -> dict[str, Any]:
         assert self._phase is not None

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from tests.bench.cells import layout
 from tests.bench.shapes import SMALL, UnknownShape, shape
-from tests.capacity import checking, report
+from tests.capacity import checking, report, sharing
 from tests.capacity.model import Demand, Latencies, Limits, Prices, predict
 from tests.capacity.sources import NoFigures, demands_of, read_kept
 
@@ -121,6 +121,7 @@ def parser() -> argparse.ArgumentParser:
     costs.add_argument("--months", type=_amount, default=1.0, metavar="X", help="for which rows are kept (default: 1)")
     made.add_argument("--accounts", type=_whole, default=10, metavar="N", help="of the last column (default: 10)")
     made.add_argument("--check", action="store_true", help="instead: hold the model against runs under limits")
+    made.add_argument("--handlers", action="store_true", help="instead: how one, two and four handlers add up")
     made.add_argument("--json", action="store_true", help="print JSON instead of tables")
     return made
 
@@ -244,6 +245,9 @@ def run(options: argparse.Namespace) -> int:
     """Predict and print. Raises Usage, NoFigures, AssertionError."""
     if options.check:
         return run_check(options)
+    if options.handlers:
+        print(sharing.text())
+        return DONE
     limits = Limits(**{each.name: getattr(options, each.name) for each in fields(Limits)})
     latencies = Latencies(**{each.name: getattr(options, f"{each.name}_ms") / 1000 for each in fields(Latencies)})
     given: dict[str, Any] = {

@@ -8,6 +8,8 @@ but for the order of what production code keeps in sets.
 """
 
 import asyncio
+import functools
+import json
 import random
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -26,6 +28,7 @@ from taskgraph.model import limits as bounds
 from taskgraph.model.errors import Conflict, StorageUnavailable, Unclear
 from taskgraph.model.ids import GRAPH, task_id_of
 from taskgraph.model.names import POISON
+from taskgraph.model.placement import DEFAULT_TARGET
 from taskgraph.model.states import GRAPH_ENDED, TaskState
 from taskgraph.storage.azure import account as azure
 from taskgraph.storage.tables import Change, Delete
@@ -38,6 +41,7 @@ from tests.bench.node import told_by_rows
 from tests.bench.shapes import Requirements, document_text, edges_of
 from tests.capacity.limited import Account, LimitedStore
 from tests.capacity.model import Latencies, Limits
+from tests.capacity.processors import Processor, WorkedQueues, WorkedTables
 from tests.simulation.processes import LoopClock, VirtualLoop, end_all
 
 _SETTINGS: Final = StoreSettings(connection_string="UseDevelopmentStorage=true")
@@ -49,6 +53,27 @@ _WRAPPERS: Final[Mapping[str, Any]] = {"tables": CountedTables, "queues": Counte
 
 async def _at_once(look: Callable[..., Any], *more: Any) -> None:
     """In the place of a thread, which knows no virtual time: what is looked for are leftovers of this machine."""
+
+
+def _wrapped(counts: Counts, processor: Processor | None, what: str, port: Any) -> Any:
+    """A port of one process, counted; with a processor what is asked of it takes time."""
+    counted = _WRAPPERS[what](port, counts)
+    if processor is None or what == "logs":
+        return counted
+    return {"tables": WorkedTables, "queues": WorkedQueues}[what](counted, processor)
+
+
+def _target(number: int, targets: int) -> str:
+    return f"t{number % targets}" if targets > 1 else DEFAULT_TARGET
+
+
+def _document(graph: Requirements, number: int, targets: int) -> GraphDocument:
+    """The graph, with all of its tasks for one target."""
+    document = json.loads(document_text(graph, "noop"))
+    if targets > 1:
+        for task in document["tasks"].values():
+            task["task"]["target"] = _target(number, targets)
+    return read_document(json.dumps(document))
 
 
 Run = tuple[str, str, int]
@@ -132,7 +157,9 @@ class Playing:
     """One run: so many copies of a graph, handlers, workers and slots, under limits.
 
     enforced: whether the limits hold while the graphs run. submit_enforced: also while they are submitted.
-    task_seconds: 0 for tasks that end at once. lease_seconds: of the workers.
+    task_seconds: 0 for tasks that end at once. lease_seconds: of the workers. targets: among which the graphs, and the
+    workers, are shared out. queues: of events, if that is set. row_seconds: of a handler's processor, for each row and
+    message; 0 for one that takes no time. alone: so many processes for everything, where the place is `local`.
     """
 
     seed: int
@@ -147,6 +174,10 @@ class Playing:
     enforced: bool = True
     submit_enforced: bool = False
     seconds_max: float = 5_000.0
+    targets: int = 1
+    queues: int | None = None
+    row_seconds: float = 0.0
+    alone: int = 1
 
     def __post_init__(self) -> None:
         self._layout = layout(self.place) if isinstance(self.place, str) else self.place
@@ -154,7 +185,8 @@ class Playing:
         self._loop = VirtualLoop()
         self._account = Account(self.limits, self.latencies, self._clock(), self._rng)
         self._account.on_commit = self._committed
-        self._document: GraphDocument = read_document(document_text(self.graph, "noop"))
+        self._documents = [_document(self.graph, number, self.targets) for number in range(self.targets)]
+        self.processors: list[Processor] = []
         self.graph_ids = [f"g{number}" for number in range(self.graphs)]
         self.executed: Counter[Run] = Counter()
         self.unnamed: Counter[Run] = Counter()  # runs that were not told their label
@@ -187,7 +219,11 @@ class Playing:
     async def _open(self, stack: AsyncExitStack, role: str) -> App:
         """One process of the installation."""
         clock, counts = self._clock(), self._counts[role]
-        store = LimitedStore(self._account, clock, lambda what, port: _WRAPPERS[what](port, counts))
+        wrapped = functools.partial(_wrapped, counts, None)
+        if role == "handler" and self.row_seconds:
+            self.processors.append(Processor(clock, self.row_seconds))
+            wrapped = functools.partial(_wrapped, counts, self.processors[-1])
+        store = LimitedStore(self._account, clock, wrapped)
         with patch.object(azure, "AzureStore") as opened:  # the root asks for it when it opens
             opened.from_connection_string.return_value = store
             return await stack.enter_async_context(open_app(_SETTINGS, clock=clock))
@@ -211,19 +247,21 @@ class Playing:
             account.enforced = self.submit_enforced
             app = await self._open(stack, "submitter")
             rests = 0
-            for graph_id in self.graph_ids:
-                rests += await self._submit(app, graph_id)
+            for number, graph_id in enumerate(self.graph_ids):
+                rests += await self._submit(app, graph_id, self._documents[number % self.targets])
             account.enforced = self.enforced
             account.reset()
             self._began = self._loop.time()
             stop = asyncio.Event()
-            loops = [serve(await self._open(stack, "handler"), stop) for _ in range(self._layout.handlers)]
-            for _ in range(self._layout.workers):
+            handlers = [await self._open(stack, "handler") for _ in range(self._layout.handlers)]
+            loops = [serve(each, stop, queues=self.queues) for each in handlers]
+            for number in range(self._layout.workers):
                 app = await self._open(stack, "worker")
-                loops.append(work(app, stop, self._worker(app)))
-            if not self._layout.handlers:
+                loops.append(work(app, stop, self._worker(app, [_target(number, self.targets)])))
+            for _ in range(0 if handlers else self.alone):
                 app = await self._open(stack, "handler")
-                loops.append(serve(app, stop, workers=[self._worker(app)]))
+                every = [_target(number, self.targets) for number in range(self.targets)]
+                loops.append(serve(app, stop, workers=[self._worker(app, every)], queues=self.queues))
             running = [asyncio.ensure_future(each) for each in loops]
             ended = asyncio.ensure_future(self._all_ended.wait())
             await asyncio.wait([ended, *running], return_when=asyncio.FIRST_COMPLETED)
@@ -249,16 +287,16 @@ class Playing:
         self._check()
         return played
 
-    def _worker(self, app: App) -> Worker:
+    def _worker(self, app: App, targets: Sequence[str] = (DEFAULT_TARGET,)) -> Worker:
         executors = Executors([PacedExecutor(self.task_seconds, self.executed, self.unnamed)])
-        return app.worker(executors, slots=self.slots, lease_seconds=self.lease_seconds)
+        return app.worker(executors, targets=targets, slots=self.slots, lease_seconds=self.lease_seconds)
 
-    async def _submit(self, app: App, graph_id: str) -> int:
+    async def _submit(self, app: App, graph_id: str, document: GraphDocument | None = None) -> int:
         """Submit as a person does who is told to come again; gives how often."""
         rests = 0
         while True:
             try:
-                await submit(app.handlers, graph_id, self._document)
+                await submit(app.handlers, graph_id, document or self._documents[0])
             except (StorageUnavailable, Conflict, Unclear):
                 rests += 1
                 await asyncio.sleep(1.0)

@@ -14,6 +14,7 @@ from tests.capacity import checking
 from tests.capacity.checking import CELLS, MORE_SEEDS, ONSETS, SEEDS, Cell, Checked, check, holds, holds_onset
 from tests.capacity.model import Limits
 from tests.capacity.playing import Playing
+from tests.capacity.sharing import LEAST_RATIO, Shared, rate_of
 
 
 @pytest.fixture(autouse=True)
@@ -99,3 +100,19 @@ def test_a_run_that_does_not_end_says_what_is_left() -> None:
     playing = Playing(1, shape("chain-5").make(), slots=1, task_seconds=100.0, seconds_max=50.0)
     with pytest.raises(AssertionError, match=r"seed 1: no end after 50.0 s: \{.*running"):
         playing.play()
+
+
+@pytest.mark.parametrize("together", [False, True], ids=["handlers alone", "with workers in them"])
+def test_four_handlers_that_share_graphs_out_are_three_times_as_fast_as_one(together: bool) -> None:
+    """With the account's published limits. By one queue three of them stand by."""
+    shared = Shared(together, 8)
+    (one, _), (four, used) = shared.play(1), shared.play(4)
+    print(f"{rate_of(one):.0f} and {rate_of(four):.0f} tasks/s, {used}")
+    assert rate_of(four) >= LEAST_RATIO * rate_of(one)
+    assert max(used) < 1.5 * min(used)
+
+
+def test_by_one_queue_of_events_four_handlers_are_no_faster_than_one() -> None:
+    shared = Shared(False, 1)
+    (one, _), (four, _) = shared.play(1), shared.play(4)
+    assert rate_of(four) < 1.2 * rate_of(one)

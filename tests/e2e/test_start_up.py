@@ -52,7 +52,7 @@ SHORT = (
     Short(("list",), LOOKS, 145),
     Short(("why", "looked-at", "a"), LOOKS, 145),
     Short(("show", "looked-at", "--match", "a"), LOOKS, 145),
-    Short(("submit", "graph.json"), ("rich", "taskgraph.engine.plans", "taskgraph.protocol.invariants"), 207),
+    Short(("submit", "graph.json"), ("rich", "taskgraph.engine.plans", "taskgraph.protocol.invariants"), 208),
 )
 
 

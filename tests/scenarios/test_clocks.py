@@ -15,13 +15,15 @@ from taskgraph import Client, Graph
 from taskgraph.engine.commit import Records
 from taskgraph.engine.consumer import Waiting
 from taskgraph.engine.handlers import Handlers
-from taskgraph.engine.lead import Lead
+from taskgraph.engine.lead import Leads
 from taskgraph.engine.store_times import repair_store
 from taskgraph.interfaces.app import App
 from taskgraph.interfaces.operations import limit, pause
 from taskgraph.model import limits
 from taskgraph.model.messages import HoldBack, Message, SetLimit, parse
+from taskgraph.model.names import QueueNames
 from taskgraph.queries import targets as gates_module
+from taskgraph.queries.event_queues import EventQueues
 from taskgraph.queries.targets import Gates, use_level
 from taskgraph.queries.workers import WORKERS, clean, workers
 from taskgraph.storage.tables import Insert
@@ -78,14 +80,17 @@ def test_a_permit_and_a_lead_that_the_doctor_sets_right_stay_with_who_has_them(o
         await gates_module.limit_target(tables, "default", 1, crew.clock.now())
         wrong = LoopClock(crew.loop, random.Random(1), off)
         theirs, ours = Permits(tables, wrong, "off", LEASE), Permits(tables, crew.clock, "right", LEASE)
-        lead, standby = Lead(tables, wrong, "events", "off"), Lead(tables, crew.clock, "events", "right")
+        lead, standby = (
+            Leads(tables, clock, EventQueues(tables, clock, QueueNames()), holder)
+            for clock, holder in ((wrong, "off"), (crew.clock, "right"))
+        )
         assert await theirs.take("default", lambda: 1) == 1
-        assert await lead.take() == 0.0
+        assert await lead.take("taskgraph-events") == 0.0
         found = await repair_store(tables, None, crew.clock)
         assert (len(found.findings), len(found.repaired)) == (0, 2)
         assert await ours.take("default", lambda: 1) == 0
-        assert await standby.take() > 0.0
-        assert lead.held
+        assert await standby.take("taskgraph-events") > 0.0
+        assert lead.held("taskgraph-events")
         await theirs.renew()
         assert (theirs.held("default"), theirs.lost()) == (1, {})
         await repair_store(tables, None, crew.clock)

@@ -29,7 +29,8 @@ async def test_a_new_process_claims_and_renews_without_looking_for_the_end_of_th
     assert trap.calls == ["get", "commit"] * 2
 
 
-# A worker looks once, and every five seconds, whether its target is paused: the one query of those below.
+# A worker looks once, and every five seconds, whether its target is paused: the one query of those below. And it reads,
+# before its first event and every half minute, how many queues of events there are.
 CHAIN, FAN, LAYERS = chain(100), fan(1_000), layers(10, 100)
 
 
@@ -42,22 +43,22 @@ def most(**calls: int) -> Counter[str]:
     [
         pytest.param(
             CHAIN,
-            most(receive=1, get=4, commit=4, query=2, delete=1),
-            most(receive=1, get=8, commit=100, query=3, delete=1, send=1),
+            most(receive=1, get=3, commit=4, query=3, delete=1),
+            most(receive=1, get=9, commit=100, query=3, delete=1, send=1),
             1.3,
             id="chain",
         ),
         pytest.param(
             FAN,
-            most(receive=5, get=8, commit=29, query=4, send=35, delete=36),
-            most(receive=7, query=1, commit=17, send=36, delete=36),
+            most(receive=5, get=7, commit=29, query=5, send=35, delete=36),
+            most(receive=7, get=1, query=1, commit=17, send=36, delete=36),
             0.3,
             id="fan",
         ),
         pytest.param(
             LAYERS,
-            most(receive=11, get=12, commit=34, query=4, send=45, delete=40),
-            most(receive=10, query=1, commit=11, send=40, delete=49),
+            most(receive=11, get=11, commit=34, query=5, send=45, delete=40),
+            most(receive=10, get=1, query=1, commit=11, send=40, delete=49),
             0.3,
             id="layers",
         ),

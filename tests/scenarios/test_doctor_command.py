@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from taskgraph.engine.lead import LEADS
 from taskgraph.interfaces.app import open_app
 from taskgraph.interfaces.cli import app as commands
 from taskgraph.interfaces.settings import read_settings
 from taskgraph.model.clock import SystemClock
 from taskgraph.model.columns import Value
 from taskgraph.model.ids import GRAPH, row_key, task_id_of
+from taskgraph.model.names import LEADS
 from taskgraph.protocol.schedule_rules import SCHEDULES
 from taskgraph.queries.targets import GATES
 from taskgraph.queries.workers import WORKERS

@@ -7,9 +7,12 @@ from collections.abc import Sequence
 
 import pytest
 
-from taskgraph.engine.lead import LEAD_SECONDS, LEADS, Lead
+from taskgraph.engine.lead import LEAD_SECONDS, Leads
 from taskgraph.model import limits
+from taskgraph.model.clock import Clock
 from taskgraph.model.errors import Conflict, StorageUnavailable, Unclear
+from taskgraph.model.names import LEADS, QueueNames
+from taskgraph.queries.event_queues import EventQueues
 from taskgraph.storage.tables import Change
 from taskgraph.testing import MemoryTables
 from tests.scenarios.crew import Calls, Crew, Script, virtually
@@ -43,8 +46,23 @@ class Failing(MemoryTables):
         raise error
 
 
-def leads(crew: Crew, tables: MemoryTables, count: int = 2) -> list[Lead]:
-    return [Lead(tables, crew.clock, QUEUE, f"h{number}") for number in range(count)]
+class One:
+    """The lead over the common queue."""
+
+    def __init__(self, tables: MemoryTables, clock: Clock, holder: str) -> None:
+        self._leads = Leads(tables, clock, EventQueues(tables, clock, QueueNames()), holder)
+        self.give_up = self._leads.give_up
+
+    @property
+    def held(self) -> bool:
+        return self._leads.held(QUEUE)
+
+    async def take(self) -> float:
+        return await self._leads.take(QUEUE)
+
+
+def leads(crew: Crew, tables: MemoryTables, count: int = 2) -> list[One]:
+    return [One(tables, crew.clock, f"h{number}") for number in range(count)]
 
 
 def test_one_leads_and_the_others_hear_for_how_long() -> None:
@@ -170,12 +188,12 @@ def test_a_consumer_that_stops_while_storage_is_away_ends_all_the_same(caplog: p
         consumer = crew.consumer(handlers=handlers)
         tables = Failing()
         tables.partitions = crew.stage.tables.partitions  # type: ignore[attr-defined]
-        consumer._lead = Lead(tables, crew.clock, QUEUE, "h")
+        consumer._leads = Leads(tables, crew.clock, handlers.dispatcher.event_queues, "h")
         stop = asyncio.Event()
         (running,) = crew.start(consumer, stop=stop)
         crew.start(crew.worker(Script()))
         await crew.finished()
-        assert consumer._lead.held
+        assert consumer._leads.held(QUEUE)
         tables.errors = [(StorageUnavailable("503"), False)]
         stop.set()
         await running
@@ -203,7 +221,7 @@ def test_a_leader_whose_clock_was_off_holds_nobody_up_once_it_is_gone(
 ) -> None:
     async def act(crew: Crew) -> None:
         tables = MemoryTables()
-        first = Lead(tables, LoopClock(crew.loop, random.Random(1), off), QUEUE, "off")
+        first = One(tables, LoopClock(crew.loop, random.Random(1), off), "off")
         (second,) = leads(crew, tables, 1)
         assert await first.take() == 0.0
         if ended == "given up":
@@ -224,7 +242,7 @@ def test_a_standby_that_asks_in_vain_for_more_than_a_minute_says_so_once(caplog:
 
     async def act(crew: Crew) -> None:
         clock, tables = LoopClock(crew.loop, random.Random(1)), MemoryTables()
-        one, two = (Lead(tables, clock, QUEUE, holder) for holder in ("one", "two"))
+        one, two = (One(tables, clock, holder) for holder in ("one", "two"))
         for pause in (*[5.0] * 12, 3600.0, *[5.0] * 30):
             assert await one.take() == 0
             assert await two.take() > 0

@@ -65,6 +65,7 @@ from taskgraph.protocol.recall import ManualRerun, Recall
 from taskgraph.protocol.rows import Draft
 from taskgraph.protocol.runs import Claim
 from taskgraph.protocol.set_limit import Recount
+from taskgraph.queries.event_queues import EventQueues
 from taskgraph.storage.queues import Delivery
 from taskgraph.storage.tables import Change, Merge, Range, Row, Tables
 from taskgraph.testing import MemoryTables
@@ -79,6 +80,7 @@ from tests.simulation.invariants import Violation
 from tests.simulation.lives import LIVES
 from tests.simulation.overlapping import Overlapping
 from tests.simulation.playing import Play
+from tests.simulation.sharing import SharedOut
 from tests.simulation.tally import kinds_at
 from tests.simulation.world import EPOCH, Faults, World
 
@@ -1698,6 +1700,12 @@ MUTANTS: Final = (
         "deleted first",
         _set(Poison, "set_aside", delete_first),
         lives=("junk: no JSON",),
+    ),
+    Mutant(
+        "D12a: queues that are left are received from until every process knows it, and moved after that",
+        "they are left at once",
+        _set(EventQueues, "_was_changed_for", lambda *_: False),
+        SharedOut,
     ),
 )
 

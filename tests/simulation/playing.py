@@ -870,6 +870,8 @@ class Play:
                 dict(handlers.dispatcher._hinted),
                 handlers.dispatcher._used,
                 handlers.dispatcher._used_at,
+                handlers.dispatcher.event_queues._looked,
+                handlers.dispatcher.has_moved_left,
                 handlers.row_cache._calls,
                 handlers.records._until,
                 handlers.clocks_doubted,
@@ -878,13 +880,14 @@ class Play:
         ]
 
     def _put_back(self, kept: Sequence[Snapshot]) -> None:
-        for handlers, (windows, levels, hinted, used, used_at, calls, until, doubted) in zip(
+        for handlers, (windows, levels, hinted, used, used_at, looked, moved, calls, until, doubted) in zip(
             self._actors(), kept, strict=True
         ):
             dispatcher = handlers.dispatcher
             dispatcher.windows = _windows_apart(windows)
             dispatcher._levels, dispatcher._hinted = dict(levels), dict(hinted)
             dispatcher._used, dispatcher._used_at = used, used_at
+            dispatcher.event_queues._looked, dispatcher.has_moved_left = looked, moved
             handlers.row_cache._calls, handlers.records._until = calls, until
             handlers.clocks_doubted = doubted
 

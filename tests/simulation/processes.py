@@ -27,7 +27,7 @@ from taskgraph.interfaces.loops import end_what_is_over, run_graph, sweep_foreve
 from taskgraph.interfaces.settings import StoreSettings
 from taskgraph.model.errors import Conflict, NotFound, Refused, StaleDelivery, StorageUnavailable, Unclear
 from taskgraph.model.ids import GRAPH, reference_of, slugid_from
-from taskgraph.model.names import LIVE, POISON
+from taskgraph.model.names import LEADS, LIVE, POISON
 from taskgraph.model.states import TaskState
 from taskgraph.queries.graphs import Queries
 from taskgraph.storage.logs import LogPage
@@ -35,7 +35,7 @@ from taskgraph.storage.memory import MemoryLogs
 from taskgraph.storage.own_queues import WithOwn
 from taskgraph.storage.queues import Delivery
 from taskgraph.storage.signals.wakeup import Announced, Wakeup
-from taskgraph.storage.tables import Change, Page, Range, Row
+from taskgraph.storage.tables import Change, Merge, Page, Range, Row
 from taskgraph.testing import MemoryQueues, MemoryTables
 from taskgraph.worker.executors import Executors, Outcome, Work, WriteLog
 from taskgraph.worker.gateway import Gateway
@@ -186,8 +186,11 @@ class Process:
 
     async def commit(self, partition: str, changes: Sequence[Change]) -> list[str | None]:
         await self.before()
+        before = {key: row.columns for key, row in self.world.tables.partitions.get(LEADS, {}).items()}
         etags = await self.world.tables.commit(partition, changes)
         self.world.committed(partition)
+        if partition == LEADS:
+            self.world.led(before, changes)
         draw, faults = self.world.rng.random(), self.world.faults
         if draw < faults.unclear:
             raise Unclear("the answer was lost")
@@ -314,9 +317,12 @@ class ProcessWorld:
     graph_id: str = "g"
     runs: bool = False  # one process submits the graph and runs it, as `run` does
     others: int = 2  # so many processes handle, and so many work
+    more: int = 0  # so many graphs of the same document besides
+    numbers: Sequence[int] = ()  # of queues of events, one after the other
 
     def __post_init__(self) -> None:
         self.rng = random.Random(self.seed)
+        self.graph_ids = [self.graph_id, *(f"{self.graph_id}{number}" for number in range(self.more))]
         self.loop = VirtualLoop()
         self.tables = MemoryTables()
         self.queues = MemoryQueues(LoopClock(self.loop, self.rng))
@@ -326,6 +332,7 @@ class ProcessWorld:
         self.stop = asyncio.Event()
         self.processes: list[Process] = []
         self.met: Counter[str] = Counter()
+        self.left_numbers = list(self.numbers)
         self.on_their_way: set[str] = set()  # receipts whose renewal has not been answered yet
         self.outage_until = 0.0
 
@@ -341,6 +348,14 @@ class ProcessWorld:
             state = str(self.tables.partitions[partition][GRAPH].columns["state"])
             if not self.states or self.states[-1] != state:
                 self.states.append(state)
+
+    def led(self, before: Mapping[str, Mapping[str, Any]], changes: Sequence[Change]) -> None:
+        """Count queues that were handed over: led by another process from now on, while the first still led."""
+        for change in changes:
+            if isinstance(change, Merge) and change.key in before and "holder" in change.columns:
+                was = before[change.key]
+                moved = was["holder"] != change.columns["holder"]
+                self.met["handed over"] += moved and was["until"] > LoopClock(self.loop, self.rng).now()
 
     def start(self, name: str, main: Callable[[Handlers, Process, LoopClock], Any]) -> None:
         """Start a process, and start it again whenever it has died."""
@@ -371,7 +386,17 @@ class ProcessWorld:
         self.keepers.append(self.loop.create_task(keep()))
 
     async def _submitter(self, handlers: Handlers, process: Process, clock: LoopClock) -> None:
-        await submit(handlers, self.graph_id, self.document)
+        for graph_id in self.graph_ids:
+            await submit(handlers, graph_id, self.document)
+
+    async def _operator(self, handlers: Handlers, process: Process, clock: LoopClock) -> None:
+        """Handles, and has events shared out among another number of queues as it begins, and now and then."""
+        serving = asyncio.ensure_future(self._server(handlers, process, clock))
+        process.tasks.append(serving)
+        while self.left_numbers:
+            await handlers.dispatcher.event_queues.use(self.left_numbers.pop())
+            await asyncio.wait((serving,), timeout=self.rng.uniform(0.0, 40.0))
+        await serving
 
     def _app(self, handlers: Handlers, process: Process, clock: LoopClock, wakeup: Wakeup) -> App:
         poison = Poison(process, handlers.queues, clock, handlers.names)
@@ -456,6 +481,8 @@ class ProcessWorld:
             self.start("run", self._runner)
         else:
             self.start("submit", self._submitter)
+            if self.numbers:
+                self.start("operator", self._operator)
         for number in range(self.others):
             self.start(f"serve{number}", self._server)
             self.start(f"worker{number}", self._worker)
@@ -470,6 +497,8 @@ class ProcessWorld:
                 self.faults, self.pause_rate = Faults(), 0.0
             assert self.loop.time() < seconds_max, f"seed {self.seed}: no end: {self.states}, {self.rows_at_rest()}"
             state = self.states[-1] if self.states else ""
+            if any(self.state_of(each) not in ("finished", "blocked") for each in self.graph_ids[1:]):
+                continue
             if state == "finished" or (state == "blocked" and self.loop.time() > self.storm_seconds and self.at_rest()):
                 return state
 
@@ -481,6 +510,11 @@ class ProcessWorld:
         elif not self.queues.messages.pop(name, None):
             return
         self.met["R31"] += 1
+
+    def state_of(self, graph_id: str) -> str:
+        """The state of a graph, "" before there is one."""
+        row = self.tables.partitions.get(graph_id, {}).get(GRAPH)
+        return str(row.columns["state"]) if row is not None else ""
 
     def at_rest(self) -> bool:
         rows = self.tables.partitions[self.graph_id]

@@ -25,7 +25,7 @@ from tests.simulation import branches
 from tests.simulation.branches import ROOT, Branch, Taken
 
 WORLD_SEED: Final = 1_000
-HISTORIES: Final = 250
+HISTORIES: Final = 300
 RARE_HISTORIES: Final = 400  # of few tasks: what the others meet seldom
 PROCESS_SEEDS: Final = range(60)
 DESKS_EVERY: Final = 3
@@ -92,7 +92,11 @@ ELSEWHERE: Final = (
     Place(
         "lead",
         "the lead over a queue: those who are played here are mostly killed before they could give it up",
-        ("tests/scenarios/test_lead.py", "tests/scenarios/test_poison_and_consumer.py"),
+        (
+            "tests/scenarios/test_lead.py",
+            "tests/scenarios/test_event_queues.py",
+            "tests/scenarios/test_poison_and_consumer.py",
+        ),
     ),
     Place(
         "beside",

@@ -32,6 +32,7 @@ from taskgraph.model import limits
 from taskgraph.model.ids import GRAPH
 from taskgraph.model.names import ALL, LIVE, POISON, listing_key
 from taskgraph.model.timing import NEVER
+from taskgraph.queries.event_queues import LOOK_SECONDS
 from taskgraph.storage.tables import Row
 from tests.simulation.lives import GRAPH_ID
 from tests.simulation.playing import ASK_AGAIN_SECONDS, Play, fresh_id
@@ -264,12 +265,15 @@ class States:
 def _sent(dispatcher: Dispatcher, seconds: float) -> Hashable:
     """What a process knows of what it has sent, and of levels that are used. Of times, only what may still count."""
     used_at, windows = dispatcher._used_at, dispatcher.windows
+    looked = dispatcher.event_queues._looked
     fresh = used_at is not None and seconds - used_at < limits.GATE_SECONDS
     found: list[Hashable] = [
         frozenset((key, min(seconds - at, limits.LEVEL_SECONDS / 2)) for key, at in dispatcher._levels.items()),
         frozenset((key, min(seconds - at, _HINT_SECONDS)) for key, at in dispatcher._hinted.items()),
         bool(dispatcher._used),
         (seconds - used_at, repr(sorted(dispatcher._used.items()))) if fresh else None,
+        seconds - looked if looked is not None and seconds - looked < LOOK_SECONDS else None,
+        dispatcher.has_moved_left,
     ]
     if windows is not None:
         found.append(frozenset(windows.more))

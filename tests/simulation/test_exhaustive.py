@@ -23,6 +23,7 @@ from taskgraph.model import limits
 from taskgraph.protocol.dispatch_windows import Windows, _Lane, _Window
 from taskgraph.protocol.limited_backlog import Backlog
 from taskgraph.protocol.limited_backlog import Waiting as WaitingForRoom
+from taskgraph.queries.event_queues import EventQueues
 from taskgraph.storage.tables import Row
 from tests.simulation import pairs, playing
 from tests.simulation.bounds import bounded
@@ -171,10 +172,21 @@ REMEMBERED: Final[Mapping[type, tuple[set[str], set[str]]]] = {
     RowCache: ({"_graphs"}, {"_tables", "_rows_max", "_calls"}),  # to make room, which no life is short of
     CachedGraph: ({"rows", "covered", "alone", "pages", "hits", "absent"}, {"gone", "reading"}),
     Dispatcher: (
-        {"windows", "in_flight", "limited", "_levels", "_hinted", "_used", "_used_at"},
+        {
+            "windows",
+            "in_flight",
+            "limited",
+            "_levels",
+            "_hinted",
+            "_used",
+            "_used_at",
+            "event_queues",
+            "has_moved_left",
+        },
         {"records", "queues", "clock", "names", "row_cache", "counters", "telemetry", "listeners", "receivers"}
         | {"own", "workers", "_numbers"},
     ),
+    EventQueues: ({"_looked"}, {"number", "changed", "only_first", "_tables", "_clock", "_names", "_row"}),  # of one
     LimitedTasks: ({"backlogs"}, {"dispatcher"}),
     Backlog: ({"waiting", "sent", "whole_until"}, set()),
     WaitingForRoom: ({"target", "scopes", "since", "rank"}, set()),
@@ -184,7 +196,7 @@ REMEMBERED: Final[Mapping[type, tuple[set[str], set[str]]]] = {
     Consumer: (
         set(),
         {"handlers", "poison", "_wakeup", "_lease_seconds", "_idle_seconds_max", "_waiting", "_tasks", "local_worker"}
-        | {"own", "received", "_found_empty", "_lead", "_receiving", "_pumping"},
+        | {"own", "received", "_found_empty", "_leads", "_queues", "_receiving", "_pumping"},
     ),
     playing.Driver: (
         {"place", "moved", "consumer", "submitted", "acts_done", "act_tried_at", "rerun_of", "next_sweep"},
@@ -210,7 +222,9 @@ def names_in(thing: Any) -> set[str]:
 def test_whatever_a_process_remembers_is_in_the_state_or_said_to_be_left_out() -> None:
     """Who adds to what a process or a playing keeps must say which, and keep it in snapshots."""
     play = Play(LIVES[0])
-    things = play, play.clock, play.consumers[0], play.worker.records, play.worker.row_cache, Windows()
+    worker = play.worker
+    kept_things = worker.records, worker.row_cache, worker.dispatcher.event_queues
+    things = play, play.clock, play.consumers[0], *kept_things, Windows()
     for each, (kept, left_out) in REMEMBERED.items():
         thing = each if dataclasses.is_dataclass(each) else next(thing for thing in things if isinstance(thing, each))
         assert not kept & left_out, each
@@ -228,6 +242,8 @@ def remembered_by_processes(play: Play) -> dict[str, Any]:
                 names -= {"records", "row_cache", "_numbers"}
             if isinstance(thing, LimitedTasks):
                 names -= {"dispatcher"}
+            if isinstance(thing, EventQueues):
+                names = {"_looked"}
             for name in sorted(names):
                 yield from parts(f"{path}.{name}", getattr(thing, name))
         elif isinstance(thing, dict):
@@ -339,6 +355,8 @@ def test_a_state_holds_everything_that_the_future_depends_on() -> None:
         lambda sent: sent._hinted.update({"taskgraph-work-default": play.clock.seconds}),
         lambda sent: setattr(sent, "_used", {"default": ("high",)}),
         lambda sent: setattr(sent, "_used_at", play.clock.seconds),
+        lambda sent: setattr(sent, "has_moved_left", not sent.has_moved_left),
+        lambda sent: setattr(sent.event_queues, "_looked", play.clock.seconds - 1),
         lambda sent: sent.windows.more.add(GRAPH_ID),
         lambda sent: sent.windows.offer(GRAPH_ID, queue, [("x", 0)], play.clock.seconds),
         lambda sent: sent.windows.offer(GRAPH_ID, queue, [(f"x{n}", 0) for n in range(200)], play.clock.seconds),

@@ -18,13 +18,12 @@ from typing import Any, Final
 
 from taskgraph.documents.canonical import document_object
 from taskgraph.documents.nodes import GraphDocument
-from taskgraph.engine.lead import LEADS
 from taskgraph.interfaces.app import open_app
 from taskgraph.interfaces.settings import read_settings
 from taskgraph.model import limits
 from taskgraph.model.ids import GRAPH
 from taskgraph.model.messages import AddTasks, RunTasks, TaskCompleted, TaskResult, to_text
-from taskgraph.model.names import ALL, LIVE, POISON
+from taskgraph.model.names import ALL, LEADS, LIVE, POISON
 from taskgraph.storage.tables import Range, query_all
 from tests.scenarios.stage import CrashError, Held, Stage, Trap, extension, graph, memory_stage
 from tests.simulation.bounds import CHUNKED, bounded

@@ -35,7 +35,7 @@ def doctor(
     """Say what is wrong with the rows of a graph, and why it does not move.
 
     Without an ID also which times of the store's own rows (leads, permits, workers), and of hidden messages, are later
-    than a clock that is right can have written.
+    than a clock that is right can have written, and which queues of events hold messages that no handler receives.
 
     Nothing is changed without --repair; with it, only what leaves no doubt. It is safe at any time, beside everything
     else that works on the graph. Ends with 0 if nothing is wrong (any more), and with 1 otherwise.

@@ -191,6 +191,7 @@ class HttpOptions:
     "taskgraph serve",
     "taskgraph serve --worker 4 --target default --target gpu",
     "taskgraph serve --keep-days 30",
+    "taskgraph serve --queues 8",
     "taskgraph serve --worker 4 --http 8080",
     "taskgraph serve --http 8080 --taskcluster",
     "taskgraph serve --http 8080 --taskcluster --exchanges pulse",
@@ -213,6 +214,17 @@ def serve(
             "then they are kept for ever.",
         ),
     ] = None,
+    queues: Annotated[
+        int | None,
+        typer.Option(
+            "--queues",
+            min=1,
+            max=limits.EVENT_QUEUES_MAX,
+            metavar="N",
+            help="Share graphs out among N queues of events, so that up to N of these processes add up. The store "
+            "keeps it: without this option it stays as it is, at first 1.",
+        ),
+    ] = None,
     grace_seconds: options.GraceOption = limits.GRACE_SECONDS,
     over: HttpOptions = HttpOptions(),
 ) -> None:
@@ -233,6 +245,8 @@ def serve(
         from taskgraph.interfaces.loops import serve as serve_app
 
         app.check_direct("handling events")
+        if queues is not None and app.names.per_operation:
+            raise InvalidInput("--queues N goes with TASKGRAPH_QUEUES=one, and not with a queue for each kind of event")
         withdraw(os.environ, handed)
         workers = [make_worker(app, worker_slots)] if worker_slots else []
         what = ", ".join(["handling events", *(_words_for(each, worker_slots) for each in workers)])
@@ -241,7 +255,9 @@ def serve(
             what += f", answering on {listening.address}/api/v1, with a page on {listening.address}/"
         async with _until_stopped(app, session, what, grace_seconds) as stop:
             others = [] if listening is None else [partial(listening.run, app, stop.event)]
-            await serve_app(app, stop.event, workers=workers, keep_days=days, outlets=outlets, others=others)
+            await serve_app(
+                app, stop.event, workers=workers, keep_days=days, outlets=outlets, others=others, queues=queues
+            )
 
     session.open(serve_store, measured=True)
 

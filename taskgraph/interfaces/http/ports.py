@@ -16,9 +16,7 @@ from starlette.responses import Response
 
 from taskgraph.documents.read import read_json
 from taskgraph.engine.clock_trust import CLOCKS
-from taskgraph.engine.lead import LEADS
 from taskgraph.engine.notifier import INDEX as NOTICES
-from taskgraph.engine.poison import graph_named
 from taskgraph.interfaces import views
 from taskgraph.interfaces.http import paging
 from taskgraph.interfaces.http.asked import Asked
@@ -28,7 +26,8 @@ from taskgraph.interfaces.operations.checks import check_schema
 from taskgraph.model import limits
 from taskgraph.model.errors import NotFound, TaskgraphError
 from taskgraph.model.ids import is_graph_id
-from taskgraph.model.names import ALL, KEEPING, LIVE, POISON, TOMBSTONES
+from taskgraph.model.messages import graph_named
+from taskgraph.model.names import ALL, KEEPING, LEADS, LIVE, POISON, TOMBSTONES
 from taskgraph.model.roles import Role
 from taskgraph.protocol.definitions import gathered
 from taskgraph.protocol.schedule_rules import SCHEDULES
@@ -234,5 +233,7 @@ async def run_file(asked: Asked) -> Response:
 async def queue(asked: Asked) -> Any:
     """About how many messages a queue holds: that of the events, or one of a target."""
     app, name = asked.app, asked.path["queue"]
-    names: Sequence[str] = app.names.received if name == _EVENTS else [f"{app.names.prefix}-{name}"]
+    names: Sequence[str] = [f"{app.names.prefix}-{name}"]
+    if name == _EVENTS:
+        names = await _checked(app.event_queues())
     return views.queue_length(name, sum([await _checked(app.queues.count(each)) for each in names]))

@@ -1,9 +1,11 @@
 """Find what is wrong with the rows of a graph, or of a store and all its live graphs, and mend what can be mended."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
 from taskgraph.engine.doctor import Examined, examine_graph, live_graphs, repair_graph
+from taskgraph.engine.queue_findings import examine_queues
 from taskgraph.engine.store_times import ExaminedStore, examine_store, repair_store
 from taskgraph.interfaces.app import App
 from taskgraph.interfaces.operations.checks import asked_by, over_http
@@ -41,8 +43,11 @@ async def examine_all(
     if repair:
         app.check_direct("mending a store")
         store = await repair_store(app.tables, app.hidden, app.clock)
+        await app.handlers.dispatcher.move_left()
     else:
         store = await examine_store(app.tables, app.hidden, app.clock.now())
+    waiting = await examine_queues(app.tables, app.queues, app.clock, app.names)
+    store = replace(store, findings=(*store.findings, *waiting))
     look = partial(repair_graph, by=asked_by()) if repair else examine_graph
     handled = (await app.crew()).handled
     graphs = await live_graphs(app.handlers)
