@@ -328,6 +328,7 @@ class Playing:
             "tasks": self.graphs * len(self.graph),
             "edges": self.graphs * edges_of(self.graph),
             "load": 0.0,
+            "fileBytes": None,
             "seconds": seconds,
             "submission": {"read": nothing, "write": phase("submitter")},
             "processes": [{"role": role, "peak": 0.0, "phase": phase(role)} for role in ("handler", "worker")],
