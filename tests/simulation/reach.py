@@ -24,8 +24,8 @@ from typing import Any, Final
 from tests.simulation import branches
 from tests.simulation.branches import ROOT, Branch, Taken
 
-WORLD_SEED: Final = 1_000
-HISTORIES: Final = 300
+WORLD_SEED: Final = 700
+HISTORIES: Final = 400
 RARE_HISTORIES: Final = 400  # of few tasks: what the others meet seldom
 PROCESS_SEEDS: Final = range(60)
 DESKS_EVERY: Final = 3
