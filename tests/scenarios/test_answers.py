@@ -127,12 +127,12 @@ WORDS: Final[dict[str, tuple[str, ...]]] = {
     "plan": ("FILE",),
     "run": ("SMALL", "--id", "small"),
 }
-WITHOUT_STORE: Final = {"import"}
-"""Commands without `--json` that look at files alone."""
+WITHOUT_JSON: Final = {"export", "import", "mcp"}
+"""Commands that give what other programs read: in test_exports.py, test_importers.py, tests/http/test_mcp.py."""
 
 ELSEWHERE: Final = {"functions list", "functions start", "grant", "web deploy"}
-"""A grant and the page need a storage account, as below; the others a function app: tests/functions holds theirs by the
-schema."""
+"""A grant and the page need a storage account, as below; the others a function app: tests/functions holds theirs
+by the schema."""
 
 UNSEEN: Final = {
     "changeApplied",
@@ -322,7 +322,7 @@ def test_over_http_a_command_answers_or_says_that_it_takes_the_store(tmp_path: P
     """What `answers` runs, answers; a new command comes into one of the tables."""
     found = dict(leaves(typer.main.get_command(commands)))
     run_here = {each.partition(" --")[0] for each in (*of_examples(), *WORDS)}
-    assert set(found) - run_here == {"serve", "ui", "worker", *WITHOUT_STORE, *ELSEWHERE}
+    assert set(found) - run_here == {"serve", "ui", "worker", *WITHOUT_JSON, *ELSEWHERE}
     file, folder = tmp_path / "graph.json", str(tmp_path)
     file.write_text(json.dumps(SMALL))
     with answering(f"sqlite:///{tmp_path}/store.db") as address:
