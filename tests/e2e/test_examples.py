@@ -32,6 +32,7 @@ TESTED: Final = {
     "decorated.py",
 }
 ELSEWHERE: Final = {
+    *("executor/pyproject.toml", "executor/taskgraph_sql.py"),  # tests/e2e/test_own_executors.py
     *("http/worker.mjs", "http/worker.sh"),  # tests/e2e/test_workers_over_http.py
     *("http/client.py", "http/follow.mjs", "http/plan.sh", "http/submit.sh"),  # tests/e2e/test_clients_over_http.py
 }

@@ -330,6 +330,10 @@ PATTERNS: Final = compiled()
 NEVER_SEARCHED: Final = (
     "taskgraph.storage.checks._QUEUE_NAME",
     "taskgraph.engine.poison._KEY",
+    "taskgraph.documents.importers.dot._TOKEN",
+    "taskgraph.documents.importers.guess._AIRFLOW_JSON",
+    "taskgraph.documents.importers.make._RULE",
+    "taskgraph.documents.importers.ninja_text._BINDING",
     "taskgraph.documents.importers.taskcluster._DATESTAMP_PART",
     "taskgraph.documents.importers.taskcluster._SHORT_PART",
 )

@@ -80,11 +80,6 @@ ELSEWHERE: Final = (
         "taskgraph.storage.sqlite.",
     ),
     Place(
-        "own-executor",
-        "code of another package, which is imported: it may raise whatever it likes",
-        ("tests/e2e/test_own_executors.py",),
-    ),
-    Place(
         "stock",
         "going on alone, the stock, and a desk: processes that are played here seldom have the one or the other",
         ("tests/scenarios/test_worker.py", "tests/scenarios/test_worker_troubles.py"),

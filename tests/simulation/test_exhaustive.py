@@ -166,7 +166,7 @@ REMEMBERED: Final[Mapping[type, tuple[set[str], set[str]]]] = {
     Handlers: (
         {"records", "row_cache", "dispatcher"},
         {"queues", "clock", "names", "listeners", "telemetry", "cached_rows_max", "stalled_seconds"}
-        | {"counters", "clocks_doubted"},
+        | {"counters", "clocks_doubted", "sends_beside"},
     ),
     Records: ({"_ends"}, {"tables", "clock", "_until"}),  # `States.of` sees that no life lasts until then
     RowCache: ({"_graphs"}, {"_tables", "_rows_max", "_calls"}),  # to make room, which no life is short of
@@ -196,7 +196,7 @@ REMEMBERED: Final[Mapping[type, tuple[set[str], set[str]]]] = {
     Consumer: (
         set(),
         {"handlers", "poison", "_wakeup", "_lease_seconds", "_idle_seconds_max", "_waiting", "_tasks", "local_worker"}
-        | {"own", "received", "_found_empty", "_leads", "_queues", "_receiving", "_pumping"},
+        | {"own", "received", "_beside", "_found_empty", "_leads", "_queues", "_receiving", "_pumping"},
     ),
     playing.Driver: (
         {"place", "moved", "consumer", "submitted", "acts_done", "act_tried_at", "rerun_of", "next_sweep"},

@@ -16,7 +16,7 @@ from taskgraph.model import limits
 from taskgraph.model.json_strict import show
 
 _DEPTH_MAX: Final = 20  # of splices and included files
-_VARIABLE: Final = re.compile(r'(\w+)\s*=\s*"((?:[^"\\]|\\.)*)"')
+_VARIABLE: Final = re.compile(r'(?<!\w)(\w++)\s*+=\s*+"((?:[^"\\]|\\.)*+)"')
 _NODES: Final = frozenset({"JOB", "NODE", "FINAL", "PROVISIONER", "SERVICE"})
 _REMEDY: Final = "Correct the line, as DAGMan would read it."
 _ALL: Final = "ALL_NODES"

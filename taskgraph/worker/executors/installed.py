@@ -32,7 +32,7 @@ def find(name: str) -> Executor | None:
     whose = f"the executor “{name}” of the package {entry.dist.name if entry.dist is not None else entry.module}"
     try:
         made: Executor = entry.load()()
-    except Exception as error:  # reach: own-executor
+    except Exception as error:
         raise InvalidSettings(f"{whose} cannot be loaded: {type(error).__name__}: {error}") from error
     if missing := [each for each in _PARTS if not hasattr(made, each)]:
         raise InvalidSettings(f"{whose} has no {', '.join(missing)}: let it be a subclass of taskgraph.Executor")
