@@ -22,7 +22,7 @@ from tests.simulation.shrink import draws, fresh
 from tests.simulation.world import STEPS_MAX, Faults, World
 
 FIRST = first_of_the_day()
-SEEDS = range(1_000, 1_200)  # always the same: what they must meet is known
+SEEDS = range(700, 900)  # always the same: what they must meet is known
 MANY_SEEDS = range(FIRST + 10_000, FIRST + 16_500)
 TINY_SEEDS = range(FIRST, FIRST + EVERYDAY_TINY)
 RARE = {"R06", "R15", "R29", "R39", "R41"}  # met by every long run, and not by every short one

@@ -100,6 +100,8 @@ def test_a_folder_of_an_earlier_version_stays_while_a_command_may_write_there(sc
     env = {**os.environ, "TASKGRAPH_RESULT_FILE": f"{folder}/7.json"}
     with subprocess.Popen(["sleep", "60"], env=env) as child:
         try:
+            while not Path(f"/proc/{child.pid}/environ").read_bytes():  # for a moment after exec
+                assert child.poll() is None
             assert remove_leftovers(NOW) == 0
         finally:
             child.kill()
