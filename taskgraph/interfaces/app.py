@@ -322,8 +322,9 @@ def _handlers(
         cached_rows_max=settings.cached_rows_max,
         sends_beside=settings.path is None,  # where a call is a way through the network
     )
-    if settings.server:
-        handlers.dispatcher.event_queues.only_first = True  # the server knows which there are
+    if settings.server or settings.handed_in is not None:
+        # The server knows how many there are; a link to one graph does not show that row; in memory one is enough.
+        handlers.dispatcher.event_queues.only_first = True
     return handlers
 
 

@@ -608,10 +608,15 @@ def planned_and_claimed(seed: int) -> World:
     return dataclasses.replace(world, faults=Faults(late=0.5), storm_steps=(1_500, 2_000))
 
 
+def planned_and_claimed_later(seed: int) -> World:
+    """The same from a seed on before which one history of some thousands notices."""
+    return planned_and_claimed(seed + 10_400)
+
+
 def planned_and_rerun(seed: int) -> World:
     """A chain whose tasks are rerun time and again, now with a plan, now without."""
     document = GraphDocument({"a": TaskNode("a"), "b": TaskNode("b", ("a",)), "c": TaskNode("c", ("b",))})
-    return dataclasses.replace(planned_and_claimed(seed), document=document, planned=0.5)
+    return dataclasses.replace(planned_and_claimed(seed), document=document, planned=0.5, crowds=(12, 12, 8))
 
 
 def run_again(seed: int) -> World:
@@ -1686,7 +1691,7 @@ MUTANTS: Final = (
         "P30: what a plan rests on is written with what takes it up",
         "it is only looked at",
         _take_up("row.confirm()", "pass"),
-        planned_and_claimed,
+        planned_and_claimed_later,
     ),
     # messages
     Mutant(
