@@ -137,11 +137,14 @@ class RowCache:
             self._make_room(graph_id)
         return known
 
+    @property
+    def _most(self) -> int:
+        return limits.CACHED_ROWS_MAX if self._rows_max is None else self._rows_max
+
     def _make_room(self, graph_id: str) -> None:
         total = sum(len(known.rows) for known in self._graphs.values())
-        most = limits.CACHED_ROWS_MAX if self._rows_max is None else self._rows_max
         for each in list(self._graphs):  # those used longest ago first, and the one in use last
-            if total <= most:
+            if total <= self._most:
                 return
             total -= len(self._graphs[each].rows)
             if each == graph_id:
@@ -156,6 +159,14 @@ class RowCache:
         known = self._graphs.pop(graph_id, None)
         if known is not None:
             known.gone = True
+
+    def inserted(self, graph_id: str, rows: Collection[Row]) -> None:
+        """Keep rows that this process has just inserted, as long as they leave other graphs half of the room."""
+        known = self.of(graph_id)
+        if len(known.rows) + len(rows) <= self._most // 2:
+            inserted = {row.key: row for row in rows if row.key.startswith(_KINDS)}
+            known.rows.update(inserted)
+            known.overtake(inserted)
 
     def written(self, graph_id: str, keys: Iterable[str]) -> None:
         """These rows have been written in this process by a call that did not go by what is kept."""

@@ -483,9 +483,13 @@ async def _insert(
             if not rows:
                 return True
         else:
-            for row, etag in zip(rows, etags, strict=False):
-                if etag is not None:
-                    see(Row(row.key, etag, row.columns))
+            written = [
+                Row(row.key, etag, row.columns) for row, etag in zip(rows, etags, strict=False) if etag is not None
+            ]
+            for each in written:
+                see(each)
+            if graph_id in handlers.dispatcher.own:  # this process runs what it submits
+                handlers.row_cache.inserted(graph_id, written)
             if fence is not None:
                 fence.etag = etags[-1] or ""
             return True

@@ -469,3 +469,19 @@ async def test_no_more_rows_are_kept_than_are_set(tables: Watched) -> None:
         kept.of("c")
     assert kept.of("b").rows == {}
     assert len(kept.of("a").rows) == len(kept.of("c").rows) == 10
+
+
+async def test_inserted_rows_are_kept_while_they_leave_half_of_the_room(tables: Watched) -> None:
+    kept = RowCache(tables, 25)
+    rows = [Row(task(number), f"e{number}", {}) for number in range(12)]
+    kept.inserted("g", [*rows[:10], Row("definition:1", "e", {})])
+    kept.inserted("g", rows[8:])
+    assert sorted(kept.of("g").rows) == [row.key for row in rows[:10]]
+
+
+async def test_a_read_that_began_before_replaces_no_inserted_row(kept: RowCache) -> None:
+    known = kept.of("g")
+    reading = known.begin()
+    kept.inserted("g", [Row(task(1), "new", {})])
+    known.keep(reading, {task(1): None}, [task(1)])
+    assert known.rows[task(1)] == Row(task(1), "new", {})

@@ -439,3 +439,14 @@ async def test_where_all_first_tasks_are_sent_nobody_is_told_of_more(tasks: int)
     assert sum(len(message.seen) for message in sent(handlers)) == tasks
     assert isinstance(handlers.queues, MemoryQueues)
     assert not handlers.queues.messages.get(handlers.names.events)
+
+
+@pytest.mark.parametrize("runs", [True, False])
+async def test_a_process_that_runs_what_it_submits_need_not_read_it(runs: bool) -> None:
+    tables = MemoryTables()
+    handlers = handlers_of(tables)
+    with handlers.dispatcher.keeping("g" if runs else "another", ["default"]):
+        await submit(handlers, "g", WIDE)
+    known = handlers.row_cache.of("g").rows
+    there = {key: row for key, row in tables.partitions["g"].items() if key.startswith(("task:", "join:", "fork:"))}
+    assert known == (there if runs else {})
