@@ -38,6 +38,7 @@ from taskgraph.storage.tables import Change, Delete, Merge, Range, Replace, Row,
 
 log = logging.getLogger("taskgraph.retention")
 
+_BY_THIS: Final = (GraphState.DELETING, GraphState.DELETED)
 _ORDER: Final = (Range("task:", "task;", select=("state",)), Range(select=("state",)))
 
 
@@ -61,13 +62,14 @@ async def delete(
     because: str = "",
     operation: str = "",
     by: str = "",
+    transfer: str = "",
     progress: Progress = no_progress,
 ) -> Deleted:
     """Delete a graph, or go on with that. Repeatable.
 
-    force: also a blocked graph, and one with notices to deliver. because: the reason, for people. operation, by: see
-    `lifecycle.BeginDeletion`. Raises NotFound for a graph that never was, Refused for one that has not ended, Conflict
-    when others kept writing: the same call goes on.
+    force: also a blocked graph, and one with notices to deliver. because: the reason, for people. operation, by,
+    transfer: see `lifecycle.BeginDeletion`. Raises NotFound for a graph that never was, Refused for one that has not
+    ended, Conflict when others kept writing: the same call goes on.
     """
     graph = await graph_row(handlers, graph_id)
     if graph is None:
@@ -76,13 +78,13 @@ async def delete(
     if state == GraphState.DELETED:
         return Deleted(graph_id, again=True, until=time_of(graph.columns, "until"))
     if state != GraphState.DELETING:
-        if refusal := undeletable(state, forced=force):
+        if not transfer and (refusal := undeletable(state, forced=force)):
             raise Refused(f"graph {graph_id}: {refusal}", "not-ended")
-        if not force:
+        if not force and not transfer:
             await _check_notices(handlers, graph_id)
         await enter_live(handlers.records, graph_id)
         until = handlers.clock.now() + timedelta(seconds=limits.TOMBSTONE_SECONDS)
-        (answer,) = await handlers.transition(graph_id, [BeginDeletion(until, force, because, operation, by)])
+        (answer,) = await handlers.transition(graph_id, [BeginDeletion(until, force, because, operation, by, transfer)])
         if answer.error is not None:
             raise answer.error
         if answer.outcome is Outcome.REFUSED:
@@ -111,14 +113,14 @@ async def finish_deletion(
     rows = removed = 0
     for _ in range(limits.COMMIT_ATTEMPTS_MAX):
         graph = await graph_row(handlers, graph_id)
-        if graph is None or graph.columns.get("state") not in GRAPH_GONE:
+        if graph is None or graph.columns.get("state") not in _BY_THIS:
             await leave_live(handlers.records, graph_id)
             return Deleted(graph_id, rows, removed, again=True)  # others have, and its tombstone is gone too
         until = time_of(graph.columns, "until") or handlers.clock.now() + timedelta(seconds=limits.TOMBSTONE_SECONDS)
         if graph.columns["state"] == GraphState.DELETED:
             await leave_live(handlers.records, graph_id)
             return Deleted(graph_id, rows, removed, until=until)
-        gone, graph = await _empty(handlers, graph_id, graph, progress)
+        gone, graph = await empty_rows(handlers, graph_id, graph, progress)
         rows += gone
         if graph is None:
             continue  # another copy has come further
@@ -129,7 +131,9 @@ async def finish_deletion(
         tables = handlers.records.tables
         await insert_once(tables, TOMBSTONES, tombstone_key(graph_id, until), {"graph": graph_id, "until": until})
         kept = {
-            name: graph.columns[name] for name in ("created", "was", "because", "deletedBy") if name in graph.columns
+            name: graph.columns[name]
+            for name in ("created", "was", "because", "deletedBy", "arrival")
+            if name in graph.columns
         }
         deleted: Columns = {"state": str(GraphState.DELETED), "deleted": handlers.clock.now(), "until": until}
         try:
@@ -141,7 +145,7 @@ async def finish_deletion(
     raise Conflict(f"graph {graph_id}: others kept writing while it was deleted; the same command goes on")
 
 
-async def _empty(handlers: Handlers, graph_id: str, graph: Row, progress: Progress) -> tuple[int, Row | None]:
+async def empty_rows(handlers: Handlers, graph_id: str, graph: Row, progress: Progress) -> tuple[int, Row | None]:
     """Delete every row but the graph row; returns how many, and the graph row, None if others wrote it meanwhile."""
     tables = handlers.records.tables
     at_once = handlers.records.changes_max - 1
@@ -175,15 +179,21 @@ async def _elsewhere(handlers: Handlers, logs: StoredLogs, graph_id: str, column
     each row is read first, and deleted under its etag if the graph is still gone after that. Files have no etag: a
     process that sleeps in between deletes those of a graph that was put back. Raises Conflict for such a graph.
     """
-    records = handlers.records
-    await _must_be_gone(handlers, graph_id)
-    removed = await logs.remove(graph_id)
-    await Poison(records.tables, handlers.queues, handlers.clock, handlers.names, handlers.telemetry).forget(graph_id)
-    await remove_once(handlers, notifier.INDEX, graph_id, gone=graph_id)
-    await _forget_old_tasks(handlers, graph_id)
+    removed = await remove_elsewhere(handlers, logs, graph_id)
     created = time_of(columns, "created")
     if created is not None:
         await remove_once(handlers, ALL, listing_key(graph_id, created), gone=graph_id)
+    return removed
+
+
+async def remove_elsewhere(handlers: Handlers, logs: StoredLogs, graph_id: str) -> int:
+    """The same, but for its row in the list of all graphs."""
+    await _must_be_gone(handlers, graph_id)
+    removed = await logs.remove(graph_id)
+    poison = Poison(handlers.records.tables, handlers.queues, handlers.clock, handlers.names, handlers.telemetry)
+    await poison.forget(graph_id)
+    await remove_once(handlers, notifier.INDEX, graph_id, gone=graph_id)
+    await _forget_old_tasks(handlers, graph_id)
     return removed
 
 
@@ -210,7 +220,7 @@ async def _must_be_gone(handlers: Handlers, graph_id: str) -> None:
 
 async def sweep_beside(handlers: Handlers, logs: StoredLogs, graph_id: str, graph: Row) -> Row:
     """Delete rows that were written late beside a tombstone; returns the graph row. Raises Conflict."""
-    gone, row = await _empty(handlers, graph_id, graph, no_progress)
+    gone, row = await empty_rows(handlers, graph_id, graph, no_progress)
     if row is None:
         raise Conflict(f"graph {graph_id}: others look after its tombstone")
     if gone:

@@ -25,7 +25,7 @@ from taskgraph.model.errors import Conflict, IntegrityError, Refused, Unclear
 from taskgraph.model.foreign_times import holds
 from taskgraph.model.ids import GRAPH, event_key, row_key
 from taskgraph.model.json_strict import canonical_json
-from taskgraph.model.states import GRAPH_ENDED, GRAPH_GONE
+from taskgraph.model.states import GRAPH_ENDED, GRAPH_GONE, GRAPH_SEALED
 from taskgraph.protocol import notices
 from taskgraph.protocol.notices import Channel, Notice, Registration
 from taskgraph.storage.tables import Change, Delete, Merge, Range, Row, Tables, query_all
@@ -165,7 +165,10 @@ class Notifier:
             await drop_orphan(self.tables, INDEX, listed, self.clock.now())
             return deliveries
         if graph.columns.get("state") in GRAPH_GONE:
-            await self._leave(graph_id, listed)  # its notices were dropped by `delete`
+            await self._leave(graph_id, listed)  # its notices were dropped by `delete`, or go from elsewhere
+            return deliveries
+        if graph.columns.get("state") in GRAPH_SEALED:
+            deliveries.undone += 1  # they go when it lives, wherever that is
             return deliveries
         ended = graph.columns.get("state") in GRAPH_ENDED
         left = 0

@@ -20,7 +20,7 @@ from taskgraph.model import limits
 from taskgraph.model.errors import Conflict, IntegrityError, InvalidGraph, NoGraph, NotFound, Refused
 from taskgraph.model.ids import GRAPH
 from taskgraph.model.messages import AddTasks, Edit, Message, parse
-from taskgraph.model.states import GRAPH_ENDED, GRAPH_GONE
+from taskgraph.model.states import GRAPH_ENDED, GRAPH_GONE, GRAPH_SEALED
 from taskgraph.protocol.context import Outcome
 from taskgraph.protocol.decide import Item, asked
 from taskgraph.protocol.edit import EditGraph
@@ -56,7 +56,7 @@ async def answer_request(
         await _answer_request(transactor, graph_id, request, keep_alive)
     except (NotFound, IntegrityError):
         (graph,) = await transactor.records.tables.get(graph_id, [GRAPH])
-        if graph is None or graph.columns.get("state") not in GRAPH_GONE:
+        if graph is None or graph.columns.get("state") not in GRAPH_GONE | GRAPH_SEALED:
             raise  # otherwise its rows are being deleted, and a missing one is no error
 
 
@@ -69,7 +69,7 @@ async def _answer_request(transactor: "Handlers", graph_id: str, request: str, k
         graph, head = rows[GRAPH], rows[key]
         if graph is None:
             raise NoGraph(graph_id)
-        if graph.columns.get("state") in GRAPH_GONE:
+        if graph.columns.get("state") in GRAPH_GONE | GRAPH_SEALED:
             return
         if head is None:
             raise NotFound(f"graph {graph_id} has no request {request}")

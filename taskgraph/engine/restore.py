@@ -183,9 +183,9 @@ async def _restore(
     count = await _put_logs(logs, file, source, contents) if contents.logs else 0
     if graph is None:
         raise InvalidInput(f"{source} is damaged: it has no graph row")
-    await _list(handlers, graph_id, graph.columns)
+    await list_restored(handlers, graph_id, graph.columns)
     if given:
-        await _enter_old_tasks(handlers, graph_id, given)
+        await enter_old_tasks(handlers, graph_id, given)
     if channels and contents.state not in GRAPH_ENDED:
         await notifier.enter(handlers.records.tables, graph_id, handlers.clock.now())
     final: dict[str, Value] = {**graph.columns, "restored": handlers.clock.now(), "archive": contents.digest}
@@ -196,7 +196,7 @@ async def _restore(
     return Restored(graph_id, contents.state, number + 1 - started, count)
 
 
-async def _enter_old_tasks(handlers: Handlers, graph_id: str, labels: list[str]) -> None:
+async def enter_old_tasks(handlers: Handlers, graph_id: str, labels: list[str]) -> None:
     """But for those of whose id another graph has got a task since."""
     from taskgraph.protocol.old_scheduler import shown_id  # reads a schema, and few archives need it
 
@@ -222,7 +222,8 @@ async def _begin(handlers: Handlers, contents: Archived, source: str) -> Row | N
             return row
         if row is not None and state == contents.state and same:
             return None
-        if row is not None and state != GraphState.DELETED:
+        gone = state == GraphState.DELETED or (state == GraphState.MOVED and columns.get("emptied") is True)
+        if row is not None and not gone:
             what = "is being restored from another file" if state == GraphState.RESTORING else f"exists, and is {state}"
             raise Refused(f"graph {graph_id} {what}; what is there is never overwritten by {source}", "exists")
         await enter_live(handlers.records, graph_id)  # before its row, so that the sweep finds it
@@ -273,7 +274,8 @@ async def _put_logs(logs: StoredLogs, file: BinaryIO, source: str, contents: Arc
     return count
 
 
-async def _list(handlers: Handlers, graph_id: str, columns: Columns) -> None:
+async def list_restored(handlers: Handlers, graph_id: str, columns: Columns) -> None:
+    """Write a graph into the list of all. Raises Conflict."""
     row = listing_row(graph_id, columns)
     if row is None:
         return  # a row that was edited by hand

@@ -36,7 +36,7 @@ from taskgraph.storage.tables import Row
 log = logging.getLogger("taskgraph.schedules")
 
 _GONE: Final = "gone"
-_GONE_STATES: Final = frozenset({_GONE, GraphState.DELETING, GraphState.DELETED})
+_GONE_STATES: Final = frozenset({_GONE, GraphState.DELETING, GraphState.DELETED, GraphState.MOVED})
 
 
 @dataclass(slots=True)

@@ -357,7 +357,11 @@ def refuse_gone(row: Row, graph_id: str) -> None:
         again = f"this one is given again when a sweep has come by after {when}"
         raise Refused(f"graph {graph_id} {why}: {again}", "deleted")
     if state == GraphState.RESTORING:
-        raise Refused(f"graph {graph_id} is being restored from an archive; choose another id", "restoring")
+        source = row.columns.get("movesFrom") or "an archive"
+        raise Refused(f"graph {graph_id} is being restored from {source}; choose another id", "restoring")
+    if state in (GraphState.MOVING, GraphState.MOVED):
+        has = "has moved" if state == GraphState.MOVED else "is on its way"
+        raise Refused(f"graph {graph_id} {has} to {row.columns.get('movesTo')}; choose another id", str(state))
 
 
 def _same_content(row: Row, graph_id: str, digest: str) -> None:

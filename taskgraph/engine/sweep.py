@@ -188,7 +188,9 @@ async def sweep_graph(
 
 async def _is_over(look: _Look) -> bool:
     """Whether the graph has ended or has not begun; what that leaves to do is done."""
-    if look.state in GRAPH_GONE:
+    if look.state in (GraphState.MOVING, GraphState.MOVED):
+        await _moved(look)
+    elif look.state in GRAPH_GONE:
         await _deleted(look)
     elif look.state == GraphState.RESTORING:
         await _restoring(look)
@@ -445,8 +447,22 @@ async def _deleted(look: _Look) -> None:
     look.swept.deleted += 1
 
 
+async def _moved(look: _Look) -> None:
+    """Leave it to the call that brings it to another store; take away what is left, once it is known to live there."""
+    if look.logs is not None and look.graph.columns.get("received") is not None:
+        from taskgraph.engine.transfer import empty  # here: few graphs move, and it imports this module
+
+        await empty(look.handlers, look.logs, look.graph_id)
+        look.swept.deleted += 1
+
+
 async def _restoring(look: _Look) -> None:
-    """Leave it to the call that restores it, or to the same call again; delete it after a long time."""
+    """Leave it to the call that restores it, or to the same call again; delete it after a long time.
+
+    Not one that comes from another store: it may be there no more.
+    """
+    if "arrival" in look.graph.columns:
+        return
     handlers, graph_id, logs, now = look.handlers, look.graph_id, look.logs, look.now
     since, old = look.graph.columns.get("restoring"), timedelta(seconds=limits.ABANDONED_SECONDS)
     if logs is None or not isinstance(since, datetime) or now - since <= old:

@@ -23,13 +23,14 @@ from taskgraph.model.clock import Clock
 from taskgraph.model.errors import Conflict, IntegrityError, NotFound
 from taskgraph.model.ids import GRAPH, row_key
 from taskgraph.model.names import QueueNames
-from taskgraph.model.states import GRAPH_GONE, TaskState
+from taskgraph.model.states import GRAPH_GONE, GRAPH_SEALED, GraphState, TaskState
 from taskgraph.protocol.cancel import CancelTask
 from taskgraph.protocol.context import CANCELLED, ClaimOffer, Dispatch, Outcome, Refill, Started
 from taskgraph.protocol.decide import Answer, Decision, Item, Need, decide
 from taskgraph.protocol.edit import DELETED_IN, EditGraph
 from taskgraph.protocol.recall import ManualRerun, Recall
 from taskgraph.protocol.relays import Fire, Skip
+from taskgraph.protocol.rows import NewerSchema
 from taskgraph.protocol.runs import LATER, Claim, Completed, Failed, HandBack, LeaseLost, Overdue
 from taskgraph.queries.edges import references
 from taskgraph.storage.queues import Queues
@@ -290,7 +291,7 @@ class _Transition:
         transactor = self.transactor
         transactor.count(self.graph_id, decision)
         given: Sequence[Answer] = decision.answers
-        if any(isinstance(answer.error, IntegrityError) for answer in given):
+        if any(isinstance(answer.error, IntegrityError | NewerSchema) for answer in given):
             given = await self._excused(given)
         self._give(given)
         more, earlier = bool(decision.left or self.later), self.sending
@@ -323,15 +324,19 @@ class _Transition:
     async def _excused(self, answers: Sequence[Answer]) -> Sequence[Answer]:
         """What a deleted graph lacks is no error: a message about it comes late, and is let go.
 
-        The same for a task that an edit has taken away.
+        The same for one that goes to another store, and for a task that an edit has taken away.
         """
         (graph,) = await self.transactor.records.tables.get(self.graph_id, [GRAPH])
         if graph is None:
             return answers
-        gone = graph.columns.get("state") in GRAPH_GONE
+        state = graph.columns.get("state")
+        comes = state == GraphState.RESTORING and "arrival" not in graph.columns  # from an archive: nothing is sealed
+        gone = state in GRAPH_GONE or (state in GRAPH_SEALED and not comes)
         if not gone and not graph.columns.get(DELETED_IN):
             return answers
         why = "the graph was deleted" if gone else "an edit has taken the task away"
+        if state in GRAPH_SEALED:
+            why = f"the graph is {state}"
         return [
             Answer(answer.item, Outcome.STALE, why)
             if isinstance(answer.error, NotFound) or (gone and answer.error is not None)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Final, TypeVar, dataclass_transform
 
 from taskgraph.model import limits
-from taskgraph.model.states import INACTIVE, PAUSED, held_group
+from taskgraph.model.states import DEPARTING, INACTIVE, PAUSED, held_group
 
 _C = TypeVar("_C")
 
@@ -43,6 +43,8 @@ def holders_in_words(held: Iterable[str], *, of: int = 1) -> str:
 def _holder_in_words(holder: str, of: int) -> str:
     if holder == PAUSED:
         return "the graph is paused"
+    if holder == DEPARTING:
+        return "the graph is about to go to another store"
     if holder == INACTIVE:
         return "it is not active" if of == 1 else "they are not active"
     if holder.startswith(_TARGET):

@@ -67,7 +67,8 @@ task-graph
  0.3 stalledAfter, groups number; onStalled, schedule text; firedFor time; terminate, settling boolean
  0.4 limiting boolean
  0.3 deleting, deleted, until, restoring, restored time; archive, was, because text; put, removed number
- 0.4 successor text
+ 0.4 successor text; transfer, movesTo, arrival, movesFrom, copied text; withdrawn references; marked number
+ 0.4 moving, moved, received, arrived time; whole, emptied boolean
 task:<id>
  0.1 *+label text!; *+~state task-state!; *+~target text!; *+~run count!
  0.1 *rerunsAllowed, *rerunsLeft count!; *retriesLeft number!
@@ -228,6 +229,9 @@ USUAL: Final[Mapping[str, tuple[str, ...]]] = {
     "graph-edited": (),
     "graph-changed": ("state",),
     "graph-deleting": ("state", "was", "deleting", "until", "because"),
+    "graph-moving": ("state", "was", "moving", "transfer", "movesTo"),
+    "graph-stays": ("state", "was", "moving", "transfer", "movesTo", "marked"),
+    "graph-moved": ("state", "was", "arrived", "restoring", "whole", "marked"),
     "graph-repaired": (),
     "task-completed": ("state", "ended", "resolved", "resolution"),
     "task-failed": ("state", "ended", "resolved", "resolution"),

@@ -29,7 +29,9 @@ class GraphState(StrEnum):
     CANCELLED = "cancelled"  # as finished, it goes on when a task of it is rerun
     DELETING = "deleting"  # its rows are being deleted, by the command or the sweep
     DELETED = "deleted"  # a tombstone: nothing is left but that it was, and until when its id is not given again
-    RESTORING = "restoring"  # its rows are being put back from an archive; then it is what it was
+    RESTORING = "restoring"  # its rows are coming in, from an archive or another store; then it is what it was
+    MOVING = "moving"  # its rows go to another store, and none of them changes here
+    MOVED = "moved"  # a tombstone: it goes on in another store, which the row names
 
 
 class FailurePolicy(StrEnum):
@@ -63,14 +65,22 @@ TASK_UNRESOLVED: Final = frozenset({TaskState.UNSCHEDULED, TaskState.PENDING, Ta
 TASK_STORED: Final = tuple(each for each in TaskState if each != TaskState.CANCELLED)
 """States that the row of a task may have."""
 
-GRAPH_GONE: Final = frozenset({GraphState.DELETING, GraphState.DELETED})  # messages about it come late: dropped
+GRAPH_GONE: Final = frozenset({GraphState.DELETING, GraphState.DELETED, GraphState.MOVED})
+"""States of graphs whose rows are gone, or are going: messages about them come late, and are dropped."""
+
+GRAPH_SEALED: Final = frozenset({GraphState.MOVING, GraphState.MOVED, GraphState.RESTORING})
+"""States in which the rows of a graph may be sealed (`protocol.transfer`): what is to change them is dropped."""
 
 GRAPH_ENDED: Final = frozenset({GraphState.FINISHED, GraphState.CANCELLED})
 
-GRAPH_LIVE: Final = tuple(str(state) for state in GraphState if state not in {*GRAPH_ENDED, GraphState.DELETED})
+_AT_REST: Final = {*GRAPH_ENDED, GraphState.DELETED, GraphState.MOVED}
+GRAPH_LIVE: Final = tuple(str(state) for state in GraphState if state not in _AT_REST)
 """States of graphs that the sweep looks at: the index of live graphs names them."""
 
 PAUSED: Final = "paused"  # in a column `held`: the whole graph is paused
+DEPARTING: Final = "departing"  # in a column `held`: the whole graph, which is about to go to another store
+WHOLE: Final = frozenset({PAUSED, DEPARTING})
+"""In a column `held`: these hold the whole graph."""
 INACTIVE: Final = "inactive"  # in a column `held`: this task is not active
 _GROUP: Final = "group:"
 
@@ -82,7 +92,7 @@ def stored_state(seen: str) -> str:
 
 def state_in_words(state: str, held: Iterable[str]) -> str:
     """The state of a graph for people: one that is paused as a whole and could run otherwise is `paused`."""
-    return PAUSED if state == GraphState.RUNNING and PAUSED in held else state
+    return PAUSED if state == GraphState.RUNNING and not WHOLE.isdisjoint(held) else state
 
 
 def by_group(name: str) -> str:

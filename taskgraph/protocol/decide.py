@@ -26,6 +26,7 @@ Two properties hold for every item, and the tests check them:
     a task that has not started may be changed or taken away: see `protocol.edit`
     a change is made as it was planned, or not at all: see `protocol.planned`
            finished | cancelled | blocked ── fenced off ──▶ deleting ── nothing is left ──▶ deleted (a tombstone)
+    a graph that goes to another store: see `protocol.transfer`
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -53,6 +54,7 @@ from taskgraph.protocol import (
     relays,
     runs,
     set_limit,
+    transfer,
 )
 from taskgraph.protocol.context import ClaimOffer, Context, ContextMark, Dispatch, Effect, NoRoom, Outcome, Refill, Rule
 from taskgraph.protocol.context import Item as Item  # for those who call `decide`
@@ -276,6 +278,7 @@ RULES: Final[dict[type, Rule]] = {  # for each type of item
     **set_limit.RULES,
     **extension.RULES,
     **edit.RULES,
+    **transfer.RULES,
 }
 RULES.update(planned.rules(RULES))
 _ITEMS_OF: Final[Mapping[type, Callable[[Any], Sequence[Item]]]] = {

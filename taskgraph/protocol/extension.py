@@ -17,7 +17,7 @@ from taskgraph.model.columns import WAITS_FOR, Value
 from taskgraph.model.errors import IntegrityError
 from taskgraph.model.ids import GRAPH, fork_reference, ids_text, reference_of, row_key, value
 from taskgraph.model.json_strict import compact_json
-from taskgraph.model.states import PAUSED, TaskState
+from taskgraph.model.states import WHOLE, TaskState
 from taskgraph.protocol.conditions import COMPLETED, Ending, ending_of, goes_on
 from taskgraph.protocol.context import Context, Item, Outcome, Rules, Verdict
 from taskgraph.protocol.definitions import SCHEMA
@@ -112,7 +112,7 @@ def accept_extension(item: AcceptExtension, context: Context) -> Verdict:
     if graph.text("state") not in GOING:
         _refuse(head, context, not_extendable(graph.text("state")))
         return Outcome.REFUSED, ""
-    if PAUSED in graph.ids("held"):
+    if is_deferring(graph):
         return Outcome.STALE, ""
     if graph.integer("revision") != item.revision or graph.text("extending") not in ("", item.request):
         return Outcome.STALE, ""
@@ -146,7 +146,7 @@ def not_extendable(state: str) -> str:
 
 def is_deferring(graph: Draft) -> bool:
     """Whether an extension of the graph is made later, as it is paused."""
-    return graph.text("state") in GOING and PAUSED in graph.ids("held")
+    return graph.text("state") in GOING and not WHOLE.isdisjoint(graph.ids("held"))
 
 
 def defer_extension(item: DeferExtension, context: Context) -> Verdict:

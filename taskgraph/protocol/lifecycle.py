@@ -44,7 +44,8 @@ class BeginDeletion(Item):
     """A graph is to be deleted: from here on nothing else is decided about it. Its rows go in later commits.
 
     until: its id is not given again before. forced: a blocked graph too. because: for people. operation: of the graph
-    row as it was archived; one that has been written since is left alone, "" for any. by: who asks.
+    row as it was archived; one that has been written since is left alone, "" for any. by: who asks. transfer: token of
+    a departure (`protocol.transfer`) that is void: what has come by it is deleted.
     """
 
     until: datetime
@@ -52,6 +53,7 @@ class BeginDeletion(Item):
     because: str = ""
     operation: str = ""
     by: str = ""
+    transfer: str = ""
 
 
 @value
@@ -77,7 +79,12 @@ class Stir(Item):
 def _next_deadline(item: NextDeadline, context: Context) -> Verdict:
     graph = context.view.get(GRAPH)
     is_seen = (graph.time("nextDeadline"), graph.integer("waitsAgain")) == (item.seen, item.waits_again)
-    if not is_seen or graph.integer("revision") != item.revision or graph.text("extending"):
+    if (
+        graph.text("state") not in GOING
+        or not is_seen
+        or graph.integer("revision") != item.revision
+        or graph.text("extending")
+    ):
         return Outcome.STALE, ""
     graph.set("nextDeadline", item.then)
     return Outcome.APPLIED, ""
@@ -125,9 +132,16 @@ def _abandon(item: Abandon, context: Context) -> Verdict:
 def _begin_deletion(item: BeginDeletion, context: Context) -> Verdict:
     graph = context.view.get(GRAPH)
     state = graph.text("state")
-    if state in GRAPH_GONE:
+    if state in (GraphState.DELETING, GraphState.DELETED):
         return Outcome.REPEATED, ""
-    if refusal := undeletable(state, forced=item.forced):
+    if state == GraphState.RESTORING and (token := graph.text("arrival")) != item.transfer:
+        origin = graph.text("movesFrom")
+        return Outcome.REFUSED, f"it is on its way here from {origin}" if token else "it has not come by a transfer"
+    if item.transfer and state != GraphState.RESTORING:
+        return Outcome.REFUSED, f"it is {state}"
+    if state == GraphState.MOVED and graph.value("emptied") is not True:
+        return Outcome.REFUSED, "it has moved, and its rows here are still to be taken away"
+    if not item.transfer and (refusal := undeletable(state, forced=item.forced)):
         return Outcome.REFUSED, refusal
     if item.operation and graph.text("operation") != item.operation:
         return Outcome.REFUSED, "it has gone on since it was archived; archive it again"
@@ -144,7 +158,9 @@ def _begin_deletion(item: BeginDeletion, context: Context) -> Verdict:
 
 def undeletable(state: str, *, forced: bool) -> str:
     """Why a graph in this state may not be deleted, with the remedy; "" if it may."""
-    if state in GRAPH_ENDED or (forced and state in (GraphState.BLOCKED, GraphState.RESTORING)):
+    if state in GRAPH_ENDED or state == GraphState.MOVED:
+        return ""
+    if forced and state in (GraphState.BLOCKED, GraphState.RESTORING):
         return ""
     return _UNDELETABLE.get(state, f"it is {state}, and only a graph that has ended is deleted; cancel it first")
 
@@ -154,6 +170,7 @@ _UNDELETABLE: Final[Mapping[str, str]] = {
     GraphState.SUBMITTING: "it is still being submitted; it is cancelled a day after the last progress of that",
     GraphState.RESTORING: "it is being restored; with --force what has been put back is deleted",
     GraphState.CANCELLING: "it is being cancelled; wait until it is cancelled",
+    GraphState.MOVING: "it is on its way to another store; taskgraph transfer brings that to its end, or has it stay",
 }
 
 

@@ -20,9 +20,18 @@ T = TypeVar("T", list[Any], dict[str, Any])
 SCHEMA_MAX: Final = 2
 """2: rows of a graph that goes on after failures (`conditions`)."""
 
+SEAL: Final = 1_000
+"""Added to the schema of a row that is sealed (`protocol.transfer`). Older versions leave such rows alone, too."""
+
 _DECODE: Final = json.JSONDecoder().raw_decode  # json.loads goes through three functions first
 _OPERATION: Final = "operation"  # of every row: the id of the commit that wrote it
 _BLANKS: Final = " \t\n\r"  # what JSON may have around it
+
+
+def is_sealed(columns: Columns) -> bool:
+    schema = columns.get("schema", 1)
+    return isinstance(schema, int) and schema >= SEAL
+
 
 Mark = tuple[int, int, int, int, int]
 """A point of a view to go back to: lengths of its journal, inserts and removals, and the journal's totals."""

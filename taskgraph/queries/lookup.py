@@ -66,10 +66,24 @@ def check_graph_id(text: str, what: str = "a graph", *, new: bool = False) -> No
 
 def gone(graph_id: str, columns: Mapping[str, Value]) -> str:
     """A sentence about a graph of which nothing but a tombstone is left."""
+    if columns.get("state") == GraphState.MOVED:
+        left, to = time_of(columns, "moved"), columns.get("movesTo")
+        at = f" at {left:%Y-%m-%d %H:%M:%S} UTC" if left is not None else ""
+        return f"graph {graph_id} has moved to {to}{at}: ask there, with --store"
     when, because = time_of(columns, "deleted"), columns.get("because")
     at = f" at {when:%Y-%m-%d %H:%M:%S} UTC" if when is not None else ""
     by = f" by {columns['deletedBy']}" if columns.get("deletedBy") else ""
     return f"graph {graph_id} was deleted{at}{by}" + (f" ({because})" if because else "")
+
+
+def way_of(columns: Mapping[str, Value]) -> str:
+    """Where a graph goes, or comes from, that is on its way from one store to another; "" for another."""
+    state = columns.get("state")
+    if state == GraphState.MOVING:
+        return f"it goes to {columns.get('movesTo')}"
+    if state == GraphState.RESTORING and columns.get("movesFrom"):
+        return f"it comes from {columns.get('movesFrom')}"
+    return ""
 
 
 def nearest(wanted: str, names: Sequence[str]) -> list[str]:
@@ -108,7 +122,7 @@ class GraphQueries:
         (row,) = await self._tables.get(graph_id, [GRAPH])
         if row is None:
             raise NoGraph(graph_id)
-        if row.columns.get("state") == GraphState.DELETED:
+        if row.columns.get("state") in (GraphState.DELETED, GraphState.MOVED):
             raise DeletedGraph(gone(graph_id, row.columns), graph_id, str(row.columns.get("successor", "")))
         return row
 
@@ -238,7 +252,7 @@ class GraphQueries:
             failure_policy=str(columns.get("failurePolicy", FailurePolicy.BLOCK)),
             schedule=str(columns.get("schedule", "")),
             fired_for=time_of(columns, "firedFor"),
-            reason=str(columns.get("reason", "")),
+            reason=str(columns.get("reason", "")) or way_of(columns),
             deadline=time_of(columns, "deadline"),
             held=tuple(texts(columns, "held")),
             stalled=stalled_since(columns),

@@ -12,7 +12,7 @@ from taskgraph.model.states import GRAPH_ENDED, When
 from taskgraph.model.timing import retry_of, temporary_used
 from taskgraph.protocol import notices
 from taskgraph.protocol.definitions import moment
-from taskgraph.protocol.rows import SCHEMA_MAX
+from taskgraph.protocol.rows import SCHEMA_MAX, is_sealed
 from taskgraph.queries.values import TO_BEGIN, ChannelStatus, TaskStatus
 from taskgraph.storage.tables import Row
 
@@ -22,7 +22,7 @@ NEWER: Final = "use a newer version of taskgraph"
 def is_known(row: Row) -> bool:
     """Whether this version may judge the row (P23)."""
     schema = row.columns.get("schema", 1)
-    return not isinstance(schema, int) or schema <= SCHEMA_MAX
+    return not isinstance(schema, int) or schema <= SCHEMA_MAX or is_sealed(row.columns)
 
 
 def newer_words(row: Row) -> str:

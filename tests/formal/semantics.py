@@ -52,6 +52,7 @@ from taskgraph.protocol.recall import ManualRerun, Ready, Recall
 from taskgraph.protocol.relays import Fire, Remind, Skip
 from taskgraph.protocol.runs import CannotRun, Claim, Completed, Failed, HandBack, LeaseLost, Overdue, Renew
 from taskgraph.protocol.set_limit import ChangeLimit, ComeUnder, PublishLimits, Recount
+from taskgraph.protocol.transfer import SEALED_KINDS, Arrive, Confirm, Depart, Remain, Withdraw, seal
 from taskgraph.protocol.wiring import Link
 from taskgraph.storage.tables import Delete, Insert, Merge, Replace, Row
 
@@ -123,6 +124,8 @@ GRAPHS: Final[Mapping[str, Columns]] = {
     "deleting": {"was": "finished", "deleting": PAST, "until": LATER, "requiresLeft": "[]"},
     "deleted": {"was": "finished", "deleted": PAST, "until": LATER, "requiresLeft": "[]"},
     "restoring": {"was": "finished", "restoring": PAST, "requiresLeft": "[]"},
+    "moving": {"was": "running", "moving": PAST, "transfer": "t", "movesTo": "there"},
+    "moved": {"was": "running", "moving": PAST, "moved": PAST, "transfer": "t", "movesTo": "there"},
 }
 """State of a graph -> the columns that go with it."""
 
@@ -210,6 +213,10 @@ class Scene:
             if self.request == "accepted":
                 rows[REQUEST]["cursor"] = 0
                 rows[GRAPH]["extending"] = "r"
+        if self.graph in ("moving", "moved"):
+            for key, columns in rows.items():
+                if key.partition(":")[0] in SEALED_KINDS:
+                    columns |= seal(columns)
         return {key: Row(key, f"e-{key}", columns) for key, columns in rows.items()}
 
 
@@ -276,6 +283,7 @@ def _spent(**columns: Value) -> Scene:
 
 
 _STALLED: Final[Columns] = {"stalled": PAST, "stalledBecause": "x", "stalledAt": 0}
+_COME: Final[Columns] = {"arrival": "t", "whole": True, "was": "running"}
 _CANCELS: Final[Columns] = {"onStalled": "cancel"}
 _DEADLY: Final = json.dumps([{"run": n, "outcome": "lost", "worker": f"w{n}", "begun": True} for n in (7, 8)])
 
@@ -731,6 +739,28 @@ CASES: Final[Mapping[str, Sequence[Case]]] = {
             ("task",),
             Scene("pending", request="staged", request_columns=_PLANNED),
         ),
+    ),
+    "Depart": (
+        Case("it is held back", Depart("u", "there"), ("graph",), Scene(graph_columns={"held": '["departing"]'})),
+        Case("it is not", Depart("u", "there"), ("graph",)),
+        Case("it has departed with this token", Depart("t", "there"), ("graph",)),
+    ),
+    "Withdraw": (
+        Case("it is to stay", Withdraw(), ("graph",)),
+        Case("… and was before", Withdraw(), ("graph",), Scene(graph_columns={"transfer": ""})),
+    ),
+    "Remain": (
+        Case("its departure is void", Remain(), ("graph",), Scene(graph_columns={"transfer": ""})),
+        Case("it is not", Remain(), ("graph",)),
+    ),
+    "Confirm": (
+        Case("it names the token", Confirm("t"), ("graph",)),
+        Case("it names another", Confirm("z"), ("graph",)),
+    ),
+    "Arrive": (
+        Case("it is whole, and came by this token", Arrive("t", "here"), ("graph",), Scene(graph_columns=_COME)),
+        Case("it came by another", Arrive("z", "here"), ("graph",), Scene(graph_columns=_COME)),
+        Case("it is not whole", Arrive("t", "here"), ("graph",), Scene(graph_columns={"arrival": "t"})),
     ),
     "FinishChange": (
         Case("always", FinishChange("r"), ("request", "graph"), Scene(request="accepted", request_columns=_PLANNED)),

@@ -64,8 +64,16 @@ def test_what_is_resolved_for_good_stays_so(name: str) -> None:
 @pytest.mark.parametrize("name", ITEMS)
 def test_what_has_ended_stays_so(name: str) -> None:
     for (when, state), (_, changes, _, _) in table_of(name, "graph").items():
-        if state in ("finished", "cancelled") and name not in ("BeginDeletion", "ManualRerun"):
+        if state in ("finished", "cancelled") and name not in ("BeginDeletion", "Depart", "ManualRerun"):
             assert f"**{state} →" not in changes, f"{name}, {when}"
+
+
+@pytest.mark.parametrize("name", ITEMS)
+def test_nothing_changes_in_a_graph_that_is_on_its_way_but_that(name: str) -> None:
+    """Whatever comes in: what was copied is what there is. Holds are settled before it departs."""
+    for (when, state), (answer, changes, facts, sent) in table_of(name, "graph").items():
+        if state in ("moving", "moved") and name not in ("Withdraw", "Remain", "Confirm", "PublishHolds"):
+            assert (changes, facts, sent) == ("–", "–", "–"), f"{name}, {when}: {answer}"
 
 
 @pytest.mark.parametrize("name", ITEMS)

@@ -17,6 +17,7 @@ DIRECT: Final = {
     "serve": "handling events",
     "ui": "showing a store",
     "doctor --repair": "mending a store",
+    "transfer": "moving a graph",
     "token create": "making a token",
     "token list": "listing tokens",
     "token revoke": "revoking a token",

@@ -122,6 +122,7 @@ WORDS: Final[dict[str, tuple[str, ...]]] = {
     "token revoke": ("ci",),
     "report": ("ran", "--output", "REPORT"),
     "keygen": ("KEY",),
+    "transfer": ("g", "--stay"),
     "init": ("BEGUN",),
     "validate": ("FILE",),
     "plan": ("FILE",),

@@ -23,6 +23,7 @@ from taskgraph.protocol.lifecycle import BeginDeletion
 from taskgraph.protocol.notices import notice
 from taskgraph.protocol.pause import HoldTask
 from taskgraph.protocol.set_limit import ChangeLimit
+from taskgraph.protocol.transfer import Arrive, Depart, Remain, Withdraw
 from taskgraph.queries.journal import agrees
 from taskgraph.queries.values import Event
 from taskgraph.storage.tables import Change, Insert, Merge
@@ -51,6 +52,9 @@ WRITTEN: Final = {
     "graph-edited": "",
     "graph-deleting": "state was deleting until because",
     "graph-repaired": "",
+    "graph-moving": "state was moving transfer movesTo",
+    "graph-stays": "state was moving transfer movesTo marked",
+    "graph-moved": "state was arrived restoring whole marked",
     "task-completed": "state ended resolved resolution",
     "task-failed": "state ended resolved resolution",
     "task-exception": "state ended resolved resolution",
@@ -68,8 +72,11 @@ WRITTEN: Final = {
 BY_HAND: Final = {
     "graph-deleting",
     "graph-limited",
+    "graph-moved",
+    "graph-moving",
     "graph-repaired",
     "graph-stalled",
+    "graph-stays",
     "graph-unstalled",
     "task-held",
     "task-retry",
@@ -171,6 +178,12 @@ async def test_other_facts_name_exactly_the_columns_that_differ(memory: Stage, k
     await stage.tables.commit(stage.graph_id, [Merge(row.key, row.etag, {"requiresLeft": "[]"})])
     assert (await repair_graph(stage.handlers, stage.poison, stage.graph_id)).repaired
     assert await stage.work() == "finished"
+    for item in (Depart("token", "there"), Withdraw(), Remain()):
+        await stage.transition(item)
+    row = await stage.graph_row()
+    comes = {"state": "restoring", "was": "finished", "arrival": "token", "whole": True}
+    await stage.tables.commit(stage.graph_id, [Merge(row.key, row.etag, comes)])
+    await stage.transition(Arrive("token", "there"))
     await stage.transition(BeginDeletion(stage.clock.now() + timedelta(days=30), False, "it is old"))
     assert kinds >= BY_HAND
 

@@ -37,6 +37,7 @@ from taskgraph.interfaces.cli import (
     tasks,
     timeline,
     top,
+    transfer,
     workers,
 )
 from taskgraph.interfaces.cli.common import Command, OwnCommand, OwnGroup, Root, Session, set_up_logging
@@ -119,7 +120,7 @@ _add(
     app,
     (
         *(serve.serve, serve.worker, doctor.doctor, archive.archive, archive.restore, archive.keygen, delete.delete),
-        *(grant.grant, events.rows, serve.mcp),
+        *(transfer.transfer, grant.grant, events.rows, serve.mcp),
     ),
     _ADMINISTER,
 )

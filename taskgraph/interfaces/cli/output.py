@@ -74,6 +74,8 @@ LOOKS: Final[Mapping[str, Look]] = {
     GraphState.DELETING: Look("…", "~", "dim"),
     GraphState.DELETED: Look("–", "-", "dim"),
     GraphState.RESTORING: Look("…", "~", "yellow"),
+    GraphState.MOVING: Look("…", "~", "yellow"),
+    GraphState.MOVED: Look("→", ">", "dim"),
 }
 
 _NO_LOOK: Final = Look("?", "?", "")

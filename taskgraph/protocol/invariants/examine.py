@@ -4,12 +4,22 @@ from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from typing import Final
 
-from taskgraph.model.states import GRAPH_GONE, GraphState
+from taskgraph.model.ids import GRAPH
+from taskgraph.model.states import GRAPH_GONE, GRAPH_SEALED, GraphState
 from taskgraph.protocol.definitions import SCHEMA
 from taskgraph.protocol.invariants.columns import bad_columns
 from taskgraph.protocol.invariants.edges import degrees, edges
 from taskgraph.protocol.invariants.findings import Finding, Severity, finding
-from taskgraph.protocol.invariants.graph import cancelled, channels, counts, deletion, finished, journal, missing
+from taskgraph.protocol.invariants.graph import (
+    cancelled,
+    channels,
+    counts,
+    deletion,
+    finished,
+    journal,
+    missing,
+    on_its_way,
+)
 from taskgraph.protocol.invariants.groups_and_limits import groups, limited, unlimited
 from taskgraph.protocol.invariants.progress import conditions, progress, ready_relays, recalls
 from taskgraph.protocol.invariants.requests import requests
@@ -33,6 +43,10 @@ def examine(graph_id: str, rows: Mapping[str, Row], now: datetime, *, steady: bo
     rows: the whole partition, by key (slim or not). steady: the graph row did not change while they were read, so
     counts over all rows mean something; without it no finding is `whole`, and no repair rests on counts.
     """
+    graph = rows.get(GRAPH)
+    if graph is not None and graph.columns.get("state") in GRAPH_SEALED and not _is_newer(graph):
+        snapshot = Snapshot(graph_id, {GRAPH: graph}, now, steady=steady)
+        return [*on_its_way(snapshot, left=len(rows) - 1)]
     newer = [row for row in rows.values() if _is_newer(row)]
     if newer:
         key, schema = newer[0].key, newer[0].columns["schema"]
@@ -55,8 +69,6 @@ def _rules(graph: Node | None) -> tuple[Rule, ...]:
         return (bad_columns, missing)
     if graph.state in GRAPH_GONE:
         return (deletion,)
-    if graph.state == GraphState.RESTORING:
-        return ()  # half of it is not back yet
     if graph.state == GraphState.SUBMITTING or (
         graph.state == GraphState.CANCELLED and "started" not in graph.row.columns
     ):

@@ -210,6 +210,13 @@ KINDS: Final[Mapping[str, Kind]] = {
     "edge-count": Kind("a task may begin too early, or never", "no row says which requirement is gone", whole=True),
     "deletion-open": _due("nothing is decided about it any more", _DELETE),
     "deletion-open:beside": _due("they go with the tombstone at the latest", _DELETE),
+    "transfer-open": _due(
+        "nothing is decided about it here", "taskgraph transfer {graph} --to … goes on (--stay takes it back)"
+    ),
+    "transfer-open:comes": _due(
+        "nothing is decided about it here", "where it comes from, taskgraph transfer {graph} --to … goes on"
+    ),
+    "transfer-open:left": _due("nothing is decided about them any more", "run `taskgraph serve`, which sweeps"),
     "journal": Kind("the journal is out of order", "no row says when it happened"),
     "journal-gap": Kind(
         "what happened then is lost, and new events may be numbered before old ones", "too many are gone at once"

@@ -183,6 +183,23 @@ def _named(snapshot: Snapshot) -> set[str]:
     return found
 
 
+def on_its_way(snapshot: Snapshot, left: int) -> Iterator[Finding]:
+    """A graph between two stores, by its row alone: nothing is decided about the others. left: how many there are."""
+    graph = snapshot.nodes[GRAPH]
+    columns = graph.row.columns
+    to = columns.get("movesTo")
+    if graph.state == GraphState.MOVING:
+        yield snapshot.find("transfer-open", GRAPH, f"it is on its way to {to}")
+    elif graph.state == GraphState.RESTORING and "arrival" in columns:
+        text = f"it is on its way here, from {columns.get('movesFrom')}"
+        yield snapshot.find("transfer-open:comes", GRAPH, text)
+    elif graph.state == GraphState.MOVED and columns.get("received") is None:
+        yield snapshot.find("transfer-open", GRAPH, f"it has moved to {to}, and is not known to live there")
+    elif graph.state == GraphState.MOVED and left:
+        text = f"it has moved to {to}, and {left:,} of its rows are left"
+        yield snapshot.find("transfer-open:left", GRAPH, text)
+
+
 def deletion(snapshot: Snapshot) -> Iterator[Finding]:
     """A graph that is being deleted, or was, and has rows left."""
     graph = snapshot.nodes[GRAPH]

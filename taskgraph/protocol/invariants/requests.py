@@ -6,7 +6,7 @@ from datetime import datetime
 from taskgraph.model import limits
 from taskgraph.model.columns import texts
 from taskgraph.model.ids import GRAPH, ids_text
-from taskgraph.model.states import GRAPH_ENDED, PAUSED
+from taskgraph.model.states import GRAPH_ENDED, WHOLE
 from taskgraph.protocol.extension_plan import EDIT
 from taskgraph.protocol.invariants.findings import Finding, Resend
 from taskgraph.protocol.invariants.snapshot import Snapshot
@@ -66,7 +66,7 @@ def _open(snapshot: Snapshot, head: Row, extending: str) -> Iterator[Finding]:
             detail=request,
             refusal=f"the graph row names {extending}",
         )
-    if is_deferred(snapshot, request) and PAUSED in texts(graph.row.columns, "held"):
+    if is_deferred(snapshot, request) and not WHOLE.isdisjoint(texts(graph.row.columns, "held")):
         return  # it is made when the graph is resumed
     staged = head.columns.get("staged")
     age = (snapshot.now - staged).total_seconds() if isinstance(staged, datetime) else 0.0

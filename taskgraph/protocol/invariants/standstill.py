@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from taskgraph.model.columns import integer, is_held, texts, time_of
+from taskgraph.model.columns import Columns, integer, is_held, texts, time_of
 from taskgraph.model.foreign_times import Standing
 from taskgraph.model.ids import GRAPH, holders_in_words, limit_key, reference_of, rerun_failed, resume_command, typed
 from taskgraph.model.priorities import level_of
@@ -89,7 +89,7 @@ def causes(
     wrong = sum(each.severity is Severity.WRONG for each in findings)
     held_up = f"{wrong:,} finding{'s' if wrong != 1 else ''} of the doctor may hold it up"
     made = [Cause(held_up, f"see taskgraph doctor {graph_id}")] if wrong else []
-    if (still := _by_its_state(state)) is not None:
+    if (still := _by_its_state(graph_id, state, graph)) is not None:
         return [*made, still]
     tasks = [row for key, row in rows.items() if key.startswith("task:")]
     pending = [row for row in tasks if row.columns.get("state") == TaskState.PENDING]
@@ -106,10 +106,15 @@ def causes(
     return made or [Cause("nothing of it is ready, running or failed")]
 
 
-def _by_its_state(state: str) -> Cause | None:
+def _by_its_state(graph_id: str, state: str, graph: Row | None) -> Cause | None:
     """Why nothing moves in a graph of this state, None where something may."""
     if state in GRAPH_ENDED:
         return Cause(f"it is {state}: nothing moves any more")
+    columns = graph.columns if graph is not None else {}
+    if state in (GraphState.MOVING, GraphState.MOVED):
+        return _on_its_way(graph_id, columns)
+    if state == GraphState.RESTORING and "arrival" in columns:
+        return _on_its_way(graph_id, columns)
     if state in GRAPH_GONE:
         return Cause("it was deleted" if state == GraphState.DELETED else "it is being deleted")
     if state == GraphState.RESTORING:
@@ -117,6 +122,18 @@ def _by_its_state(state: str) -> Cause | None:
     if state == GraphState.SUBMITTING:
         return Cause("it is still being submitted", "submit the same file under the same id again")
     return None
+
+
+def _on_its_way(graph_id: str, columns: Columns) -> Cause:
+    """About a graph between two stores: where it goes, or comes from, and how that is brought to its end."""
+    to, origin = columns.get("movesTo"), columns.get("movesFrom")
+    again = f"taskgraph transfer {graph_id} --to …"
+    if columns.get("state") == GraphState.MOVED:
+        where = f"it has moved to {to}"
+        return Cause(where, "" if columns.get("received") is not None else f"see that it has come there: {again}")
+    if columns.get("state") == GraphState.MOVING:
+        return Cause(f"it is on its way to {to}", f"{again} goes on, and --stay takes it back")
+    return Cause(f"it is on its way here, from {origin}", f"there, {again} goes on")
 
 
 def _running(graph_id: str, state: str, tasks: Sequence[Row], now: datetime, *, handled: bool) -> Iterator[Cause]:

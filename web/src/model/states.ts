@@ -41,6 +41,8 @@ export const GRAPH_STATES: readonly Look[] = [
   look("deleting", "d", "◌", "skipped"),
   look("deleted", "D", "∅", "skipped"),
   look("restoring", "r", "◌", "pending"),
+  look("moving", "m", "◌", "pending"),
+  look("moved", "M", "→", "skipped"),
 ];
 
 const UNKNOWN = look("unknown", "?", "?", "unscheduled");
