@@ -69,6 +69,12 @@ def text_of(name: str) -> str:
     return (FOLDER / f"{name}.cfg").read_text("utf-8")
 
 
+def module_of(text: str) -> str:
+    """The module that a configuration is for."""
+    found = re.search(r"^\\\* module: (\w+)$", text, re.MULTILINE)
+    return found[1] if found else "Shapes"
+
+
 def expected(text: str) -> str:
     """The promise that a configuration must break, "" if it must keep them all."""
     found = re.search(r"^\\\* expect: (\w+)$", text, re.MULTILINE)
@@ -86,7 +92,7 @@ def check(text: str) -> Found:
         command = [program, _HEAP, "-XX:+UseSerialGC", f"-Djava.io.tmpdir={scratch}", "-cp", str(JAR), "tlc2.TLC"]
         # -deadlock: do not look for deadlocks, since a graph that has ended rests. -fp: the same run every time.
         command += ["-workers", "1", "-deadlock", "-nowarning", "-fp", "0", "-metadir", str(Path(scratch) / "states")]
-        command += ["-config", str(configuration), "Shapes.tla"]
+        command += ["-config", str(configuration), f"{module_of(text)}.tla"]
         began = time.monotonic()
         try:
             run = subprocess.run(command, cwd=FOLDER, capture_output=True, text=True, timeout=SECONDS_MAX, check=False)

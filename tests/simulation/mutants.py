@@ -1018,7 +1018,7 @@ MUTANTS: Final = (
         "P8: a paused graph is not extended before it is resumed",
         "it is, as any other",
         _all(
-            _reworded(extension, "accept_extension", ('if PAUSED in graph.ids("held"):', "if False:")),
+            _reworded(extension, "accept_extension", ("if is_deferring(graph):", "if False:")),
             _set(requests, "is_deferring", never),
             _set(control, "is_deferring", never),
         ),
