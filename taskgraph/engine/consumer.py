@@ -27,11 +27,13 @@ from taskgraph.storage.signals.wakeup import Pacer, Wakeup, wait_any
 
 log = logging.getLogger("taskgraph.consumer")
 
+PUMP_SECONDS: Final = 1.0
+"""Between two looks at what is to be sent later."""
+
 _IN_HAND_MAX: Final = 512  # deliveries held by one process; more would wait for longer than their lease
 _SETTLED_AT_ONCE: Final = 16
 _PAUSE_SECONDS: Final = 0.5
 _LONG_SECONDS: Final = 3600.0
-_PUMP_SECONDS: Final = 1.0  # between two looks at what is to be sent later
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,12 +95,14 @@ class Consumer:
         *,
         lease_seconds: float = limits.HANDLER_LEASE_SECONDS,
         idle_seconds_max: float = 1.0,
+        pump_seconds: float = PUMP_SECONDS,
     ) -> None:
         self.handlers = handlers
         self.poison = poison
         self._wakeup = wakeup
         self._lease_seconds = lease_seconds
         self._idle_seconds_max = idle_seconds_max
+        self._pump_seconds = pump_seconds
         self._waiting: dict[str, list[Waiting]] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._beside: set[asyncio.Task[None]] = set()  # what is done while messages are handled
@@ -215,7 +219,7 @@ class Consumer:
     async def _dispatch_waiting(self) -> None:
         dispatcher = self.handlers.dispatcher
         while dispatcher.windows is not None and dispatcher.windows.waits:
-            await dispatcher.clock.sleep(_PUMP_SECONDS)
+            await dispatcher.clock.sleep(self._pump_seconds)
             try:
                 if self._receiving and not self.own:
                     leads = {each: self._queues.of(each) for each in dispatcher.windows.graphs}

@@ -113,9 +113,12 @@ async def _delete(tables: Tables, key: str) -> bool:
 
 
 class Gates:
-    def __init__(self, tables: Tables, clock: Clock) -> None:
+    """What one worker knows of the gates. seconds: for so long it goes by what it has read."""
+
+    def __init__(self, tables: Tables, clock: Clock, seconds: float = limits.GATE_SECONDS) -> None:
         self._tables = tables
         self._clock = clock
+        self._seconds = seconds
         self._looked: float | None = None  # when that was tried last
         self.seen: float | None = None  # when the look began that gave what is known (monotonic); None before any
         self.closed: Mapping[str, Gate] = {}
@@ -126,12 +129,12 @@ class Gates:
     @property
     def known(self) -> bool:
         """Whether what is known is recent enough to claim by."""
-        return self._looked is not None and self._clock.monotonic() - self._looked < limits.GATE_SECONDS
+        return self._looked is not None and self._clock.monotonic() - self._looked < self._seconds
 
     @property
     def recent(self) -> bool:
         """Whether what is known was read a short time ago: a worker with work in hand looks that often."""
-        return self.seen is not None and self._clock.monotonic() - self.seen < 2 * limits.GATE_SECONDS
+        return self.seen is not None and self._clock.monotonic() - self.seen < 2 * self._seconds
 
     async def look(self, *, again: bool = False) -> None:
         """Read the gates, unless that was tried just now; again: in any case. Raises StorageError."""

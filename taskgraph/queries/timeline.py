@@ -22,7 +22,8 @@ _RUNNING: Final = TaskState.RUNNING.value
 class RunSpan:
     """One run. outcome: of one that has ended, `running` otherwise. ready: since when it could have begun, if known.
 
-    ended: None while it runs.
+    ended: None while it runs. ahead: its worker had no free slot yet when it started, as it stands here, and began it
+    when one was.
     """
 
     label: str
@@ -33,6 +34,7 @@ class RunSpan:
     ready: datetime | None
     started: datetime
     ended: datetime | None
+    ahead: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,14 +78,18 @@ class TimelineQueries(GraphQueries):
         columns = graph.columns
         tasks: dict[str, TaskStatus] = {}
         requires: dict[str, list[str]] = {}
-        async for row in self._pages(graph_id, Range("task:", "task;", select=(*SHOWN, "requires"))):
+        ahead: set[str] = set()
+        async for row in self._pages(graph_id, Range("task:", "task;", select=(*SHOWN, "requires", "ahead"))):
             status = status_of_task(row)
             tasks[status.task_id] = status
             requires[status.task_id] = texts(row.columns, "requires")
+            if row.columns.get("ahead") is True:
+                ahead.add(status.task_id)
         if any(is_relay(each) for listed in requires.values() for each in listed):
             async for row in self._pages(graph_id, _JOINS):
                 requires[row.key] = texts(row.columns, "requires")
-        runs = sorted((span for each in tasks.values() for span in _spans(each)), key=lambda span: span.started)
+        spans = (span for own, each in tasks.items() for span in _spans(each, ahead=own in ahead))
+        runs = sorted(spans, key=lambda span: span.started)
         now = self._clock.now()
         since = _time(columns, "started", "created") or now
         ended = (
@@ -104,7 +110,7 @@ def _time(columns: Columns, *names: str) -> datetime | None:
     return next((found for name in names if (found := time_of(columns, name)) is not None), None)
 
 
-def _spans(task: TaskStatus) -> Iterator[RunSpan]:
+def _spans(task: TaskStatus, *, ahead: bool = False) -> Iterator[RunSpan]:
     for record in task.runs:
         started, ended = (_read_time(record.get(name)) for name in ("started", "ended"))
         if started is not None and ended is not None:
@@ -115,9 +121,8 @@ def _spans(task: TaskStatus) -> Iterator[RunSpan]:
     begun = task.started is not None and (task.pending_since is None or task.started >= task.pending_since)
     if task.started is not None and begun and task.state not in (TaskState.PENDING, TaskState.UNSCHEDULED):
         ended = None if task.state == _RUNNING else task.ended or task.resolved
-        yield RunSpan(
-            task.label, task.task_id, task.run, task.state, task.worker, task.pending_since, task.started, ended
-        )
+        state, since = task.state, task.pending_since
+        yield RunSpan(task.label, task.task_id, task.run, state, task.worker, since, task.started, ended, ahead)
 
 
 def _read_time(text: object) -> datetime | None:

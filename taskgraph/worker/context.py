@@ -9,6 +9,7 @@ from typing import Any, Final, Protocol
 
 from taskgraph.engine.handlers import Handlers
 from taskgraph.engine.poison import Poison
+from taskgraph.model import limits
 from taskgraph.model.clock import Clock
 from taskgraph.model.errors import StorageError, StorageUnavailable, trail
 from taskgraph.model.names import QueueNames
@@ -64,6 +65,8 @@ class WorkerContext:
     slots: int
     lease_seconds: float
     store_url: str
+    gate_seconds: float = limits.GATE_SECONDS
+    """For so long it goes by what it has read of pauses, levels and limits of targets."""
     folder: str = ""
     """What `cwd` of commands begins at: a folder, SUBMITTER, or "" for its own."""
     graph_id: str = ""

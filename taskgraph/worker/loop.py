@@ -66,6 +66,7 @@ class Worker:
         idle_seconds_max: float = 1.0,
         store_url: str = "",
         folder: str = "",
+        gate_seconds: float = limits.GATE_SECONDS,
     ) -> None:
         self._context = context = WorkerContext(
             handlers=handlers,
@@ -80,6 +81,7 @@ class Worker:
             lease_seconds=lease_seconds,
             store_url=store_url,
             folder=folder,
+            gate_seconds=gate_seconds,
         )
         self.name, self.targets, self.offer, self.slots = name, context.targets, context.offer, slots
         self.lease_seconds, self.executors, self.counters = lease_seconds, executors, context.counters
@@ -204,7 +206,7 @@ class Worker:
     async def _mind_gates(self) -> None:
         """Look at the gates while there is work, or one is closed, until cancelled; and let go of what is paused."""
         while True:
-            await self._context.clock.sleep(limits.GATE_SECONDS)
+            await self._context.clock.sleep(self._context.gate_seconds)
             in_hand = self._slots.running or self._slots.waiting or self._stock or self._gate.permits.targets
             if not (in_hand or self._gate.gates.closed):
                 continue

@@ -43,7 +43,7 @@ class TargetGate:
         tables, clock = context.handlers.records.tables, context.clock
         self._context = context
         self._slots = slots
-        self.gates = gates or Gates(tables, clock)
+        self.gates = gates or Gates(tables, clock, context.gate_seconds)
         self.permits = Permits(tables, clock, context.name, permit_seconds or context.lease_seconds)
         self._full: dict[str, float] = {}  # limited target without a free permit -> when to ask again (monotonic)
         self._admitted: set[ReadyTask] = set()  # there is a permit for each, and none is being claimed yet

@@ -30,6 +30,7 @@ from taskgraph.model.ids import GRAPH, task_id_of
 from taskgraph.model.names import POISON
 from taskgraph.model.placement import DEFAULT_TARGET
 from taskgraph.model.states import GRAPH_ENDED, TaskState
+from taskgraph.rehearsal.virtual_time import LoopClock, end_all
 from taskgraph.storage.azure import account as azure
 from taskgraph.storage.tables import Change, Delete
 from taskgraph.worker.executors import Executors, Outcome, Work, WriteLog
@@ -42,7 +43,7 @@ from tests.bench.shapes import Requirements, document_text, edges_of
 from tests.capacity.limited import Account, LimitedStore
 from tests.capacity.model import Latencies, Limits
 from tests.capacity.processors import Processor, WorkedQueues, WorkedTables
-from tests.simulation.processes import LoopClock, VirtualLoop, end_all
+from tests.simulation.processes import ProcessLoop
 
 _SETTINGS: Final = StoreSettings(connection_string="UseDevelopmentStorage=true")
 _LEASES: Final = 4
@@ -182,7 +183,7 @@ class Playing:
     def __post_init__(self) -> None:
         self._layout = layout(self.place) if isinstance(self.place, str) else self.place
         self._rng = random.Random(self.seed)
-        self._loop = VirtualLoop()
+        self._loop = ProcessLoop()
         self._account = Account(self.limits, self.latencies, self._clock(), self._rng)
         self._account.on_commit = self._committed
         self._documents = [_document(self.graph, number, self.targets) for number in range(self.targets)]

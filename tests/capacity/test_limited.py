@@ -9,11 +9,11 @@ import pytest
 from azure.core.exceptions import HttpResponseError
 
 from taskgraph.model.errors import Conflict, StaleDelivery, StorageUnavailable, Unclear
+from taskgraph.rehearsal.virtual_time import LoopClock, VirtualLoop, end_all
 from taskgraph.storage.queues import Delivery
 from taskgraph.storage.tables import Insert, Merge, Range
 from tests.capacity.limited import Account, Bucket, LimitedStore
 from tests.capacity.model import Latencies, Limits
-from tests.simulation.processes import LoopClock, VirtualLoop, end_all
 
 Work = Callable[[Account, Any, Any], Awaitable[None]]
 LATENCIES = Latencies(read=0.1, commit=0.2, queue=0.3, blob=0.4)

@@ -52,7 +52,7 @@ LIBRARIES: Final = MappingProxyType(
         "typer": ("taskgraph.interfaces.cli",),
         "click": ("taskgraph.interfaces.cli",),
         "rich": ("taskgraph.interfaces.cli",),
-        "random": ("taskgraph.model.clock",),
+        "random": ("taskgraph.model.clock", "taskgraph.rehearsal"),  # there from a seed alone
         "secrets": ("taskgraph.model.clock",),
         "uuid": ("taskgraph.interfaces.exports.openlineage",),  # of names: nothing is drawn
         "time": (
@@ -64,7 +64,13 @@ LIBRARIES: Final = MappingProxyType(
     }
 )
 ADAPTERS: Final = ("taskgraph.storage.azure", "taskgraph.storage.sqlite", "taskgraph.storage.memory")
-NAMERS_OF_ADAPTERS: Final = ("taskgraph.interfaces.app", "taskgraph.interfaces.web.tab", "taskgraph.testing", *ADAPTERS)
+NAMERS_OF_ADAPTERS: Final = (
+    "taskgraph.interfaces.app",
+    "taskgraph.interfaces.web.tab",
+    "taskgraph.rehearsal",
+    "taskgraph.testing",
+    *ADAPTERS,
+)
 
 DOORS: Final = tuple(f"taskgraph.interfaces.{each}" for each in ("cli", "client", "http", "taskcluster", "web"))
 PAST_THE_OPERATIONS: Final = ("app.handlers", "app.tables", "app.queues")

@@ -15,6 +15,7 @@ from taskgraph.engine.consumer import Consumer
 from taskgraph.engine.handlers import Handlers
 from taskgraph.engine.poison import Poison
 from taskgraph.model.placement import Offer
+from taskgraph.rehearsal.virtual_time import LoopClock, end_all
 from taskgraph.storage.queues import Delivery
 from taskgraph.storage.signals.wakeup import Wakeup
 from taskgraph.testing import MemoryLogs, MemoryQueues, MemoryTables
@@ -22,7 +23,7 @@ from taskgraph.worker.executors import Executors, Outcome, Work, WriteLog
 from taskgraph.worker.executors.contract import Queue
 from taskgraph.worker.loop import Worker
 from tests.scenarios.stage import Requirements, Stage, Trap, graph
-from tests.simulation.processes import LoopClock, VirtualLoop, end_all
+from tests.simulation.processes import ProcessLoop
 
 POLL_SECONDS: Final = 0.05
 
@@ -104,7 +105,7 @@ class _CountingQueues:
 class Crew:
     """The processes over one store."""
 
-    def __init__(self, loop: VirtualLoop) -> None:
+    def __init__(self, loop: ProcessLoop) -> None:
         self.loop = loop
         self.clock = LoopClock(loop, random.Random(7))
         self.stage = Stage(MemoryTables(), MemoryQueues(self.clock), self.clock)  # type: ignore[arg-type]
@@ -208,7 +209,7 @@ class Crew:
 
 def virtually(act: Callable[[Crew], Awaitable[None]]) -> None:
     """Let something happen in virtual time, to its end."""
-    loop = VirtualLoop()
+    loop = ProcessLoop()
     asyncio.set_event_loop(loop)
 
     async def main() -> None:

@@ -126,6 +126,8 @@ WORDS: Final[dict[str, tuple[str, ...]]] = {
     "init": ("BEGUN",),
     "validate": ("FILE",),
     "plan": ("FILE",),
+    "rehearse": ("FILE", "--slots", "2", "--runs"),
+    "rehearse --graph": ("g", "--seeds", "2"),
     "run": ("SMALL", "--id", "small"),
 }
 WITHOUT_JSON: Final = {"export", "import", "mcp"}
@@ -149,8 +151,19 @@ UNSEEN: Final = {
 """Shapes that are not seen here: see ELSEWHERE, and what goes on for as long as somebody looks."""
 
 FREE: Final = {
-    *("atLeast", "commands", "columns", "definition", "events", "facts", "graph", "groups", "metadata", "params"),
-    "priorities",
+    *(
+        "atLeast",
+        "commands",
+        "columns",
+        "definition",
+        "events",
+        "facts",
+        "graph",
+        "groups",
+        "metadata",
+        "params",
+    ),
+    *("ends", "priorities", "stays"),
     *("resolution", "results", "rows", "running", "tags", "tasks", "updated"),
     *("change", "document", "one", "payload", "task"),
 }

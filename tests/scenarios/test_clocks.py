@@ -26,12 +26,12 @@ from taskgraph.queries import targets as gates_module
 from taskgraph.queries.event_queues import EventQueues
 from taskgraph.queries.targets import Gates, use_level
 from taskgraph.queries.workers import WORKERS, clean, workers
+from taskgraph.rehearsal.virtual_time import LoopClock
 from taskgraph.storage.tables import Insert
 from taskgraph.testing import ManualClock, MemoryTables
 from taskgraph.worker.executors import Outcome, Work, WriteLog
 from taskgraph.worker.permits import Permits
 from tests.scenarios.crew import Crew, Script, virtually
-from tests.simulation.processes import LoopClock
 
 LEASE = 60.0
 PAUSE = 20.0

@@ -14,11 +14,11 @@ from taskgraph.model.errors import Conflict, StaleDelivery, StorageUnavailable, 
 from taskgraph.model.messages import Rerun, to_text
 from taskgraph.model.names import LEADS, QueueNames
 from taskgraph.queries.event_queues import LEFT_SECONDS, NUMBER, EventQueues
+from taskgraph.rehearsal.virtual_time import LoopClock
 from taskgraph.storage.tables import Insert, Row
 from taskgraph.testing import MemoryTables
 from tests.scenarios.crew import Calls, Crew, Script, virtually
 from tests.scenarios.stage import Stage, graph
-from tests.simulation.processes import LoopClock
 
 NAMES = QueueNames()
 

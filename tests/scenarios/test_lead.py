@@ -13,10 +13,10 @@ from taskgraph.model.clock import Clock
 from taskgraph.model.errors import Conflict, StorageUnavailable, Unclear
 from taskgraph.model.names import LEADS, QueueNames
 from taskgraph.queries.event_queues import EventQueues
+from taskgraph.rehearsal.virtual_time import LoopClock
 from taskgraph.storage.tables import Change
 from taskgraph.testing import MemoryTables
 from tests.scenarios.crew import Calls, Crew, Script, virtually
-from tests.simulation.processes import LoopClock
 
 QUEUE = "taskgraph-events"
 

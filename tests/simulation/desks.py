@@ -39,6 +39,7 @@ from taskgraph.model.ids import GRAPH, ids_text, row_key, task_id_of
 from taskgraph.model.messages import Rerun, RunTasks, TaskCompleted, TaskFailed, TaskResult, parse, to_text
 from taskgraph.model.names import ALL, LIVE, POISON
 from taskgraph.protocol.runs import Claim
+from taskgraph.rehearsal.virtual_time import LoopClock, end_all
 from taskgraph.storage.queues import Delivery
 from taskgraph.storage.signals.wakeup import Wakeup
 from taskgraph.storage.tables import Change, Insert, Page, Range, Row
@@ -47,7 +48,7 @@ from taskgraph.worker.executors import Executors, Outcome, Work, WriteLog
 from taskgraph.worker.loop import Worker
 from tests.simulation.bounds import bounded
 from tests.simulation.invariants import Violation, hold
-from tests.simulation.processes import Gone, LoopClock, VirtualLoop, end_all
+from tests.simulation.processes import Gone, ProcessLoop
 
 GRAPH_ID: Final = "g"
 ENDED: Final = "2026-01-01T00:00:00Z"
@@ -79,7 +80,7 @@ class Gate:
     raising: every commit to a graph raises this.
     """
 
-    def __init__(self, loop: VirtualLoop, queues: MemoryQueues, at: int, kind: str) -> None:
+    def __init__(self, loop: ProcessLoop, queues: MemoryQueues, at: int, kind: str) -> None:
         self.calls: list[str] = []
         self._loop = loop
         self.open = False
@@ -228,7 +229,7 @@ class Desk:
     twice: ClassVar[bool] = False  # a bug while a failure is seen to: left to the event loop, which says so
     every: ClassVar[int] = 1  # so many-th fault is played: a scene of a thousand calls that are much alike
 
-    def __init__(self, loop: VirtualLoop, at: int, kind: str, met: Counter[str]) -> None:
+    def __init__(self, loop: ProcessLoop, at: int, kind: str, met: Counter[str]) -> None:
         self.rng = random.Random(7)
         self.clock = LoopClock(loop, self.rng)
         self.tables = MemoryTables()
@@ -896,7 +897,7 @@ async def _scene(desk: Desk, *, faults: bool) -> list[str]:
 
 def play(kind: type[Desk], met: Counter[str], at: int = 0, fault: str = "") -> list[str]:
     """One scene, with a fault at a storage call; gives the calls. Raises Violation."""
-    loop = VirtualLoop()
+    loop = ProcessLoop()
     asyncio.set_event_loop(loop)
     try:
         with bounded(kind.bounds):

@@ -7,11 +7,9 @@ it. A process that pauses hears late, as a zombie does.
 
 import asyncio
 import random
-import selectors
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
 from typing import Any
 from unittest import mock
 
@@ -26,10 +24,11 @@ from taskgraph.interfaces.app import App
 from taskgraph.interfaces.loops import end_what_is_over, run_graph, sweep_forever
 from taskgraph.interfaces.settings import StoreSettings
 from taskgraph.model.errors import Conflict, NotFound, Refused, StaleDelivery, StorageUnavailable, Unclear
-from taskgraph.model.ids import GRAPH, reference_of, slugid_from
+from taskgraph.model.ids import GRAPH, reference_of
 from taskgraph.model.names import LEADS, LIVE, POISON
 from taskgraph.model.states import TaskState
 from taskgraph.queries.graphs import Queries
+from taskgraph.rehearsal.virtual_time import LoopClock, VirtualLoop, end_all
 from taskgraph.storage.logs import LogPage
 from taskgraph.storage.memory import MemoryLogs
 from taskgraph.storage.own_queues import WithOwn
@@ -42,54 +41,19 @@ from taskgraph.worker.gateway import Gateway
 from taskgraph.worker.loop import Worker
 from tests.simulation.world import Faults
 
-EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
-
 
 class Gone(BaseException):
     """A process ends at a storage call."""
 
 
-class _Selector(selectors.BaseSelector):
-    """Waits for nothing: time jumps instead."""
+class ProcessLoop(VirtualLoop):
+    """Virtual time in which a process may be gone."""
 
     def __init__(self) -> None:
-        self.seconds = 0.0
-        self._keys: dict[Any, selectors.SelectorKey] = {}
-
-    def register(self, fileobj: Any, events: int, data: Any = None) -> selectors.SelectorKey:
-        key = selectors.SelectorKey(fileobj, fileobj if isinstance(fileobj, int) else fileobj.fileno(), events, data)
-        self._keys[fileobj] = key
-        return key
-
-    def unregister(self, fileobj: Any) -> selectors.SelectorKey:
-        return self._keys.pop(fileobj)
-
-    def select(self, timeout: float | None = None) -> list[Any]:
-        if timeout is None:
-            raise RuntimeError("everybody waits for ever")
-        self.seconds += max(timeout, 0.0)
-        return []
-
-    def get_map(self) -> Mapping[Any, selectors.SelectorKey]:
-        return self._keys
-
-    def close(self) -> None:
-        self._keys.clear()
-
-
-class VirtualLoop(asyncio.SelectorEventLoop):
-    """An event loop in virtual time."""
-
-    def __init__(self) -> None:
-        self._virtual = _Selector()
-        super().__init__(self._virtual)
-        self.set_debug(False)  # python -X dev turns it on: what it measures is real time
+        super().__init__()
         self.slips: list[str] = []  # errors in tasks that nobody looks at
         self.set_exception_handler(self._slip)
         self._never: list[asyncio.Future[None]] = []
-
-    def time(self) -> float:
-        return self._virtual.seconds
 
     def _slip(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         if not isinstance(context.get("exception"), Gone):  # who is gone leaves what was in hand
@@ -100,39 +64,6 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         future = self.create_future()  # one of its own: whoever waits may be cancelled
         self._never.append(future)  # held, so that nobody clears away those who wait
         await future
-
-
-def end_all(loop: VirtualLoop) -> None:
-    """End whatever still runs: those of a dead process wait for answers that never come, even while they are ended."""
-    while tasks := asyncio.all_tasks(loop):
-        for task in tasks:
-            task.cancel()
-        loop.run_until_complete(asyncio.sleep(0))
-    loop.run_until_complete(asyncio.sleep(0))  # callbacks of the last ones
-
-
-class LoopClock:
-    """The clock of one process; skew_seconds: how far its time of day is off."""
-
-    def __init__(self, loop: VirtualLoop, rng: random.Random, skew_seconds: float = 0.0) -> None:
-        self._loop = loop
-        self._rng = rng
-        self._skew_seconds = skew_seconds
-
-    def now(self) -> datetime:
-        return EPOCH + timedelta(seconds=self._loop.time() + self._skew_seconds)
-
-    def monotonic(self) -> float:
-        return self._loop.time()
-
-    async def sleep(self, seconds: float) -> None:
-        await asyncio.sleep(seconds)
-
-    def new_id(self) -> str:
-        return slugid_from(self._rng.randbytes(16))
-
-    def jitter(self) -> float:
-        return self._rng.random()
 
 
 class Process:
@@ -323,7 +254,7 @@ class ProcessWorld:
     def __post_init__(self) -> None:
         self.rng = random.Random(self.seed)
         self.graph_ids = [self.graph_id, *(f"{self.graph_id}{number}" for number in range(self.more))]
-        self.loop = VirtualLoop()
+        self.loop = ProcessLoop()
         self.tables = MemoryTables()
         self.queues = MemoryQueues(LoopClock(self.loop, self.rng))
         self.executions: dict[tuple[str, int], list[str]] = {}

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
+from taskgraph.rehearsal.virtual_time import VirtualLoop, end_all
 from taskgraph.storage.signals.wakeup import Announced, Pacer, Ticket, Wakeup, for_others
 from taskgraph.storage.signals.wakeup_sockets import WakeupSockets
 from taskgraph.testing import ManualClock, MemoryQueues
-from tests.simulation.processes import VirtualLoop, end_all
 
 
 class RecordingSockets(WakeupSockets):

@@ -29,6 +29,7 @@ from taskgraph.interfaces.cli import (
     logs,
     notices,
     poison,
+    rehearse,
     requests,
     run,
     schedules,
@@ -96,7 +97,10 @@ _RUN, _LOOK, _OPERATE, _ADMINISTER = "Run", "Look", "Operate", "Administer"
 
 _add(
     app,
-    (init.init, documents.import_, documents.validate, documents.plan, run.run, submit.submit, document.resubmit),
+    (
+        *(init.init, documents.import_, documents.validate, documents.plan, rehearse.rehearse),
+        *(run.run, submit.submit, document.resubmit),
+    ),
     _RUN,
 )
 _add(

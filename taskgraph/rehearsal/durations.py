@@ -1,0 +1,230 @@
+"""How long runs take and how they end, as far as it is known: from graphs that ran, from the document, or assumed.
+
+What a run does is drawn from the seed, its label and its number alone: so two rehearsals of one seed, with another
+number of slots, say, differ by the slots and by nothing else.
+"""
+
+import heapq
+import random
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import median
+from typing import Any, Final
+
+from taskgraph.queries.timeline import RunSpan, Timeline
+from taskgraph.worker.executors import executor_name_of
+
+HISTORY, DOCUMENT, ASSUMED = "history", "document", "assumed"
+SECONDS_ASSUMED: Final = 60.0
+"""Of a task of which nothing is known."""
+
+_OUTCOMES: Final = frozenset({"completed", "failed", "exception", "temporary"})
+"""Ends of runs that a next run may have as well; others were lost, stopped, or handed back half way."""
+_UNDONE: Final = frozenset({"handed-back", "stopped"})  # it may never have begun
+_TRIES: Final = 32
+_MOMENTS: Final = 0.02  # of the time
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """A run that ended. graph: the number of the graph that it was of, from 0."""
+
+    seconds: float
+    outcome: str
+    graph: int
+
+
+@dataclass(frozen=True, slots=True)
+class Past:
+    """A graph that ran. seconds: from its start to its end, None where it did not finish.
+
+    runs: (label, number of the run) -> seconds and outcome. slots: the most runs at a time.
+    """
+
+    graph_id: str
+    seconds: float | None
+    runs: Mapping[tuple[str, int], tuple[float, str]]
+    slots: int
+
+
+def past_of(found: Timeline) -> Past:
+    """What a timeline says for rehearsals."""
+    by_worker: dict[str, list[RunSpan]] = {}
+    for span in found.runs:
+        if span.ended is not None and span.outcome not in _UNDONE:
+            by_worker.setdefault(span.worker, []).append(span)
+    runs: dict[tuple[str, int], tuple[float, str]] = {}
+    moments: list[tuple[float, int]] = []
+    for spans in by_worker.values():
+        for span, began, ended in _begun(spans):
+            moments += [(began, 1), (ended, -1)]
+            if span.outcome in _OUTCOMES:
+                runs[span.label, span.run] = ended - began, span.outcome
+    whole = found.seconds if found.state == "finished" else None
+    return Past(found.graph_id, whole, runs, _side_by_side(moments))
+
+
+def _begun(spans: Sequence[RunSpan]) -> Iterator[tuple[RunSpan, float, float]]:
+    """When the runs of one worker began and ended.
+
+    Short ones are claimed before there is a slot for them, and begin when one is free; of a run before the last of its
+    task it is not known. How many slots the worker had is seen by the others.
+    """
+    moments = [(span.started.timestamp(), span.ended.timestamp()) for span in spans if span.ended is not None]
+    ahead = [span.ahead or span.ready is None for span in spans]
+    plain = [moment for moment, before in zip(moments, ahead, strict=True) if not before] or moments
+    slots = _side_by_side([each for begin, end in plain for each in ((begin, 1), (end, -1))])
+    busy: list[float] = []  # until when the slots are
+    # Of those that were claimed together, the one that ended first is taken for the one that began first.
+    order = sorted(range(len(spans)), key=moments.__getitem__)
+    for span, (claimed, ended), before in ((spans[n], moments[n], ahead[n]) for n in order):
+        free = heapq.heappop(busy) if len(busy) >= slots else 0.0
+        began = min(max(claimed, free), ended) if before else min(claimed, ended)
+        heapq.heappush(busy, ended)
+        yield span, began, ended
+
+
+def _side_by_side(moments: Iterable[tuple[float, int]]) -> int:
+    """How many ran side by side, but for moments: a run may be reported after the next one has begun."""
+    seconds: dict[int, float] = {}
+    at_once, last = 0, 0.0
+    for moment, step in sorted(moments):
+        if at_once:
+            seconds[at_once] = seconds.get(at_once, 0.0) + moment - last
+        at_once, last = at_once + step, moment
+    least, most = _MOMENTS * sum(seconds.values()), max(seconds, default=1)
+    beyond = seconds.get(most, 0.0)
+    while most > 1 and beyond < least:
+        most -= 1
+        beyond += seconds.get(most, 0.0)
+    return most
+
+
+@dataclass(frozen=True, slots=True)
+class Durations:
+    """What is known. said: label -> seconds by the document. assumed: label -> seconds of a task of which nothing is.
+
+    history: label -> runs of it that ended, in `graphs`. days: of each of these, how slow its runs were beside all.
+    """
+
+    said: Mapping[str, float] = field(default_factory=dict)
+    assumed: Mapping[str, float] = field(default_factory=dict)
+    history: Mapping[str, Sequence[Ran]] = field(default_factory=dict)
+    days: Sequence[float] = ()
+    graphs: Sequence[str] = ()
+
+    def source(self, label: str) -> str:
+        """Where the seconds of a task come from."""
+        return HISTORY if label in self.history else DOCUMENT if label in self.said else ASSUMED
+
+    @property
+    def certain(self) -> bool:
+        """Whether nothing is left to chance: all rehearsals would be alike."""
+        return not self.history
+
+    def draws(self, seed: int) -> "Draws":
+        return Draws(self, seed, random.Random(f"{seed}").choice(self.days) if self.days else 1.0)
+
+
+def known_durations(
+    definitions: Mapping[str, Mapping[str, Any]],
+    past: Sequence[Past] = (),
+    *,
+    assumed: Mapping[str, float] = {},
+    dropped: Collection[str] = (),
+) -> Durations:
+    """What is known of these tasks, by label. assumed: seconds by executor, "" for any that is not named.
+
+    dropped: they take no time, as if they were not there.
+    """
+    history: dict[str, list[Ran]] = {}
+    for number, graph in enumerate(past):
+        for (label, _), (seconds, outcome) in graph.runs.items():
+            if label in definitions and label not in dropped:
+                history.setdefault(label, []).append(Ran(seconds, outcome, number))
+    said: dict[str, float] = {}
+    for label, task in definitions.items():
+        payload = task.get("payload")
+        named = payload.get("seconds") if isinstance(payload, Mapping) else None
+        if executor_name_of(task) == "noop" or label in dropped:
+            said[label] = 0.0
+        elif isinstance(named, int | float) and not isinstance(named, bool) and named >= 0:
+            said[label] = float(named)
+    default = assumed.get("", SECONDS_ASSUMED)
+    others = {
+        label: assumed.get(executor_name_of(task), default)
+        for label, task in definitions.items()
+        if label not in said and label not in history
+    }
+    return Durations(said, others, history, _days(history, len(past)), [each.graph_id for each in past])
+
+
+def _days(history: Mapping[str, Sequence[Ran]], graphs: int) -> list[float]:
+    """Of each past graph: the seconds that its runs took, by what the same took in the middle of all graphs."""
+    took, usual = [0.0] * graphs, [0.0] * graphs
+    for runs in history.values():
+        whole = [each for each in runs if each.outcome == "completed"]
+        if len({each.graph for each in whole}) < 2:
+            continue
+        middle = median(each.seconds for each in whole)
+        for each in whole:
+            took[each.graph] += each.seconds
+            usual[each.graph] += middle
+    return [own / of if own and of else 1.0 for own, of in zip(took, usual, strict=True)]
+
+
+@dataclass(frozen=True, slots=True)
+class Draws:
+    """What the runs of one rehearsal do. day: by how much all of them are slower than usual."""
+
+    durations: Durations
+    seed: int
+    day: float
+
+    def run(self, label: str, number: int, ran_seconds: float = 0.0) -> tuple[float, str]:
+        """Seconds and outcome of a run. ran_seconds: it has run for so long already, and takes longer than that."""
+        known = self.durations
+        runs = known.history.get(label)
+        if runs is None:
+            seconds = known.said.get(label, known.assumed.get(label, 0.0))
+            return max(seconds, ran_seconds), "completed"
+        chance = random.Random(f"{self.seed}:{number}:{label}")
+        for _ in range(_TRIES if ran_seconds else 1):
+            outcome = chance.choice(runs).outcome
+            own = sorted(each.seconds / known.days[each.graph] for each in runs if each.outcome == outcome)
+            seconds = between(own, chance.random()) * self.day
+            if seconds > ran_seconds:
+                return seconds, outcome
+        return ran_seconds, outcome  # longer than any before: it may end at any moment
+
+
+@dataclass(frozen=True, slots=True)
+class AsItWas:
+    """The runs of a past graph, once more. Runs that it had not, as others would be drawn."""
+
+    past: Past
+    others: Draws
+
+    def run(self, label: str, number: int, ran_seconds: float = 0.0) -> tuple[float, str]:
+        """See Draws."""
+        return self.past.runs.get((label, number)) or self.others.run(label, number, ran_seconds)
+
+
+def between(ordered: Sequence[float], share: float) -> float:
+    """The value below which this share of them lies, by straight lines between the values."""
+    place = min(max(share * len(ordered) - 0.5, 0.0), len(ordered) - 1.0)
+    below = int(place)
+    above = min(below + 1, len(ordered) - 1)
+    return ordered[below] + (ordered[above] - ordered[below]) * (place - below)
+
+
+def quantiles(values: Iterable[float], shares: Sequence[float] = (0.1, 0.5, 0.9)) -> list[float]:
+    """These quantiles, by straight lines between the values from the least to the largest."""
+    ordered = sorted(values)
+    found: list[float] = []
+    for share in shares:
+        place = share * (len(ordered) - 1)
+        below = int(place)
+        above = min(below + 1, len(ordered) - 1)
+        found.append(ordered[below] + (ordered[above] - ordered[below]) * (place - below))
+    return found
