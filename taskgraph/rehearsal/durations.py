@@ -6,7 +6,7 @@ number of slots, say, differ by the slots and by nothing else.
 
 import heapq
 import random
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 from typing import Any, Final
@@ -22,7 +22,7 @@ _OUTCOMES: Final = frozenset({"completed", "failed", "exception", "temporary"})
 """Ends of runs that a next run may have as well; others were lost, stopped, or handed back half way."""
 _UNDONE: Final = frozenset({"handed-back", "stopped"})  # it may never have begun
 _TRIES: Final = 32
-_MOMENTS: Final = 0.02  # of the time
+_MOMENT_SECONDS: Final = 0.025
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,39 +64,50 @@ def past_of(found: Timeline) -> Past:
     return Past(found.graph_id, whole, runs, _side_by_side(moments))
 
 
-def _begun(spans: Sequence[RunSpan]) -> Iterator[tuple[RunSpan, float, float]]:
+def _begun(spans: Sequence[RunSpan]) -> list[tuple[RunSpan, float, float]]:
     """When the runs of one worker began and ended.
 
     Short ones are claimed before there is a slot for them, and begin when one is free; of a run before the last of its
-    task it is not known. How many slots the worker had is seen by the others.
+    task it is not known. How many slots the worker had is seen by the others. Of those that wait for a slot, the one
+    that ended first is taken for the one that began first.
     """
     moments = [(span.started.timestamp(), span.ended.timestamp()) for span in spans if span.ended is not None]
     ahead = [span.ahead or span.ready is None for span in spans]
     plain = [moment for moment, before in zip(moments, ahead, strict=True) if not before] or moments
     slots = _side_by_side([each for begin, end in plain for each in ((begin, 1), (end, -1))])
-    busy: list[float] = []  # until when the slots are
-    # Of those that were claimed together, the one that ended first is taken for the one that began first.
-    order = sorted(range(len(spans)), key=moments.__getitem__)
-    for span, (claimed, ended), before in ((spans[n], moments[n], ahead[n]) for n in order):
-        free = heapq.heappop(busy) if len(busy) >= slots else 0.0
-        began = min(max(claimed, free), ended) if before else min(claimed, ended)
-        heapq.heappush(busy, ended)
-        yield span, began, ended
+    began: dict[int, float] = {}
+    waiting: list[tuple[float, int]] = []  # by their end
+    free = slots
+    events = [(claimed, 1, n) for n, (claimed, _) in enumerate(moments)] + [
+        (end, 0, n) for n, (_, end) in enumerate(moments)
+    ]
+    last = 0.0
+    for moment, is_claim, n in sorted(events):
+        if is_claim:
+            heapq.heappush(waiting, (moments[n][1], n))
+            if not ahead[n]:
+                began[n], free = moment, free - 1
+        elif n in began:
+            free, last = free + 1, moment
+        else:  # another one began later than it seemed
+            began[n] = max(moments[n][0], last)
+        while free > 0 and waiting:
+            _, first = heapq.heappop(waiting)
+            if first not in began:
+                began[first], free = moment, free - 1
+    return [(span, min(began[n], moments[n][1]), moments[n][1]) for n, span in enumerate(spans)]
 
 
 def _side_by_side(moments: Iterable[tuple[float, int]]) -> int:
     """How many ran side by side, but for moments: a run may be reported after the next one has begun."""
-    seconds: dict[int, float] = {}
-    at_once, last = 0, 0.0
+    since: list[float] = []  # when so many, and one more for each place, last began to run side by side
+    most = 1
     for moment, step in sorted(moments):
-        if at_once:
-            seconds[at_once] = seconds.get(at_once, 0.0) + moment - last
-        at_once, last = at_once + step, moment
-    least, most = _MOMENTS * sum(seconds.values()), max(seconds, default=1)
-    beyond = seconds.get(most, 0.0)
-    while most > 1 and beyond < least:
-        most -= 1
-        beyond += seconds.get(most, 0.0)
+        if step > 0:
+            since.append(moment)
+        else:
+            most = max(most, *(n for n, began in enumerate(since, 1) if moment - began >= _MOMENT_SECONDS), 1)
+            since.pop()
     return most
 
 

@@ -33,7 +33,7 @@ FAMILIES: Final = (
     "wf-montage-2mass-005d",
     "wf-seismology-100p",
     "wf-1000genome-8ch-100k",
-    "mozilla-translations-train",
+    "make-redis-all",
 )
 LLD: Final = "ninja-llvm-lld"
 HISTORY: Final = 5
