@@ -166,6 +166,17 @@ install_chromium() {
     fi
 }
 
+# Containers for the tests of the executor `docker`: podman, which needs no daemon, and a shell to make an image of.
+install_containers() {
+    command -v podman >/dev/null && command -v runc >/dev/null && [[ -x /bin/busybox ]] && return
+    if ((EUID == 0)) && command -v apt-get >/dev/null; then
+        say "installing podman by apt-get (once; 100 MB)"
+        apt_install podman runc busybox-static || die "apt-get could not install podman, for the reason above"
+    else
+        die "needs podman, runc and busybox-static, for the tests of containers: install them"
+    fi
+}
+
 # Azure's own command line, by which the tests look at rows as people do. It pins what taskgraph does not, so it has an
 # environment of its own, and a lock of its own: it is installed beside the emulator. Of its many modules only those
 # that are used are compiled, when they are: half of the time and of the space.

@@ -9,7 +9,10 @@ from typing import Any, Final
 
 from taskgraph.model.json_strict import Path, compact_json
 
-_TEXTS: Final = ("command", "env")  # members of a command's payload, each of whose members is a text
+COMMANDS: Final = ("command", "docker")
+"""Executors whose payload is that of a command."""
+
+_TEXTS: Final = ("command", "env", "options")  # members of a command's payload, each of whose members is a text
 _TEXT: Final = "cwd"
 
 Found = Callable[[dict[str, Any], Path, int, bool], Any]
@@ -60,7 +63,7 @@ def is_command(task: Mapping[str, Any]) -> bool:
     payload = task.get("payload")
     if not isinstance(payload, dict):
         return False
-    return task["executor"] == "command" if "executor" in task else "command" in payload
+    return task["executor"] in COMMANDS if "executor" in task else "command" in payload
 
 
 class _Walk:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import Any, Final
 
+from taskgraph.documents.placeholders import COMMANDS
 from taskgraph.documents.problems import PROBLEMS_MAX, Report
 from taskgraph.documents.schema_check import PARAM, explain
 from taskgraph.model import schemas
@@ -23,7 +24,21 @@ FOREACH_MAX: Final = 10_000
 """So many tasks may come of one `foreach`."""
 
 COMMAND_KEYS: Final = frozenset(
-    {"command", "script", "shell", "env", "envFile", "inheritEnv", "cwd", "timeout", "inputs", "outputs", "cache"}
+    {
+        "command",
+        "script",
+        "shell",
+        "env",
+        "envFile",
+        "inheritEnv",
+        "cwd",
+        "timeout",
+        "inputs",
+        "outputs",
+        "cache",
+        "image",
+        "options",
+    }
 )  # which may stand beside `requires`
 SHELLS: Final[Mapping[str, tuple[str, ...]]] = {
     "sh": ("sh", "-ec"),
@@ -119,7 +134,9 @@ class ShortForms:
             if key in payload:
                 self._add(label, key, "twice", f"{show(key)} stands here and in the payload.", "Keep one of them.")
             payload[key] = node.pop(key)
-        is_command = ("command" in payload or "script" in payload) and task.get("executor", "command") == "command"
+        if "image" in moved:
+            task.setdefault("executor", "docker")
+        is_command = ("command" in payload or "script" in payload) and task.get("executor", "command") in COMMANDS
         for key, value in defaults.items():
             if key in _OF_PAYLOAD:
                 if is_command and (key != "shell" or "script" in payload):
@@ -263,7 +280,7 @@ class ShortForms:
 def _has_script(node: Mapping[str, Any]) -> bool:
     """Whether the payload of a command has a script; that of another executor may use these keys as it likes."""
     task = node.get("task")
-    if not isinstance(task, dict) or task.get("executor", "command") != "command":
+    if not isinstance(task, dict) or task.get("executor", "command") not in COMMANDS:
         return False
     payload = task.get("payload")
     return isinstance(payload, dict) and ("script" in payload or "shell" in payload)

@@ -39,7 +39,9 @@ def check_keys(label: str, task: dict[str, Any], report: Report) -> None:
         else:
             _near(key, of_task, task, path, report)
     expected: Collection[str] = ()
-    if executor == "command" or "command" in inner:
+    if executor == "docker":
+        expected = {*of_command, *schemas.members("task-graph", "dockerPayload")}
+    elif executor == "command" or "command" in inner:
         expected = of_command
     elif executor is None and "call" not in inner:
         expected = _CHOOSING

@@ -211,7 +211,7 @@ class RunFiles:
             if not await self.put(kept, (work.graph_id, task_id, runs[task_id]), target):
                 raise NoResult(f"the file {show(path)} of {show(label)} is kept no longer, or damaged")
             texts[task_id, path] = str(target)
-        return Placed(put_in_files(work.definition, texts), place)
+        return Placed(put_in_files(work.definition, texts), place, str(folder))
 
     def discard(self, place: str) -> None:
         """Remove the files that were put somewhere for one run."""
@@ -245,10 +245,11 @@ class RunFiles:
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """A definition with paths of files that were put below `place`, which is to be discarded after the run."""
+    """A definition with paths of files in `folder`, which goes with `place`: that is to be discarded after the run."""
 
     definition: dict[str, Any]
     place: str
+    folder: str
 
 
 def find(lists: Mapping[str, Sequence[KeptFile]], task_id: str, label: str, path: str) -> KeptFile:

@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Final
 
+from taskgraph.documents.placeholders import COMMANDS
 from taskgraph.documents.results import as_output, files_taken, put_in, taken_from
 from taskgraph.model.columns import FOLDER, NO_OUTPUT, integer
 from taskgraph.model.errors import InvalidInput, StorageError
@@ -34,7 +35,6 @@ log = logging.getLogger("taskgraph.worker")
 _WITHOUT_FOLDER: Final = (
     "and this worker runs commands there (--cwd submitter): give the task an absolute cwd, or the worker another --cwd"
 )
-_COMMAND: Final = "command"  # the executor whose payload says what it reads and leaves
 
 _LOG_CHUNK_BYTES: Final = 256 * 1024
 _LOG_FLUSH_SECONDS: Final = 1.0
@@ -101,7 +101,7 @@ class Runner:
     async def _prepare(self, one: ClaimedRun) -> "_Prepared | Outcome":
         """What is to be run, or the outcome of an earlier run that stands for it. Raises InvalidInput, NoResult."""
         work, rows = await self.with_results(one.work) if one.takes else (one.work, {})
-        of_command = one.executor.name == _COMMAND
+        of_command = one.executor.name in COMMANDS  # their payload says what they read and leave
         if of_command and (folder := self._context.folder):
             work = dataclasses.replace(work, folder=await self._of_submitter(work) if folder == SUBMITTER else folder)
         order = file_order(work.definition, work.folder) if of_command else None
@@ -121,7 +121,8 @@ class Runner:
         if not taken:
             return _Prepared(work, order, key)
         placed = await self._files.put_in(work, runs, lists)
-        return _Prepared(dataclasses.replace(work, definition=placed.definition), order, key, placed.place)
+        work = dataclasses.replace(work, definition=placed.definition, files=placed.folder)
+        return _Prepared(work, order, key, placed.place)
 
     async def _is_rerun(self, work: Work) -> bool:
         """Whether the task was rerun by hand: then it runs, and what it leaves takes the place of what is known."""

@@ -482,7 +482,7 @@ def test_warnings_say_what_will_happen():
         graph(
             a={"task": {"payload": {"run": "x"}}},
             b={"task": {"payload": {"run": "x"}}},
-            c={"task": {"executor": "docker", "dedline": 1, "command": []}},
+            c={"task": {"executor": "lambda", "dedline": 1, "command": []}},
             d={"task": {"executor": "noop", "payload": {}, "paylod": 1}},
             e={"task": {"payload": {"command": ["x"], "timeouts_s": 1}}},
             f={"task": {"extra": {"x": [{"$subs": "taskId:a"}]}}},

@@ -102,7 +102,7 @@ class WorkerOptions:
             grace_seconds=grace_seconds,
             handed=handed,
         )
-        return made if board is None else Executors(made.values(), self.executor, board.watched)
+        return made if board is None else Executors(made.values(), self.executor, board.watched, made.later)
 
     def serves(self) -> Serves:
         """Raises InvalidInput."""

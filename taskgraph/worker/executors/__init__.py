@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from difflib import get_close_matches
+from types import MappingProxyType
 from typing import Any
 
 from taskgraph.model import limits
@@ -52,8 +53,8 @@ def _as_it_is(executor: Executor) -> Executor:
 class Executors(dict[str, Executor]):
     """The executors of one worker, by name; those of other packages once a task has asked for them.
 
-    override: the one that runs every task. wrap: stands for each of them. Raises InvalidSettings when two have one
-    name, or none has the override's.
+    override: the one that runs every task. wrap: stands for each of them. later: built-in ones that are made when a
+    task first asks for them. Raises InvalidSettings when two have one name, or none has the override's.
     """
 
     def __init__(
@@ -61,15 +62,17 @@ class Executors(dict[str, Executor]):
         executors: Iterable[Executor],
         override: str | None = None,
         wrap: Callable[[Executor], Executor] = _as_it_is,
+        later: Mapping[str, Callable[[], Executor]] = MappingProxyType({}),
     ) -> None:
         self._wrap = wrap
+        self.later = later
         self._failed: dict[str, str] = {}
         for executor in executors:
             if executor.name in self:
                 raise InvalidSettings(f"two executors are named {executor.name}")
             self[executor.name] = wrap(executor)
         if override is not None and not self._has(override):
-            names = ", ".join(sorted({*self, *installed.entries()}))
+            names = ", ".join(sorted({*self, *self.later, *installed.entries()}))
             raise InvalidSettings(self._failed.get(override) or f"no executor is named “{override}”; there are {names}")
         self.override = override
 
@@ -79,7 +82,7 @@ class Executors(dict[str, Executor]):
         if not name:
             return "no executor understands this payload; name one under executor"
         if not self._has(name):
-            near = get_close_matches(name, {*self, *installed.entries()}, n=1)
+            near = get_close_matches(name, {*self, *self.later, *installed.entries()}, n=1)
             words = f"this worker has no executor “{name}”" + (f"; did you mean “{near[0]}”?" if near else "")
             return self._failed.get(name) or words
         return self[name].can_run(definition)
@@ -87,7 +90,8 @@ class Executors(dict[str, Executor]):
     def _has(self, name: str) -> bool:
         if name not in self and name not in self._failed:
             try:
-                if (found := installed.find(name)) is not None:
+                found = self.later[name]() if name in self.later else installed.find(name)
+                if found is not None:
                     self[name] = self._wrap(found)
             except InvalidSettings as error:
                 self._failed[name] = str(error)
@@ -114,4 +118,10 @@ def built_in(
     ]
     if callables is not None:
         executors.append(PythonExecutor(callables))
-    return Executors(executors, override)
+
+    def docker() -> Executor:
+        from taskgraph.worker.executors.docker import DockerExecutor
+
+        return DockerExecutor(grace_seconds=grace_seconds, handed=handed)
+
+    return Executors(executors, override, later={"docker": docker})

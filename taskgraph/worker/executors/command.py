@@ -204,17 +204,25 @@ class CommandExecutor:
     def _order(self, definition: Mapping[str, Any]) -> Order:
         """What a definition asks for. Many tasks have the very same one; it is not changed. Raises InvalidInput."""
         if self._last is None or self._last[0] is not definition:
-            self._last = definition, read_order(definition)
+            self._last = definition, self._read_order(definition)
         return self._last[1]
+
+    def _read_order(self, definition: Mapping[str, Any]) -> Order:
+        return read_order(definition)
+
+    def _argv(self, work: Work, order: Order, env: dict[bytes, bytes], result_file: str) -> tuple[str, ...]:
+        """What is started, in this environment, which may be changed."""
+        return order.argv
 
     async def _run(self, work: Work, order: Order, secrets: Mapping[str, bytes], write_log: WriteLog) -> Outcome:
         result_file = self._results.new()
         try:
             env = self._environment(work, order, secrets, result_file)
+            argv = self._argv(work, order, env, result_file)
             output = _Output()
             try:
                 try:
-                    child = await self._start(work.claim, order, env, output, write_log)
+                    child = await self._start(work.claim, argv, order.cwd, env, output, write_log)
                 except OSError as error:
                     if error.errno in OURS:
                         raise
@@ -256,19 +264,25 @@ class CommandExecutor:
         return env
 
     async def _start(
-        self, claim: str, order: Order, env: Mapping[bytes, bytes], output: "_Output", write_log: WriteLog
+        self,
+        claim: str,
+        argv: tuple[str, ...],
+        cwd: str | None,
+        env: Mapping[bytes, bytes],
+        output: "_Output",
+        write_log: WriteLog,
     ) -> Child:
         """Cancelled half-way, nothing stays behind."""
         starting = self._starting
         if starting is None or not starting.ready or starting.loop is not asyncio.get_running_loop():
             starting = None
             if children.can_spawn():
-                return children.spawn(order.argv, env, order.cwd, output.writing)
+                return children.spawn(argv, env, cwd, output.writing)
         begun: asyncio.Future[Child]
         if starting is not None:
-            begun = self._queued[claim] = starting.order(order.argv, env, order.cwd, output.writing)
+            begun = self._queued[claim] = starting.order(argv, env, cwd, output.writing)
         else:
-            begun = asyncio.ensure_future(children.start(order.argv, env, order.cwd, output.writing))
+            begun = asyncio.ensure_future(children.start(argv, env, cwd, output.writing))
         try:
             return await asyncio.shield(begun)
         except NotBegun as error:

@@ -31,8 +31,8 @@ class Work:
     run: from 0. claim: the fencing token, unique for each claim, by which an outside system knows this run from one
     that lost its lease. store_url: may be "", and `settings.WITHHELD` where the store needs a key and the worker hands
     on none. traceparent: of the run's trace, in W3C form; "" unless telemetry is on. folder: where a command starts,
-    and a relative `cwd` begins; "" for the worker's own. on_begin: called by an executor with a queue when the run
-    begins.
+    and a relative `cwd` begins; "" for the worker's own. files: the folder of the copies of files that it takes, "" if
+    it takes none. on_begin: called by an executor with a queue when the run begins.
     """
 
     graph_id: str
@@ -44,6 +44,7 @@ class Work:
     store_url: str = ""
     traceparent: str = ""
     folder: str = ""
+    files: str = ""
     on_begin: Callable[[], None] = _nothing
 
 
