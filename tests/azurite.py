@@ -48,12 +48,15 @@ def version() -> str:
 
 
 @contextlib.contextmanager
-def azurite() -> Iterator[str]:
-    """Run the emulator; gives its connection string. Raises AzuriteMissing, AzuriteFailed."""
+def azurite(debug: Path | None = None) -> Iterator[str]:
+    """Run the emulator; gives its connection string. Raises AzuriteMissing, AzuriteFailed.
+
+    debug: a folder for its own logs of every request, `table.log`, `queue.log` and `blob.log`.
+    """
     version()
     with tempfile.TemporaryDirectory(prefix="taskgraph-azurite-") as folder:
         for attempt in range(_ATTEMPTS):
-            processes, ports = _start(Path(folder) / str(attempt))
+            processes, ports = _start(Path(folder) / str(attempt), debug)
             try:
                 if _all_answer(processes, ports):
                     yield _connection_string(ports)
@@ -64,7 +67,7 @@ def azurite() -> Iterator[str]:
         raise AzuriteFailed(f"the storage emulator did not start:\n{log[-4000:]}")
 
 
-def _start(folder: Path) -> tuple[list[subprocess.Popen[bytes]], dict[str, int]]:
+def _start(folder: Path, debug: Path | None = None) -> tuple[list[subprocess.Popen[bytes]], dict[str, int]]:
     ports = _free_ports("table", "queue", "blob")
     processes = []
     for kind, port in ports.items():
@@ -82,6 +85,7 @@ def _start(folder: Path) -> tuple[list[subprocess.Popen[bytes]], dict[str, int]]
                         f"--{kind}Port",
                         str(port),
                         *keep,
+                        *(["--debug", str(debug / f"{kind}.log")] if debug is not None else []),
                         "--silent",
                         "--skipApiVersionCheck",
                         "--disableTelemetry",

@@ -82,6 +82,7 @@ def _envelope(document: GraphDocument) -> dict[str, Any]:
         "notify": dict(document.notify),
         "deadline": document.deadline,
         "priority": document.priority,
+        "budget": document.budget.document() if document.budget is not None else None,
     }
     return {key: value for key, value in every.items() if value}
 

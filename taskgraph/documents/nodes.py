@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+from taskgraph.model.budget import Budget
 from taskgraph.model.states import FailurePolicy, When
 
 
@@ -61,6 +62,7 @@ class GraphDocument:
     on_stalled: str = ""
     max_in_flight: int = 0
     priority: str = ""
+    budget: Budget | None = None
     written: Mapping[str, Mapping[str, Any]] = field(default_factory=dict, compare=False)
     sources: Mapping[str, str] = field(default_factory=dict, compare=False)
 

@@ -20,6 +20,7 @@ from taskgraph.documents.schema_check import named
 from taskgraph.documents.short_forms import FindFiles, ShortForms, is_short
 from taskgraph.documents.warnings import check_keys
 from taskgraph.model import json_strict, limits, priorities, timing
+from taskgraph.model.budget import budget_from
 from taskgraph.model.json_strict import Path
 from taskgraph.model.states import FailurePolicy, When
 
@@ -175,6 +176,7 @@ def _document(
         on_stalled=str(obj.get("onStalled", "")).replace("report", ""),
         max_in_flight=int(obj.get("maxInFlight", 0)),
         priority=priorities.column(obj.get("priority", "")),
+        budget=budget_from(obj["budget"]) if "budget" in obj else None,
         written=written,
         sources={str(label): part.source for (key, label), part in report.parts.items() if key == "tasks"},
     )

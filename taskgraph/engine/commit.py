@@ -22,11 +22,14 @@ from taskgraph.model import limits
 from taskgraph.model.clock import Clock
 from taskgraph.model.errors import Conflict, Unclear
 from taskgraph.model.ids import event_key, value
+from taskgraph.model.spent import Spent, Used, spent_in
 from taskgraph.queries.journal import find_end, totals_in
+from taskgraph.storage.metered import Meter
 from taskgraph.storage.tables import Change, Delete, Insert, Merge, Row, Tables, changes_max_of
 
 _SEQUENCES_KEPT_MAX: Final = 10_000
-_UNKNOWN: Final = (0, -1, 0)
+_UNKNOWN: Final = (0, -1, 0, None)
+_THIS_COMMIT: Final = Used(tables=1)  # is asked for before it is counted, and says so itself
 _SEQUENCES_KEPT_SECONDS: Final = 24 * 3600.0  # far less than limits.TOMBSTONE_SECONDS: an id may be given again
 
 
@@ -64,23 +67,36 @@ class Operation:
     """One commit that is about to be made.
 
     sequence: number of the event row that it may insert, 0 if not known. completed: how many tasks had completed before
-    it, as the journal says; -1 if not known. skipped: how many had been skipped.
+    it, as the journal says; -1 if not known. skipped: how many had been skipped. before: what the graph had cost, as
+    the journal says; None if not known. used: what this process has counted since it wrote that down, with this commit;
+    None if it does not count.
     """
 
     id: str
     sequence: int
     completed: int = -1
     skipped: int = 0
+    before: Spent | None = None
+    used: Used | None = None
+
+    @property
+    def spent(self) -> Spent | None:
+        """What the graph has cost with this commit, but for the runs that it ends; None if that is not written down."""
+        if self.used is None or not self.sequence:
+            return self.before
+        return (self.before or Spent()).and_used(self.used)
 
 
 class Records:
-    """Rows of graphs in one table."""
+    """Rows of graphs in one table. meter: what counts the calls of this process; event rows say what it has counted."""
 
-    def __init__(self, tables: Tables, clock: Clock) -> None:
+    def __init__(self, tables: Tables, clock: Clock, meter: Meter | None = None) -> None:
         self.tables = tables
         self.clock = clock
-        # Graph id -> the next number of its journal, and how many tasks had completed and been skipped before that.
-        self._ends: dict[str, tuple[int, int, int]] = {}
+        self.meter = meter
+        # Graph id -> the next number of its journal, how many tasks had completed and been skipped before that, and
+        # what it had cost.
+        self._ends: dict[str, tuple[int, int, int, Spent | None]] = {}
         self._until = clock.monotonic() + _SEQUENCES_KEPT_SECONDS
 
     @property
@@ -97,39 +113,58 @@ class Records:
         """Begin a commit, without a call. Its number is 0 if this process has not looked yet: `operation` does."""
         if self.clock.monotonic() > self._until:
             self._forget_all()
-        return Operation(self.clock.new_id(), *self._ends.get(graph_id, _UNKNOWN))
+        used = self.meter.used(graph_id).and_more(_THIS_COMMIT) if self.meter is not None else None
+        return Operation(self.clock.new_id(), *self._ends.get(graph_id, _UNKNOWN), used)
 
     async def operation(self, graph_id: str) -> Operation:
         """Begin a commit that states facts."""
         if graph_id not in self._ends:
-            self._remember(graph_id, *await find_end(self.tables, graph_id, 1, 0, 0))
+            await self._find_end(graph_id, 1, 0, 0)
         return self.begin(graph_id)
 
     async def end(self, graph_id: str) -> int:
         """The last number of its journal, looked up: what this process remembers may be old."""
-        self._remember(graph_id, *await find_end(self.tables, graph_id, *self._ends.get(graph_id, (1, 0, 0))))
+        await self._find_end(graph_id, *self._ends.get(graph_id, (1, 0, 0)))
         return self._ends[graph_id][0] - 1
 
-    async def commit(
-        self, graph_id: str, changes: Sequence[Change], operation: Operation, rows: dict[str, Row | None]
+    async def _find_end(
+        self, graph_id: str, sequence: int, completed: int, skipped: int, spent: Spent | None = None
     ) -> None:
-        """Write all or nothing, and bring `rows` up to what was written.
+        end = await find_end(self.tables, graph_id, sequence, completed, skipped)
+        self._remember(graph_id, *end[:3], spent_in(end[3]) if end[3] else spent)
+
+    async def commit(
+        self,
+        graph_id: str,
+        changes: Sequence[Change],
+        operation: Operation,
+        rows: dict[str, Row | None],
+        spent: Spent | None = None,
+    ) -> None:
+        """Write all or nothing, and bring `rows` up to what was written. spent: as its event row says, if known.
 
         Raises Conflict when nothing was written: read again and decide again. An answer that was lost is settled by
         reading a row of the commit back: it is ours if it carries the operation's id.
         """
+        event, meter = _event_of(changes, operation.sequence), self.meter
+        used = operation.used if event is not None and "spent" in event.columns else None
+        if meter is not None and used is not None:
+            meter.written(graph_id, used)  # before it is: of a commit whose end is not learned nothing is said twice
         try:
             etags = await self.tables.commit(graph_id, changes)
         except (Conflict, Unclear) as error:
             if not await self._is_mine(graph_id, changes, operation.id):
-                if changes_event(changes, operation.sequence):
+                if meter is not None and used is not None:
+                    meter.add(graph_id, *used)
+                if event is not None:
                     known = operation.sequence, operation.completed, operation.skipped
-                    end = await find_end(self.tables, graph_id, *known)
-                    self._remember(graph_id, *end)
+                    await self._find_end(graph_id, *known, operation.before)
                 raise error if isinstance(error, Conflict) else Conflict("the commit was lost on its way") from error
             etags = [None] * len(changes)
-        if (event := _event_of(changes, operation.sequence)) is not None:
-            self._remember(graph_id, operation.sequence + 1, *totals_in(event.columns))
+        if event is not None:
+            completed, skipped, text = totals_in(event.columns)
+            spent = spent_in(text) if spent is None else spent
+            self._remember(graph_id, operation.sequence + 1, completed, skipped, spent)
         for change, etag in zip(changes, etags, strict=True):
             _bring_up(rows, change, etag)
 
@@ -141,12 +176,12 @@ class Records:
         (row,) = await self.tables.get(graph_id, [primary.key])
         return row is not None and row.columns.get("operation") == operation_id
 
-    def _remember(self, graph_id: str, sequence: int, completed: int, skipped: int) -> None:
+    def _remember(self, graph_id: str, sequence: int, completed: int, skipped: int, spent: Spent | None) -> None:
         if len(self._ends) >= _SEQUENCES_KEPT_MAX:
             self._forget_all()
         # Commits of this process overlap: the number only grows.
         if sequence >= self._ends.get(graph_id, (1,))[0]:
-            self._ends[graph_id] = sequence, completed, skipped
+            self._ends[graph_id] = sequence, completed, skipped, spent
 
     def forget(self, graph_id: str) -> None:
         """The graph is no more: another one may begin its journal under this id."""

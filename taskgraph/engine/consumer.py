@@ -22,6 +22,7 @@ from taskgraph.model.clock import Clock
 from taskgraph.model.errors import Conflict, StaleDelivery, StorageError, StorageUnavailable, Unclear, trail
 from taskgraph.model.messages import Message, RunTasks, TaskCompleted
 from taskgraph.protocol.rows import NewerSchema
+from taskgraph.storage.metered import SENT_AND_DELETED
 from taskgraph.storage.queues import Delivery, Queues
 from taskgraph.storage.signals.wakeup import Pacer, Wakeup, wait_any
 
@@ -271,6 +272,8 @@ class Consumer:
         """
         if source is not None and self.handlers.telemetry.enabled:
             self.handlers.telemetry.received(source, self.handlers.clock.now())  # no queue of ours has seen it
+        if source is not None and (meter := self.handlers.records.meter) is not None:
+            meter.add(message.graph, 0, 1 + SENT_AND_DELETED)  # the same: its host receives on its own account
         answer: asyncio.Future[Handled] = asyncio.get_running_loop().create_future()
         waiting = Waiting(message, answer=answer, source=source)
         if alone:

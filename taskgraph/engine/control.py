@@ -163,7 +163,7 @@ async def _holding(transactor: Transactor, message: HoldBack) -> list[Item]:
     """What stands ready is settled in the fence's own commit, as far as there is room."""
     graph_id = message.graph
     holder = by_group(message.group) if message.group else PAUSED
-    items: list[Item] = [Hold(holder, message.on, message.asked, message.reason, message.by)]
+    items: list[Item] = [Hold(holder, message.on, message.asked, message.reason, message.by, message.budget)]
     graph = await _graph(transactor, graph_id)
     if not message.group and message.on and not graph.columns.get("held"):
         number = integer(graph.columns, "holds") + 1

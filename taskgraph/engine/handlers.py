@@ -9,7 +9,7 @@ about tasks.
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from taskgraph.engine import control
 from taskgraph.engine.listeners import LocalWorker
@@ -20,12 +20,14 @@ from taskgraph.model.errors import StorageError, TaskgraphError
 from taskgraph.model.ids import GRAPH, value
 from taskgraph.model.messages import AddTasks, Cancel, Edit, HoldBack, Message, SendReady, SetLimit, TaskCompleted
 from taskgraph.model.priorities import rank
+from taskgraph.model.spent import Spent
 from taskgraph.protocol.context import (
     Cancelling,
     Dispatch,
     Effect,
     GraphEnded,
     GraphRevived,
+    Held,
     Recalled,
     Refill,
     Started,
@@ -33,6 +35,9 @@ from taskgraph.protocol.context import (
 )
 from taskgraph.protocol.decide import Answer, Decision, Item, asked
 from taskgraph.storage.tables import Row
+
+if TYPE_CHECKING:
+    from taskgraph.engine.tariff import Tariff
 
 
 @value
@@ -52,6 +57,8 @@ class Handlers(Transactor):
     """A graph of which nothing has moved for so long is marked by the sweep, unless it says otherwise itself."""
     clocks_doubted: bool = False
     """Whether this process has said that rows hold times of a clock that is off."""
+    tariff: "Tariff | None" = None
+    """Of graphs with a budget, once there was one."""
 
     async def handle(
         self,
@@ -129,6 +136,8 @@ class Handlers(Transactor):
         keep_alive: KeepAlive,
     ) -> None:
         """See Transactor."""
+        if decision.spent is not None and decision.spent.watch:
+            await self._charge(graph_id, decision.spent, keep_alive)
         batches = self.dispatcher.on_results(graph_id, decision.answers)
         if decision.effects:
             await self.perform_effects(
@@ -136,6 +145,14 @@ class Handlers(Transactor):
             )
         if batches:
             await self.dispatcher.send_batches(batches, local_worker)
+
+    async def _charge(self, graph_id: str, spent: Spent, keep_alive: KeepAlive) -> None:
+        """Hold what a graph has cost against its budget."""
+        if self.tariff is None:
+            from taskgraph.engine.tariff import Tariff  # here: few graphs have one
+
+            self.tariff = Tariff()
+        await self.tariff.charge(self, graph_id, spent, keep_alive)
 
     async def perform_effects(
         self,
@@ -156,7 +173,7 @@ class Handlers(Transactor):
         started: list[Started] = []
         stops: list[Stop] = []
         limited: list[Refill] = []
-        cancelling = recalled = False
+        cancelling = recalled = held = False
         for effect in effects:
             match effect:
                 case Started():  # first what is by far the most
@@ -175,6 +192,8 @@ class Handlers(Transactor):
                     self.dispatcher.forget_unsent(graph_id)
                 case Recalled():
                     recalled = True
+                case Held():
+                    held = True
                 case GraphEnded():
                     self.row_cache.forget(graph_id)
                     self.dispatcher.forget(graph_id)
@@ -203,6 +222,8 @@ class Handlers(Transactor):
         if stops:
             for stop_runs in self.listeners.stop:
                 stop_runs(graph_id, stops)
+        if held:
+            await control.settle_holds(self, graph_id, keep_alive=keep_alive)
         if recalled:
             await control.recall(self, graph_id, keep_alive=keep_alive)
         if cancelling:

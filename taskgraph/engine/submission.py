@@ -27,6 +27,7 @@ from taskgraph.engine.notifier import enter, register
 from taskgraph.engine.progress import Progress, no_progress
 from taskgraph.engine.telemetry import TRACEPARENT_COLUMN
 from taskgraph.model import limits, priorities
+from taskgraph.model.budget import BUDGET
 from taskgraph.model.columns import FOLDER, Columns, Value
 from taskgraph.model.errors import Conflict, NoGraph, Refused, StorageUnavailable, Unclear
 from taskgraph.model.ids import GRAPH, WRITERS, fence_key, ids_text, limit_scope, row_key, slugid_from
@@ -410,6 +411,7 @@ def _graph_row(
         "failurePolicy": document.failure_policy if document.failure_policy != FailurePolicy.BLOCK else None,
         "stalledAfter": document.stalled_after,
         "onStalled": document.on_stalled,
+        BUDGET: document.budget.text if document.budget is not None else None,
         "groups": len(document.groups),
         "held": ids_text(held) if held else None,
         "limits": ids_text(limited) if limited else None,

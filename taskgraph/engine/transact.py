@@ -245,7 +245,7 @@ class _Transition:
                 continue
             if decision.changes:
                 try:
-                    await self._commit(decision.changes, operation)
+                    await self._commit(decision, operation)
                 except Conflict as conflict:
                     await self._after(conflict, decision.changes, left)
                     continue
@@ -268,8 +268,9 @@ class _Transition:
             return [*left, *(self.later.popleft() for _ in range(min(len(self.later), _ITEMS_MAX - len(left))))]
         return left
 
-    def _commit(self, changes: Sequence[Change], operation: Operation) -> Awaitable[None]:
-        commit = self.transactor.records.commit(self.graph_id, changes, operation, self.rows)
+    def _commit(self, decision: Decision, operation: Operation) -> Awaitable[None]:
+        changes = decision.changes
+        commit = self.transactor.records.commit(self.graph_id, changes, operation, self.rows, decision.spent)
         telemetry = self.transactor.telemetry
         if not telemetry.enabled:
             return commit
@@ -411,6 +412,7 @@ class _Transition:
             sequence=operation.sequence,
             completed=operation.completed,
             skipped=operation.skipped,
+            spent=operation.spent,
             offer=offer,
             changes_max=self.transactor.records.changes_max,
         )

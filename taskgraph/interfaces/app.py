@@ -311,10 +311,12 @@ def _handlers(
 ) -> "Handlers":
     from taskgraph.engine.commit import Records
     from taskgraph.engine.handlers import Handlers
+    from taskgraph.storage.metered import Meter, MeteredQueues, MeteredTables
 
+    meter = Meter()
     handlers = Handlers(
-        Records(tables, clock),
-        queues,
+        Records(MeteredTables(tables, meter), clock, meter),
+        MeteredQueues(queues, meter),
         clock,
         names,
         telemetry=telemetry,

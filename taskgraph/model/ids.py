@@ -35,14 +35,14 @@ def by_target(name: str) -> str:
     return _TARGET + name
 
 
-def holders_in_words(held: Iterable[str], *, of: int = 1) -> str:
-    """What holds a task back, or several (of) alike, for people."""
-    return ", ".join(_holder_in_words(holder, of) for holder in held)
+def holders_in_words(held: Iterable[str], *, of: int = 1, spent: bool = False) -> str:
+    """What holds a task back, or several (of) alike, for people. spent: the budget of the graph is."""
+    return ", ".join(_holder_in_words(holder, of, spent) for holder in held)
 
 
-def _holder_in_words(holder: str, of: int) -> str:
+def _holder_in_words(holder: str, of: int, spent: bool) -> str:
     if holder == PAUSED:
-        return "the graph is paused"
+        return "the graph is paused, as its budget is spent" if spent else "the graph is paused"
     if holder == DEPARTING:
         return "the graph is about to go to another store"
     if holder == INACTIVE:
@@ -108,8 +108,11 @@ def is_task_id(text: str) -> bool:
     return _SLUGID.fullmatch(text) is not None
 
 
-def resume_command(graph_id: str, holder: str) -> str:
+def resume_command(graph_id: str, holder: str, *, spent: bool = False) -> str:
+    """spent: the budget of the graph is, so that it takes a larger one."""
     group = held_group(holder)
+    if spent and not group:
+        return f"taskgraph resume {graph_id} --budget AMOUNT"
     return f"taskgraph resume {graph_id}" + (f" --group {shlex.quote(group)}" if group else "")
 
 

@@ -133,6 +133,7 @@ ARCHIVE_RATIO_FREE_BYTES: Final = 16 * 1024 * 1024  # unpacked, before the ratio
 ARCHIVE_LINE_BYTES_MAX: Final = 8 * 1024 * 1024  # the longest row, with every character spelt out, is half of that
 ARCHIVE_PIECE_BYTES: Final = 1 << 20  # of a log, in one line
 ARCHIVE_ROOM_BYTES: Final = 64 * 1024 * 1024  # that stay free on the disk of an embedded store
+AMOUNT_MAX: Final = 1_000_000_000_000  # of money: a budget is less
 RUN_NUMBER_MAX: Final = 1_000_000  # a task that was run more often was never run by taskgraph
 
 # --- schedules -------------------------------------------------------------------------------------------------

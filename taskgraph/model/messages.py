@@ -22,6 +22,7 @@ from taskgraph.model.json_strict import show
 from taskgraph.model.limits import ROUTING_KEY_CHARS_MAX
 from taskgraph.model.priorities import LEVELS, is_level
 from taskgraph.model.schemas import is_date_time
+from taskgraph.model.spent import Used, used_in
 
 VERSION: Final = 1
 RUN_MAX: Final = 1_000_000
@@ -45,6 +46,7 @@ _HALF_CHARACTER = re.compile("[\ud800-\udfff]")
 _ASCII_JSON: Final = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
 
 T = TypeVar("T")
+M = TypeVar("M", bound="Message")
 _Runs = tuple[tuple[tuple[str, int], ...], Mapping[str, "Seen"], Mapping[str, str]]
 
 
@@ -105,6 +107,7 @@ class HoldBack:
     """Hold tasks back, or let them go on: these tasks, or this group, or, without either, the whole graph.
 
     asked: when, RFC 3339 in UTC: of two wishes the later one counts, in whatever order they arrive. by: see Rerun.
+    budget: the amount that the graph may cost from now on, 0 to leave it as it is.
     """
 
     graph: str
@@ -114,6 +117,7 @@ class HoldBack:
     tasks: tuple[str, ...] = ()
     reason: str = ""
     by: str = ""
+    budget: float = 0.0
 
 
 @value
@@ -156,7 +160,8 @@ class TaskResult:
     `resultUrl`, `logsUrl`, `reason`, `exitCode`; other keys are kept. exception: the run got to no answer, so no rerun
     will help. temporary: it failed for the moment; retry_after: seconds to wait, None if it does not say. etag: of the
     task's row as its worker last wrote it, over: of the row before the claim, with no write between; "" if not known. A
-    process with that row need not read it. routing: see RunTasks; for listeners.
+    process with that row need not read it. routing: see RunTasks; for listeners. seconds: how long it ran, None if not
+    known.
     """
 
     task: str
@@ -170,21 +175,29 @@ class TaskResult:
     temporary: bool = False
     retry_after: float | None = None
     routing: str = ""
+    seconds: float | None = None
 
 
 @value
 class TaskCompleted:
-    """Runs that succeeded: 1..32 tasks of one graph. worker: its name, "" if not known."""
+    """Runs that succeeded: 1..32 tasks of one graph. worker: its name, "" if not known.
+
+    used: what it has used for the graph since it said so last, with this message; None if not known.
+    """
 
     graph: str
     tasks: tuple[TaskResult, ...]
     worker: str = ""
+    used: Used | None = None
 
 
 @value
 class TaskFailed:
+    """Runs that failed: 1..32 tasks of one graph. used: see TaskCompleted."""
+
     graph: str
     tasks: tuple[TaskResult, ...]
+    used: Used | None = None
 
 
 @value
@@ -273,6 +286,8 @@ def _result_object(result: TaskResult) -> dict[str, Any]:
             made["retryAfter"] = result.retry_after
     if result.routing:
         made["routing"] = result.routing
+    if result.seconds is not None:
+        made["seconds"] = round(result.seconds, 3)
     return made
 
 
@@ -289,17 +304,17 @@ def to_text(message: Message) -> str:
 
 
 def bundles(
-    make: Callable[[tuple[T, ...]], Message],
+    make: Callable[[tuple[T, ...]], M],
     items: Sequence[T],
     size: int = limits.BUNDLE_TASKS_MAX,
     *,
     bytes_max: int = limits.MESSAGE_BYTES_MAX,
-) -> list[Message]:
+) -> list[M]:
     """Messages over all items in their order: each with at most `size` of them, and a text of at most bytes_max bytes.
 
     make: builds the message over some of the items. Raises TooLarge for an item that is too large by itself.
     """
-    made: list[Message] = []
+    made: list[M] = []
     size = max(1, size)
     done = 0
     while done < len(items):
@@ -314,7 +329,7 @@ def bundles(
     return made
 
 
-def _how_many(make: Callable[[tuple[T, ...]], Message], items: Sequence[T], bytes_max: int) -> int:
+def _how_many(make: Callable[[tuple[T, ...]], M], items: Sequence[T], bytes_max: int) -> int:
     """How many of these items, from the first on, a message of bytes_max bytes holds. Raises TooLarge for none."""
     envelope = len(to_text(make(()))) - 1  # every item is counted with a comma, and the first has none
     length = envelope
@@ -499,10 +514,13 @@ def _result(entry: Any, *, failed: bool) -> TaskResult:
     routing = get("routing", "")
     if routing != "":
         routing = _routing(obj, name)
+    took = get("seconds")
+    if took is not None and (type(took) not in (int, float) or not 0 <= took <= limits.DELAY_SECONDS_MAX * 1000):
+        raise InvalidMessage(f"`seconds` of {name} is {show(took)}, and no length of a run.")
     if failed and ("temporary" in obj or "retryAfter" in obj):
         temporary, seconds = _temporary(obj, name)
-        return TaskResult(task, run, claim, ended, resolution, exception, etag, over, temporary, seconds, routing)
-    return TaskResult(task, run, claim, ended, resolution, exception, etag, over, routing=routing)
+        return TaskResult(task, run, claim, ended, resolution, exception, etag, over, temporary, seconds, routing, took)
+    return TaskResult(task, run, claim, ended, resolution, exception, etag, over, routing=routing, seconds=took)
 
 
 def _routing(obj: Mapping[str, Any], name: str) -> str:
@@ -560,6 +578,22 @@ def _runs(obj: Mapping[str, Any], _: str) -> _Runs:
             if "routing" in one and (key := _routing(one, name)):
                 routing[task] = key
     return tuple(wanted), seen, routing
+
+
+def _used(obj: Mapping[str, Any], key: str) -> Used | None:
+    if key not in obj:
+        return None
+    try:
+        return used_in(obj[key])
+    except ValueError:
+        raise InvalidMessage(f"`{key}` of the message is {show(obj[key])}, and counts nothing.") from None
+
+
+def _budget(obj: Mapping[str, Any], key: str) -> float:
+    amount = obj.get(key, 0)
+    if isinstance(amount, bool) or not isinstance(amount, int | float) or not 0 <= amount < limits.AMOUNT_MAX:
+        raise InvalidMessage(f"`{key}` of the message is {show(amount)}, and no amount.")
+    return float(amount)
 
 
 def _level(obj: Mapping[str, Any], key: str) -> str:
@@ -620,6 +654,8 @@ _REOPENED: Final = Key(
 _BY: Final = _said("by", limits.BY_CHARS_MAX)
 _REOPENS: Final = Key("reopens", lambda obj, key: _flag(obj, key, False), optional=True)
 _AGAIN: Final = Key("tasks", _rerun, lambda said, _: [{"task": one, "run": run} for one, run in said])
+_USED: Final = Key("used", _used, lambda said, _: said._asdict(), optional=True)
+_BUDGET: Final = Key("budget", _budget, optional=True)
 _HELD: Final = Key("tasks", _held, lambda said, _: list(said), optional=True)
 _NAMED: Final = Key("tasks", _named, lambda said, _: list(said))
 _TO_LEVEL: Final = Key("level", lambda obj, key: _level({key: None, **obj}, key))
@@ -628,17 +664,19 @@ _AFTER: Final = Key("after", lambda obj, key: _task_id(obj, "the message", key) 
 _TARGET: Final = Key("target", partial(_name, _IS_TARGET))
 _WORK: Final = (_TARGET, Key("tasks", _runs, _run_objects), Key("level", _level, optional=True))
 
+_HOLD_BACK: Final = (Key("on", _flag), _ASKED, _GROUP, _HELD, _REASON, _BY, _BUDGET)
+
 MESSAGE_TYPES: Final = {
     "add-tasks": MessageType(AddTasks, (_REQUEST,), "extend"),
     "cancel": MessageType(Cancel, (_CANCELLED, _REASON, _TERMINATE, _REOPENED, _BY), "cancel"),
     "edit": MessageType(Edit, (_REQUEST,), "edit"),
-    "hold-back": MessageType(HoldBack, (Key("on", _flag), _ASKED, _GROUP, _HELD, _REASON, _BY), "hold-back"),
+    "hold-back": MessageType(HoldBack, _HOLD_BACK, "hold-back"),
     "prioritize": MessageType(Prioritize, (_TO_LEVEL, _ASKED, _NAMED, _REASON, _BY), "prioritize"),
     "set-limit": MessageType(SetLimit, (_MAX, _ASKED, _GROUP, _REASON, _BY), "set-limit"),
     "rerun": MessageType(Rerun, (_AGAIN, _REASON, _REOPENS, _BY), "rerun"),
     "send-ready": MessageType(SendReady, (_AFTER,)),
-    "task-completed": MessageType(TaskCompleted, (_results(failed=False), _said("worker", WORKER_CHARS_MAX))),
-    "task-failed": MessageType(TaskFailed, (_results(failed=True),)),
+    "task-completed": MessageType(TaskCompleted, (_results(failed=False), _said("worker", WORKER_CHARS_MAX), _USED)),
+    "task-failed": MessageType(TaskFailed, (_results(failed=True), _USED)),
     "run-tasks": MessageType(RunTasks, _WORK, event=False),
 }
 """By the names that JSON gives them. Queues, telemetry, the Functions host and deploy/infra follow this table."""

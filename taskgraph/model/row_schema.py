@@ -59,7 +59,7 @@ task-graph
  0.3 cutOff text?; cancelled, deadline, nextDeadline time?
  0.4 waitsAgain, recalls, reopened number?
  0.3 held references?; heldAsked object?; holds number?; pausing references?; pausedReason text?; limits references?
- 0.4 by, pausedBy text?
+ 0.4 by, pausedBy text?; budget object?; budgetReached text?
  0.3 stalled time?; stalledBecause text?; stalledAt number?; priority text?; deletedIn number?
  0.1 blocked time; blockedBy, routing text
  0.2 traceparent text
@@ -102,6 +102,7 @@ limit:graph limit:group-<id>
 event:<sequence>
  0.1 sequence number!; time time!; events list!; kinds text; completed number
  0.3 skipped number
+ 0.4 spent object
 notice:<channel>
  0.3 state notice-state!; channel object!; on list!; sequence, part, delivered, failures number!
  0.3 nextTry, leaseUntil time?; tasks boolean; failingSince, created time; lastError, owner text
@@ -153,6 +154,8 @@ index:taskcluster
 index:leads
  0.1 holder text; until time
  0.4 number, most number; since time
+index:prices
+ 0.4 prices object; by text; updated time
 index:clock
  0.4 seen, since time
 """
@@ -225,6 +228,9 @@ USUAL: Final[Mapping[str, tuple[str, ...]]] = {
     "graph-limited": ("asked", "max", "moved"),
     "graph-stalled": ("stalled", "stalledAt", "stalledBecause"),
     "graph-unstalled": ("stalledBecause",),
+    "graph-budgeted": ("budget", "budgetReached"),
+    "graph-warned": ("budgetReached",),
+    "graph-overspent": ("budgetReached",),
     "graph-extended": ("tasks", "edges", "requires", "requiresLeft", "revision"),
     "graph-edited": (),
     "graph-changed": ("state",),

@@ -123,6 +123,11 @@ class Recalled:
 
 
 @value
+class Held:
+    """Effect: the graph is fenced to be paused. Its tasks are held back next, and then it is said to be."""
+
+
+@value
 class GraphEnded:
     """Effect: the graph needs no sweeping any more."""
 
@@ -154,7 +159,7 @@ Verdict = tuple[Outcome, str]
 ContextMark = tuple[int, int, int, int]
 """A point of a decision to go back to: numbers of events and effects, units of the events, claims used."""
 
-Effect = Dispatch | Refill | Started | Stop | Cancelling | Recalled | GraphEnded | GraphRevived
+Effect = Dispatch | Refill | Started | Stop | Cancelling | Recalled | Held | GraphEnded | GraphRevived
 
 
 @dataclass(slots=True)

@@ -39,6 +39,7 @@ from taskgraph.model.errors import IntegrityError, TaskgraphError
 from taskgraph.model.ids import event_key, is_relay, value
 from taskgraph.model.messages import Cancel, HoldBack, Message, Prioritize, Rerun, TaskCompleted, TaskFailed
 from taskgraph.model.priorities import COLUMN, level_of, rank
+from taskgraph.model.spent import Spent
 from taskgraph.model.states import TaskState
 from taskgraph.model.utf16 import utf16_units
 from taskgraph.protocol import (
@@ -54,6 +55,7 @@ from taskgraph.protocol import (
     relays,
     runs,
     set_limit,
+    spending,
     transfer,
 )
 from taskgraph.protocol.context import ClaimOffer, Context, ContextMark, Dispatch, Effect, NoRoom, Outcome, Refill, Rule
@@ -90,6 +92,7 @@ class Answer:
 class Decision:
     """What one commit writes, the effects to send after it, the outcome of each item, and the items that did not fit.
 
+    spent: what the graph has cost, as the event row says; None where it says nothing.
     unchanged: keys of rows that the decision rests on and does not write, so that no etag guards them: if one of them
     is old, the decision is wrong.
     """
@@ -99,6 +102,7 @@ class Decision:
     answers: tuple[Answer, ...]
     left: tuple[Item, ...]
     unchanged: tuple[str, ...] = ()
+    spent: Spent | None = None
 
 
 @value
@@ -117,6 +121,7 @@ def decide(
     sequence: int,
     completed: int = -1,
     skipped: int = 0,
+    spent: Spent | None = None,
     offer: ClaimOffer | None = None,
     changes_max: int | None = None,
 ) -> Decision | Need:
@@ -124,22 +129,23 @@ def decide(
 
     rows: row key -> row, or None for one that does not exist. operation: id of this commit. sequence: number of the
     event row that it may insert. completed, skipped: tasks that had completed, and been skipped, before; -1 if not
-    known. take: an offer to claim what becomes ready. changes_max: rows in one commit, None for the bound of every
-    store. An item that cannot be decided gets an answer with its error; the others go on.
+    known. spent: what the graph has cost, with this commit but for the runs that it ends; None if not known. take: an
+    offer to claim what becomes ready. changes_max: rows in one commit, None for the bound of every store. An item that
+    cannot be decided gets an answer with its error; the others go on.
     """
     if len(items) > 1 and (absent := runs.absent_dependents(items, rows)):
         return Need(frozenset(absent))  # asked for before anything is decided that would be decided again
     most, event_most = changes_max or limits.COMMIT_CHANGES_MAX, EVENT_CHARS_MAX
     while True:
         context = Context(View(rows), now, offer=offer, changes_max=most, skipped=skipped, sequence=sequence)
-        decision = _decided(context, items, operation, completed, event_most)
+        decision = _decided(context, items, operation, completed, spent, event_most)
         if decision is not None:
             return decision
         event_most = event_most * 3 // 4
 
 
 def _decided(
-    context: Context, items: Sequence[Item], operation: str, completed: int, event_most: int
+    context: Context, items: Sequence[Item], operation: str, completed: int, spent: Spent | None, event_most: int
 ) -> Decision | Need | None:
     """None where later items have changed so much of the rows of earlier ones that the facts are too long by that.
 
@@ -196,7 +202,9 @@ def _decided(
         return Need(frozenset(needed))
     looked_at = looked_at if left else len(view.drafts)
     if context.events:
-        row = _event_row(context, completed)
+        if spent is not None:
+            spent = spending.total(spent, answers, view)
+        row = _event_row(context, completed, spent)
         if utf16_units(str(row.columns["events"])) > limits.PROPERTY_CHARS_MAX:
             return None
         view.insert(row)
@@ -204,7 +212,9 @@ def _decided(
         [each for each in context.effects if not isinstance(each, Dispatch | Refill) or _stands(each, view)]
     )
     changes = view.changes(operation)
-    return Decision(tuple(changes), effects, tuple(answers), tuple(left), tuple(view.unchanged(looked_at, changes)))
+    unchanged = tuple(view.unchanged(looked_at, changes))
+    spent = spent if context.events else None
+    return Decision(tuple(changes), effects, tuple(answers), tuple(left), unchanged, spent)
 
 
 def _following(context: Context) -> list[Fire | Skip]:
@@ -232,7 +242,7 @@ def _undo(context: Context, rows_mark: RowsMark, context_mark: ContextMark) -> N
     context.rollback(context_mark)
 
 
-def _event_row(context: Context, completed: int) -> Insert:
+def _event_row(context: Context, completed: int, spent: Spent | None) -> Insert:
     kinds = [event["event"] for event in context.events]
     columns: dict[str, Value] = {
         "schema": SCHEMA,
@@ -247,6 +257,8 @@ def _event_row(context: Context, completed: int) -> Insert:
         skipped = context.skipped + context.more_of("task-skipped", TaskState.SKIPPED)
         if skipped > 0:
             columns["skipped"] = skipped
+    if spent is not None:
+        columns["spent"] = spent.text
     return Insert(event_key(context.sequence), columns)
 
 
@@ -274,6 +286,7 @@ RULES: Final[dict[type, Rule]] = {  # for each type of item
     **leases.RULES,
     **cancel.RULES,
     **pause.RULES,
+    **spending.RULES,
     **prioritize.RULES,
     **set_limit.RULES,
     **extension.RULES,

@@ -34,7 +34,7 @@ GIVEN_UP: Final = "given-up"
 OLD_SCHEDULER: Final = "taskcluster-v1"
 """The format of a channel that gets the messages of the old TaskCluster scheduler's exchanges."""
 
-GRAPH_KEYS: Final = ("onRunning", "onExtended", "onSuccess", "onFailure", "onBlocked", "onFinished")
+GRAPH_KEYS: Final = ("onRunning", "onExtended", "onSuccess", "onFailure", "onBlocked", "onBudget", "onFinished")
 TASK_KEYS: Final = ("onSuccess", "onFailure", "onFinished")
 
 VERSION: Final = 1
@@ -47,6 +47,8 @@ _GRAPH_FACTS: Final[Mapping[str, tuple[str, ...]]] = {
     "graph-finished": ("onSuccess", "onFinished"),
     "graph-cancelled": ("onFailure", "onFinished"),
     "graph-blocked": ("onFailure", "onBlocked"),
+    "graph-warned": ("onBudget",),
+    "graph-overspent": ("onBudget",),
 }
 _TASK_FACTS: Final[Mapping[str, tuple[str, ...]]] = {
     "task-completed": ("onSuccess", "onFinished"),

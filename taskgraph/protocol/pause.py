@@ -13,11 +13,12 @@ in the commit that reads and writes the graph row.
 
 from typing import Final
 
+from taskgraph.model.budget import BUDGET, OVER_BUDGET, REACHED, Budget, budget_of, is_spent
 from taskgraph.model.foreign_times import asked_after
 from taskgraph.model.ids import GRAPH, row_key, value
 from taskgraph.model.json_strict import compact_json
 from taskgraph.model.messages import HoldBack
-from taskgraph.model.states import INACTIVE, TASK_UNRESOLVED, TaskState, held_group
+from taskgraph.model.states import INACTIVE, PAUSED, TASK_UNRESOLVED, TaskState, held_group
 from taskgraph.protocol.context import Context, Item, Outcome, Rules, Verdict
 from taskgraph.protocol.propagation import GOING, dispatch
 from taskgraph.protocol.rows import Draft
@@ -30,7 +31,7 @@ class Hold(Item):
     """Pause a graph or a group of it, or let it go on. holder: PAUSED or `by_group`.
 
     asked: RFC 3339 in UTC, so that of two requests the later one counts, in whatever order they arrive; "" for now.
-    by: who asks.
+    by: who asks. budget: what the graph may cost from now on, 0 to leave it as it is.
     """
 
     holder: str
@@ -38,6 +39,7 @@ class Hold(Item):
     asked: str = ""
     reason: str = ""
     by: str = ""
+    budget: float = 0.0
 
 
 @value
@@ -88,11 +90,26 @@ def _answer(row: Draft, holder: str, item: Hold | HoldTask, context: Context, al
     return Outcome.REPEATED if asked == known else Outcome.APPLIED, already
 
 
+def set_budget(graph: Draft, amount: float, by: str, context: Context) -> None:
+    """Give a graph another budget, or one at all; what it has cost is held against that from now on."""
+    before = budget_of(graph.value)
+    if before is not None and before.amount == amount:
+        return  # asked for again
+    budget = Budget(amount) if before is None else before._replace(amount=amount)
+    graph.set(BUDGET, budget.text)
+    graph.set(REACHED, "")
+    context.event("graph-budgeted", amount=amount, was=before.amount if before is not None else None, by=by or None)
+
+
 def hold(item: Hold, context: Context) -> Verdict:
     graph = context.view.get(GRAPH)
     state = graph.text("state")
     if state not in GOING:
         return Outcome.REFUSED, f"the graph is {state}"
+    if item.budget and (item.asked or context.now.isoformat()) >= _requests(graph).get(item.holder, ""):
+        set_budget(graph, item.budget, item.by, context)
+    if not item.on and item.holder == PAUSED and is_spent(graph.value):
+        return Outcome.REFUSED, "its budget is spent: resume it with a larger one"
     already = "it is paused already" if item.on else "it is not paused"
     if answer := _answer(graph, item.holder, item, context, already):
         return answer
@@ -146,7 +163,8 @@ def publish_holds(item: PublishHolds, context: Context) -> Verdict:
     graph.set("settling", False)
     reason, by = graph.text("pausedReason") or None, graph.text("pausedBy") or None
     for holder in graph.ids("pausing"):
-        context.event("graph-paused", group=held_group(holder) or None, reason=reason, by=by)
+        code = OVER_BUDGET if holder == PAUSED and is_spent(graph.value) else None
+        context.event("graph-paused", group=held_group(holder) or None, reason=reason, by=by, code=code)
     graph.set_ids("pausing", [])
     return Outcome.APPLIED, ""
 

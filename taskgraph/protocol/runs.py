@@ -5,6 +5,7 @@ An item that names a run and a claim which are not the task's present ones chang
 
 import contextlib
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any, Final
 
@@ -15,6 +16,7 @@ from taskgraph.model.foreign_times import Standing
 from taskgraph.model.ids import GRAPH, compact_ids, row_key, value
 from taskgraph.model.json_strict import compact_json
 from taskgraph.model.messages import TaskCompleted, TaskFailed
+from taskgraph.model.spent import Used
 from taskgraph.model.states import TaskState
 from taskgraph.model.utf16 import utf16_units
 from taskgraph.protocol import concurrency
@@ -58,7 +60,8 @@ _COMPLETED: Final = TaskState.COMPLETED.value
 class Completed(Item):
     """A run succeeded. It counts only with the run and claim of the task's row (P6).
 
-    etag, over: see messages.TaskResult; no rule reads them.
+    etag, over: see messages.TaskResult; no rule reads them. seconds: how long it ran, None if not known. used: what its
+    worker has used for the graph since it reported last.
     """
 
     task_id: str
@@ -68,6 +71,8 @@ class Completed(Item):
     resolution: Mapping[str, Any]
     etag: str = ""
     over: str = ""
+    seconds: float | None = None
+    used: Used | None = None
 
 
 @value
@@ -75,7 +80,7 @@ class Failed(Item):
     """A run failed. exception: it produced no result, so it spends no rerun and is final.
 
     temporary: it is tried again later as long as its budget lasts; retry_after: seconds that it asks for, None for a
-    pause that grows.
+    pause that grows. seconds, used: see Completed.
     """
 
     task_id: str
@@ -86,6 +91,8 @@ class Failed(Item):
     exception: bool = False
     temporary: bool = False
     retry_after: float | None = None
+    seconds: float | None = None
+    used: Used | None = None
 
 
 @value
@@ -479,14 +486,20 @@ def _cannot_run(item: CannotRun, context: Context) -> Verdict:
 
 
 def completions_of(message: TaskCompleted) -> list[Completed]:
-    return [Completed(r.task, r.run, r.claim, r.ended, r.resolution, r.etag, r.over) for r in message.tasks]
+    made = [Completed(r.task, r.run, r.claim, r.ended, r.resolution, r.etag, r.over, r.seconds) for r in message.tasks]
+    if message.used is not None:
+        made[0] = replace(made[0], used=message.used)  # of a message that comes twice it counts once, as the result
+    return made
 
 
 def failures_of(message: TaskFailed) -> list[Failed]:
-    return [
-        Failed(r.task, r.run, r.claim, r.ended, r.resolution, r.exception, r.temporary, r.retry_after)
+    made = [
+        Failed(r.task, r.run, r.claim, r.ended, r.resolution, r.exception, r.temporary, r.retry_after, r.seconds)
         for r in message.tasks
     ]
+    if message.used is not None:
+        made[0] = replace(made[0], used=message.used)
+    return made
 
 
 RULES: Final[Rules] = {

@@ -39,7 +39,8 @@ _VERBS = {
 class Causes:
     """goes_on: failures are passed on to dependents. several: more than one task failed for good.
 
-    paused, permitted: by target. queued: queue -> messages, None where queues are out of sight.
+    paused, permitted: by target. spent: the budget of the graph is. queued: queue -> messages, None where queues are
+    out of sight.
     """
 
     tables: Tables
@@ -53,6 +54,7 @@ class Causes:
     crew: Crew
     paused: Mapping[str, gates.Gate]
     permitted: Mapping[str, TargetLimit]
+    spent: bool = False
     queued: dict[str, int | None] = field(default_factory=dict)
 
     async def reason(self, row: Row, depth: int) -> Reason:
@@ -87,8 +89,9 @@ class Causes:
             return _not_yet(status), ""
         since = ready_since(row.columns.get)
         if holders := texts(row.columns, "held"):
-            text = f"is ready since {clock_text(status.pending_since)}, and held back: {holders_in_words(holders)}"
-            return text, _letting_go(holders[0], self.graph_id, status)
+            by = holders_in_words(holders, spent=self.spent)
+            text = f"is ready since {clock_text(status.pending_since)}, and held back: {by}"
+            return text, _letting_go(holders[0], self.graph_id, status, self.spent)
         if room := await self._no_room(row):
             text = f"is ready since {clock_text(since)}, and waits for room: {room}"
             return text, f"see taskgraph limit list {self.graph_id}"
@@ -198,7 +201,7 @@ def _permits_text(limit: TargetLimit) -> str:
     return f"target {limit.target}: {len(limit.permits):,} of {limit.most:,} permits taken by {shown}{more}"
 
 
-def _letting_go(holder: str, graph_id: str, status: TaskStatus) -> str:
+def _letting_go(holder: str, graph_id: str, status: TaskStatus, spent: bool) -> str:
     if holder == INACTIVE:
         return f"let it run: {typed('activate', graph_id, status.label, status.task_id)}"
-    return f"let it go on: {resume_command(graph_id, holder)}"
+    return f"let it go on: {resume_command(graph_id, holder, spent=spent)}"

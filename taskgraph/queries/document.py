@@ -14,6 +14,7 @@ from typing import Any, Final
 from taskgraph.documents.canonical import content_hash, document_object, node_digest, written_object
 from taskgraph.documents.nodes import GraphDocument, GroupNode, TaskNode
 from taskgraph.documents.references import labelled
+from taskgraph.model.budget import budget_of
 from taskgraph.model.columns import integer, object_of, texts, time_of
 from taskgraph.model.errors import IntegrityError, Refused
 from taskgraph.model.ids import is_relay, row_key, task_id_of
@@ -129,6 +130,7 @@ class _Rows:
             on_stalled=str(columns.get("onStalled", "")),
             max_in_flight=self._limits.get("", 0),
             priority=str(columns.get(COLUMN, "")),
+            budget=budget_of(columns.get),
             written={label: task for label, task in written.items() if label in nodes and not self._edited(label)},
         )
 

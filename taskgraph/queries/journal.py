@@ -40,22 +40,28 @@ def agrees(event: Event, where: Mapping[str, Sequence[str]]) -> bool:
     return facts.agrees(event.kind, event.sequence, event.fields, where)
 
 
-async def find_end(tables: Tables, graph_id: str, sequence: int, completed: int, skipped: int) -> tuple[int, int, int]:
-    """The first free number of the event rows, and how many tasks had completed and been skipped by then.
+Totals = tuple[int, int, str]
+"""Of a graph up to an event row: tasks completed (-1: not known) and skipped, and its column `spent`."""
+
+
+async def find_end(
+    tables: Tables, graph_id: str, sequence: int, completed: int, skipped: int, spent: str = ""
+) -> tuple[int, int, int, str]:
+    """The first free number of the event rows, and the totals by then.
 
     sequence: where to begin, with what is known by then. Numbers are gapless, so doubling steps find the end.
     """
     continuation: str | None = None
     pages = 0
     while True:
-        rest = Range(event_key(sequence), "event;", select=("completed", "skipped"))
+        rest = Range(event_key(sequence), "event;", select=("completed", "skipped", "spent"))
         page = await tables.query(graph_id, rest, continuation=continuation)
         if page.rows:
             last = page.rows[-1]
             sequence = int(last.key.removeprefix("event:")) + 1
-            completed, skipped = totals_in(last.columns)
+            completed, skipped, spent = totals_in(last.columns)
         if page.continuation is None:
-            return sequence, completed, skipped
+            return sequence, completed, skipped, spent
         continuation = page.continuation if not page.rows else None
         pages += 1
         if pages % _PAGES_BETWEEN_PROBES == 0 and continuation is None:
@@ -65,13 +71,17 @@ async def find_end(tables: Tables, graph_id: str, sequence: int, completed: int,
                 if row is None:
                     break
                 sequence = number + 1
-                completed, skipped = totals_in(row.columns)
+                completed, skipped, spent = totals_in(row.columns)
 
 
-def totals_in(columns: Columns) -> tuple[int, int]:
-    """Tasks completed (-1 where it does not say, before version 0.2) and skipped by an event row."""
-    completed, skipped = columns.get("completed", -1), columns.get("skipped", 0)
-    return completed if isinstance(completed, int) else -1, skipped if isinstance(skipped, int) else 0
+def totals_in(columns: Columns) -> Totals:
+    """What an event row says; rows of before version 0.2 do not say how many have completed."""
+    completed, skipped, spent = columns.get("completed", -1), columns.get("skipped", 0), columns.get("spent", "")
+    return (
+        completed if isinstance(completed, int) else -1,
+        skipped if isinstance(skipped, int) else 0,
+        spent if isinstance(spent, str) else "",
+    )
 
 
 async def follow(

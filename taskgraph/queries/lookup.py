@@ -286,9 +286,9 @@ class GraphQueries:
     async def _totals(self, graph_id: str) -> tuple[int, int]:
         """How many tasks have completed, and were skipped, by the end of the journal; -1 where it does not say."""
         last = self._last_events.get(graph_id, 1)  # begin at the last row that was there
-        end, completed, skipped = await find_end(self._tables, graph_id, last, 0 if last == 1 else -1, 0)
+        end, completed, skipped, _ = await find_end(self._tables, graph_id, last, 0 if last == 1 else -1, 0)
         if completed < 0 and last > 1:
-            end, completed, skipped = await find_end(self._tables, graph_id, 1, 0, 0)
+            end, completed, skipped, _ = await find_end(self._tables, graph_id, 1, 0, 0)
         if len(self._last_events) >= _ENDS_KEPT_MAX:
             self._last_events.clear()
         self._last_events[graph_id] = max(1, end - 1)

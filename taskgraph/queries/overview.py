@@ -183,7 +183,7 @@ class Overview:
         """How many tasks have completed, and how many in a second since the look before."""
         seen = self._seen.setdefault(graph_id, _Seen())
         known = seen.completed if seen.sequence > 1 else 0
-        end, completed, _ = await find_end(self._tables, graph_id, seen.sequence, known, 0)
+        end, completed, *_ = await find_end(self._tables, graph_id, seen.sequence, known, 0)
         self._requests += 1
         at, rate = self._clock.monotonic(), None
         if seen.at and min(seen.completed, completed) >= 0 and at > seen.at:

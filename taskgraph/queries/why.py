@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from taskgraph.model.budget import is_spent
 from taskgraph.model.columns import Value, integer, object_of
 from taskgraph.model.ids import group_key, group_of, is_relay, is_shared, is_task_id, row_key
 from taskgraph.model.row_schema import EXPLAINED
@@ -193,6 +194,7 @@ class WhyQueries(GraphQueries):
             found,
             paused,
             permitted,
+            spent=is_spent(graph.columns.get),
         )
         made = [(depth, number, await causes_of.reason(row, depth)) for depth, number, row in stuck[:WHY_CAUSES_MAX]]
         ordered = sorted([*waiting, *made], key=lambda one: one[:2])

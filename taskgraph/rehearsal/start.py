@@ -83,7 +83,7 @@ async def start_of_graph(tables: Tables, graph_id: str, now: datetime) -> Start:
             longer[row.key.removeprefix("definition:")] = row
         elif not row.key.startswith(_NO_BODY):
             rows[row.key] = row
-    free, _, _ = await find_end(tables, graph_id, 1, 0, 0)
+    free, *_ = await find_end(tables, graph_id, 1, 0, 0)
     for row in await query_all(tables, graph_id, Range(event_key(free - 1), "event;")):
         rows[row.key] = row
     gates = {row.key: row for row in await query_all(tables, GATES, Range())}

@@ -15,6 +15,7 @@ from taskgraph.model.errors import StorageError, StorageUnavailable, trail
 from taskgraph.model.names import QueueNames
 from taskgraph.model.placement import Offer
 from taskgraph.storage.logs import Logs
+from taskgraph.storage.metered import MeteredLogs
 from taskgraph.storage.signals.wakeup import Wakeup, wait_any
 from taskgraph.worker.executors import Executors
 
@@ -89,6 +90,8 @@ class WorkerContext:
 
     def __post_init__(self) -> None:
         self.clock = self.handlers.clock
+        if (meter := self.handlers.records.meter) is not None:
+            self.logs = MeteredLogs(self.logs, meter)
         self.message_seconds = self.message_seconds or self.lease_seconds
         self.names = self.handlers.names
 

@@ -7,6 +7,7 @@ handed back. A result that cannot be delivered is tried for a long time, and the
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from taskgraph.documents.results import handed_on
@@ -14,7 +15,7 @@ from taskgraph.engine.telemetry import being
 from taskgraph.model import limits
 from taskgraph.model.columns import NO_OUTPUT
 from taskgraph.model.errors import Conflict, StorageError, trail
-from taskgraph.model.messages import WORKER_CHARS_MAX, Message, TaskCompleted, TaskFailed, TaskResult, bundles
+from taskgraph.model.messages import WORKER_CHARS_MAX, TaskCompleted, TaskFailed, TaskResult, bundles
 from taskgraph.model.placement import target_of
 from taskgraph.protocol.decide import Item
 from taskgraph.protocol.runs import Completed, HandBack, LeaseLost
@@ -103,13 +104,19 @@ class Reporter:
         return f"{worker} had no slot for it"
 
     async def _send(self, graph_id: str, completed: Sequence[TaskResult], failed: Sequence[TaskResult]) -> None:
-        worker = self._context.name[:WORKER_CHARS_MAX]
-        messages: list[Message] = [
-            *bundles(lambda part: TaskCompleted(graph_id, part, worker), completed),
-            *bundles(lambda part: TaskFailed(graph_id, part), failed),
+        worker, meter = self._context.name[:WORKER_CHARS_MAX], self._context.handlers.records.meter
+        # Where handlers of this process take them, its next commit says what it has used.
+        used = meter.used(graph_id) if meter is not None and not self._context.is_direct(graph_id) else None
+        messages: list[TaskCompleted | TaskFailed] = [
+            *bundles(lambda part: TaskCompleted(graph_id, part, worker, used), completed),
+            *bundles(lambda part: TaskFailed(graph_id, part, used), failed),
         ]
-        if messages:
-            await self._context.keep_trying(lambda: self._context.handlers.dispatcher.send_events(messages))
+        if not messages:
+            return
+        if meter is not None and used is not None:
+            meter.written(graph_id, used)
+            messages[1:] = [replace(each, used=None) for each in messages[1:]]
+        await self._context.keep_trying(lambda: self._context.handlers.dispatcher.send_events(messages))
 
     # --- what a run has come to
 
@@ -138,6 +145,7 @@ class Reporter:
             temporary=outcome.temporary,
             retry_after=outcome.retry_after,
             routing=one.routing,
+            seconds=one.took,
         )
 
     def _resolution(self, one: ClaimedRun, outcome: Outcome) -> dict[str, Any]:
@@ -152,7 +160,8 @@ class Reporter:
         if outcome is None:
             raise RuntimeError("a result was asked for before its end")
         ended = self._context.clock.now().isoformat()
-        return Completed(work.task_id, work.run, work.claim, ended, self._resolution(one, outcome))
+        resolution = self._resolution(one, outcome)
+        return Completed(work.task_id, work.run, work.claim, ended, resolution, seconds=one.took)
 
     # --- apart from the others
 
@@ -160,7 +169,15 @@ class Reporter:
         """Report a result by a message: the handlers count what goes wrong with one, and set it aside in the end."""
         if one.outcome is not None:
             item = self.completed(one)
-            result = TaskResult(item.task_id, item.run, item.claim, item.ended, item.resolution, routing=one.routing)
+            result = TaskResult(
+                item.task_id,
+                item.run,
+                item.claim,
+                item.ended,
+                item.resolution,
+                routing=one.routing,
+                seconds=item.seconds,
+            )
             self._context.background(self._send_alone(one, result))
 
     async def _send_alone(self, one: ClaimedRun, result: TaskResult) -> None:

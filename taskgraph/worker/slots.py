@@ -132,6 +132,7 @@ class Slots:
     def note_end(self, one: ClaimedRun) -> None:
         """A run has ended by itself."""
         seconds = self._context.clock.monotonic() - one.began
+        one.took = 0.0 if one.instant else seconds
         before = self.seconds
         self.seconds = seconds if before is None else before * _PACE_KEPT + seconds * (1 - _PACE_KEPT)
 

@@ -64,6 +64,7 @@ class ClaimedRun:
     next: str = ""
     since: float = 0.0  # claimed or renewed
     began: float = 0.0
+    took: float | None = None  # seconds, of a run that ended by itself
     handle: asyncio.Task[None] | None = None
     outcome: Outcome | None = None
     error: BaseException | None = None

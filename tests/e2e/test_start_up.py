@@ -45,14 +45,14 @@ SHORT = (
     Short(
         ("--help",),
         ("asyncio", "sqlite3", "jsonschema_rs", *(f"taskgraph.{room}" for room in ("engine", "queries"))),
-        140,
+        141,
     ),
-    Short(("run", "--help"), ("asyncio", "sqlite3", "jsonschema_rs", "taskgraph.queries", "taskgraph.protocol"), 142),
-    Short(("status", "looked-at"), LOOKS, 146),
-    Short(("list",), LOOKS, 146),
-    Short(("why", "looked-at", "a"), LOOKS, 146),
-    Short(("show", "looked-at", "--match", "a"), LOOKS, 146),
-    Short(("submit", "graph.json"), ("rich", "taskgraph.engine.plans", "taskgraph.protocol.invariants"), 211),
+    Short(("run", "--help"), ("asyncio", "sqlite3", "jsonschema_rs", "taskgraph.queries", "taskgraph.protocol"), 143),
+    Short(("status", "looked-at"), LOOKS, 148),
+    Short(("list",), LOOKS, 148),
+    Short(("why", "looked-at", "a"), LOOKS, 148),
+    Short(("show", "looked-at", "--match", "a"), LOOKS, 148),
+    Short(("submit", "graph.json"), ("rich", "taskgraph.engine.plans", "taskgraph.protocol.invariants"), 216),
 )
 
 

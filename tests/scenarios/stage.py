@@ -45,6 +45,7 @@ from taskgraph.protocol.edit import EDITED
 from taskgraph.protocol.runs import Claim, HandBack, LeaseLost
 from taskgraph.queries.graphs import Queries
 from taskgraph.queries.values import Event
+from taskgraph.storage.metered import Meter, MeteredQueues, MeteredTables
 from taskgraph.storage.queues import Delivery, Queues
 from taskgraph.storage.signals.wakeup import Wakeup
 from taskgraph.storage.tables import Change, Page, Range, Row, Tables
@@ -233,7 +234,9 @@ class Stage:
         if trap is not None or between is not None:
             trap = trap or Trap()
             tables, queues = TrappedTables(tables, trap, between), TrappedQueues(queues, trap)
-        return Handlers(Records(tables, self.clock), queues, self.clock, self.names)
+        meter = Meter()
+        records = Records(MeteredTables(tables, meter), self.clock, meter)
+        return Handlers(records, MeteredQueues(queues, meter), self.clock, self.names)
 
     def consumer(self, handlers: Handlers | None = None) -> Consumer:
         """A receiver of the events queue."""

@@ -14,15 +14,17 @@ import pytest
 import taskgraph
 from taskgraph.documents.read import document_from_object
 from taskgraph.documents.warnings import warnings
+from taskgraph.engine.control import settle_holds
 from taskgraph.engine.doctor import repair_graph
 from taskgraph.model import facts, limits
 from taskgraph.model.messages import Cancel, TaskFailed
 from taskgraph.model.row_schema import USUAL
-from taskgraph.model.states import TaskState
+from taskgraph.model.states import PAUSED, TaskState
 from taskgraph.protocol.lifecycle import BeginDeletion
 from taskgraph.protocol.notices import notice
-from taskgraph.protocol.pause import HoldTask
+from taskgraph.protocol.pause import Hold, HoldTask
 from taskgraph.protocol.set_limit import ChangeLimit
+from taskgraph.protocol.spending import Charge
 from taskgraph.protocol.transfer import Arrive, Depart, Remain, Withdraw
 from taskgraph.queries.journal import agrees
 from taskgraph.queries.values import Event
@@ -48,6 +50,9 @@ WRITTEN: Final = {
     "graph-limited": "asked max moved",
     "graph-stalled": "stalled stalledAt stalledBecause",
     "graph-unstalled": "stalledBecause",
+    "graph-budgeted": "budget budgetReached",
+    "graph-warned": "budgetReached",
+    "graph-overspent": "budgetReached",
     "graph-extended": "tasks edges requires requiresLeft revision",
     "graph-edited": "",
     "graph-deleting": "state was deleting until because",
@@ -70,6 +75,9 @@ WRITTEN: Final = {
 """The usual columns of the kinds that journals hold by now: they are read by this table, so it never changes."""
 
 BY_HAND: Final = {
+    "graph-budgeted",
+    "graph-overspent",
+    "graph-warned",
     "graph-deleting",
     "graph-limited",
     "graph-moved",
@@ -162,7 +170,11 @@ def test_facts_of_histories_name_exactly_the_columns_that_differ(kinds: set[str]
 
 async def test_other_facts_name_exactly_the_columns_that_differ(memory: Stage, kinds: set[str]) -> None:
     stage = memory
-    await stage.submit(graph({"a": [], "b": ["a"], "c": ["b"]}, maxInFlight=2, stalledAfter=60))
+    await stage.submit(graph({"a": [], "b": ["a"], "c": ["b"]}, maxInFlight=2, stalledAfter=60, budget={"amount": 4}))
+    for amount in (3.5, 5.0):
+        await stage.transition(Charge(amount, "EUR", "2030-01-31"))
+    await stage.transition(Hold(PAUSED, False, budget=9.0))
+    await settle_holds(stage.handlers, stage.graph_id)
     scope = json.loads(str((await stage.graph_row()).columns["limits"]))[0]
     await stage.transition(ChangeLimit(scope, 3))
     await stage.transition(HoldTask(stage.task_id("a"), True))

@@ -50,6 +50,7 @@ from taskgraph.protocol import (
     rerun,
     runs,
     set_limit,
+    spending,
     together,
 )
 from taskgraph.protocol.concurrency import Limit
@@ -72,6 +73,7 @@ from taskgraph.testing import MemoryTables
 from tests.simulation import playing
 from tests.simulation import world as world_module
 from tests.simulation.bounds import CHUNKED, FEW_LEAVES, NARROWER, TIGHT, TIGHT_FAILING, bounded
+from tests.simulation.charged import charged
 from tests.simulation.exhaustive import play_without_faults
 from tests.simulation.far import ROLES, SIZES, Far
 from tests.simulation.grouped import with_groups
@@ -748,12 +750,12 @@ MUTANTS: Final = (
     Mutant(
         "D9: the journal counts completed tasks",
         "what others counted meanwhile is not looked at",
-        _reworded(Records, "commit", ("*end", "end[0], operation.completed, end[2]")),
+        _reworded(Records, "_find_end", ("*end[:3]", "end[0], completed, end[2]")),
     ),
     Mutant(
         "D9: the journal counts skipped tasks",
         "what others counted meanwhile is not looked at",
-        _reworded(Records, "commit", ("*end", "end[0], end[1], operation.skipped")),
+        _reworded(Records, "_find_end", ("*end[:3]", "end[0], end[1], skipped")),
         conditional,
     ),
     # failures that are told to dependents
@@ -1692,6 +1694,69 @@ MUTANTS: Final = (
         "it is only looked at",
         _take_up("row.confirm()", "pass"),
         planned_and_claimed_later,
+    ),
+    # what a graph has cost
+    Mutant(
+        "P32: what a graph has cost goes on from the event row before",
+        "it begins anew",
+        _reworded(
+            Records, "begin", ("*self._ends.get(graph_id, _UNKNOWN)", "*self._ends.get(graph_id, _UNKNOWN)[:3], None")
+        ),
+        charged,
+    ),
+    Mutant(
+        "P32: what a process has counted is written down once",
+        "with every event row",
+        _reworded(Records, "commit", ("meter.written(graph_id, used)", "pass")),
+        charged,
+    ),
+    Mutant(
+        "P32: what was counted is taken off before the commit that says it",
+        "after it",
+        _reworded(
+            Records,
+            "commit",
+            ("meter.written(graph_id, used)", "pass"),
+            ("meter.add(graph_id, *used)", "pass"),
+            (
+                "    if event is not None:\n        completed",
+                (
+                    "    if meter is not None and used is not None:\n        meter.written(graph_id, used)\n"
+                    "    if event is not None:\n        completed"
+                ),
+            ),
+        ),
+        charged,
+    ),
+    Mutant(
+        "P32: what a worker has used counts with a result that counts",
+        "with any",
+        _reworded(spending, "total", ("answer.outcome is not Outcome.APPLIED", "False")),
+        charged,
+    ),
+    Mutant(
+        "P32: a budget that is spent holds its graph, in the commit that says so",
+        "it is only said",
+        _reworded(spending, "charge", ("hold(Hold(PAUSED, True, asked, because, _BY), context)", "pass")),
+        charged,
+    ),
+    Mutant(
+        "P32: it is said once that a budget is spent",
+        "after every commit",
+        _reworded(spending, "charge", ("graph.text(REACHED) in (reached, OVER)", "False")),
+        charged,
+    ),
+    Mutant(
+        "P32: a graph whose budget is spent goes on with a larger one",
+        "when it is resumed",
+        _reworded(pause, "hold", ("is_spent(graph.value)", "False")),
+        charged,
+    ),
+    Mutant(
+        "P32: what a graph has cost is held against its budget after each commit",
+        "never",
+        _reworded(Handlers, "follow_up", ("decision.spent.watch", "False")),
+        charged,
     ),
     # messages
     Mutant(

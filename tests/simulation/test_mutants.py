@@ -10,6 +10,7 @@ import pytest
 from tests.simulation import mutants, playing
 from tests.simulation.__main__ import main
 from tests.simulation.campaign import Report
+from tests.simulation.charged import charged
 from tests.simulation.exhaustive import play_singles
 from tests.simulation.lives import LIVES
 from tests.simulation.mutants import (
@@ -54,6 +55,7 @@ def test_nothing_breaks_while_all_rules_hold() -> None:
     assert hunt(accepted_by_many, range(60)) == (0, "")
     assert hunt(late_and_rerun, range(40)) == (0, "")
     assert hunt(overlapping, range(60)) == (0, "")
+    assert hunt(charged, range(60)) == (0, "")
     lives = lives_of_mutants()
     for name in lives[:: len(lives) // 4]:  # test_exhaustive plays them all
         played, noticed = hunt_in_life(name, lambda: None)

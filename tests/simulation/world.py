@@ -65,6 +65,7 @@ from taskgraph.model.messages import (
 )
 from taskgraph.model.names import QueueNames
 from taskgraph.model.priorities import LEVELS, level_of, rank
+from taskgraph.model.spent import Used
 from taskgraph.model.states import INACTIVE, PAUSED, TASK_UNRESOLVED, FailurePolicy, TaskState, by_group
 from taskgraph.model.timing import overdue, pause_seconds_in, retry_of, retry_text
 from taskgraph.protocol.context import ClaimOffer, Outcome, Started
@@ -868,6 +869,10 @@ class World:
                     seconds = min(max(1.0, seconds + 1.0), limits.DELAY_SECONDS_MAX)
                     await queues.renew(delivery, lease_seconds=seconds)
 
+    def used_by(self, handlers: Handlers) -> Used | None:
+        """What a worker says of what it has used for the graph."""
+        return None
+
     async def _work_by_message(
         self, handlers: Handlers, claims: Sequence[Claim], etags: Mapping[str, tuple[str, str]]
     ) -> None:
@@ -880,7 +885,7 @@ class World:
             (failed if result.resolution["failed"] else completed).append(result)
         bodies = []
         if completed:
-            bodies.append(to_text(TaskCompleted(self.graph_id, tuple(completed))))
+            bodies.append(to_text(TaskCompleted(self.graph_id, tuple(completed), used=self.used_by(handlers))))
         if failed:
             bodies.append(to_text(TaskFailed(self.graph_id, tuple(failed))))
         if bodies:

@@ -178,6 +178,7 @@ def test_every_key_of_a_document_comes_back() -> None:
         "deadline": "2030-01-01T00:00:00Z",
         "stalledAfter": 120.0,
         "onStalled": "cancel",
+        "budget": {"amount": 5.0, "warnAt": 0.5, "onExceeded": "notify"},
         "maxInFlight": 3,
         "priority": "low",
         "tasks": {

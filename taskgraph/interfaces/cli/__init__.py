@@ -13,6 +13,7 @@ import typer
 from taskgraph import __version__
 from taskgraph.interfaces.cli import (
     archive,
+    costs,
     delete,
     doctor,
     document,
@@ -107,7 +108,16 @@ _add(
     app,
     (
         *(graphs.list_, graphs.status, graphs.watch, graphs.show, tasks.task, tasks.why, logs.logs, tasks.results),
-        *(files.files, timeline.timeline, events.events, notices.notices, document.document, document.export, top.top),
+        *(
+            files.files,
+            timeline.timeline,
+            events.events,
+            costs.cost,
+            notices.notices,
+            document.document,
+            document.export,
+            top.top,
+        ),
         *(serve.ui, archive.report),
     ),
     _LOOK,
@@ -124,7 +134,7 @@ _add(
     app,
     (
         *(serve.serve, serve.worker, doctor.doctor, archive.archive, archive.restore, archive.keygen, delete.delete),
-        *(transfer.transfer, grant.grant, events.rows, serve.mcp),
+        *(transfer.transfer, grant.grant, events.rows, costs.prices, serve.mcp),
     ),
     _ADMINISTER,
 )

@@ -14,6 +14,7 @@ from taskgraph.interfaces.cli.common import Session, command, hint_at_handlers, 
 from taskgraph.interfaces.cli.output import Column, count, safe
 from taskgraph.interfaces.cli.signals import RequestOptions, until_settled
 from taskgraph.interfaces.meanings import CONFLICT
+from taskgraph.model import limits
 from taskgraph.model.errors import InvalidInput, Refused, TaskgraphError
 from taskgraph.model.states import GraphState
 
@@ -190,6 +191,7 @@ def pause(
 @command(
     "taskgraph resume nightly-2026-08-01",
     "taskgraph resume nightly-2026-08-01 --group tests --wait",
+    "taskgraph resume nightly-2026-08-01 --budget 8",
     "taskgraph resume --target gpu",
 )
 def resume(
@@ -198,10 +200,16 @@ def resume(
     labels: options.OptionalLabelsArgument = None,
     group: options.PartOption = "",
     target: TargetOption = None,
+    budget: Annotated[
+        float | None,
+        typer.Option("--budget", metavar="AMOUNT", help="What the graph may cost from now on: see `taskgraph cost`."),
+    ] = None,
     asking: RequestOptions = RequestOptions(),
 ) -> None:
     """Let a graph that was paused go on, or some of its tasks, or a target; also a group that was not active before."""
-    _hold_graph_or_target(session, graph_id, labels or (), group, target, asking, on=False)
+    if budget is not None and target is not None:
+        raise InvalidInput("a budget is that of a graph, not of a target")
+    _hold_graph_or_target(session, graph_id, labels or (), group, target, asking, on=False, budget=budget)
 
 
 @command('taskgraph deactivate nightly-2026-08-01 publish --reason "not before noon"')
@@ -235,6 +243,7 @@ def _hold_graph_or_target(
     asking: RequestOptions,
     *,
     on: bool,
+    budget: float | None = None,
 ) -> None:
     if target is not None:
         if graph_id is not None or group:
@@ -244,19 +253,30 @@ def _hold_graph_or_target(
     elif graph_id is None:
         raise InvalidInput("name the graph, or a target: --target NAME")
     else:
-        _hold(session, graph_id, labels, group, asking, on=on)
+        _hold(session, graph_id, labels, group, asking, on=on, budget=budget)
 
 
 def _hold(
-    session: Session, graph_id: str, labels: Sequence[str], group: str, asking: RequestOptions, *, on: bool
+    session: Session,
+    graph_id: str,
+    labels: Sequence[str],
+    group: str,
+    asking: RequestOptions,
+    *,
+    on: bool,
+    budget: float | None = None,
 ) -> None:
+    if budget is not None and not 0 < budget < limits.AMOUNT_MAX:
+        raise InvalidInput(f"a budget is an amount above 0, and {budget:g} is none")
+
     async def ask(app: "App", graph_id: str) -> None:
         from taskgraph.interfaces.operations import pause
 
         kind = ("deactivate" if on else "activate") if labels else ("pause" if on else "resume")
-        if await asking.planned(app, session, graph_id, {"change": kind, "labels": [*labels], "group": group}):
+        change = {"change": kind, "labels": [*labels], "group": group, "budget": budget}
+        if await asking.planned(app, session, graph_id, change):
             return
-        asked = await pause.ask(app, graph_id, labels, on=on, group=group, reason=asking.reason)
+        asked = await pause.ask(app, graph_id, labels, on=on, group=group, reason=asking.reason, budget=budget or 0.0)
         if await asking.answered(app, session, pause.settled, asked, "what was asked for is not so"):
             return
         what = count(len(asked.tasks), "task") if asked.tasks else f"group “{group}”" if group else "all of it"

@@ -52,6 +52,7 @@ class Graph:
     deadline: aware, or RFC 3339 text; past it what is left of the graph is cancelled. max_in_flight: so many of its
     tasks run at a time. priority: of all tasks that name none ("highest", "high", "normal", "low", "lowest").
     stalled_after: it counts as stalled after so many seconds in which nothing moves; on_stalled: "report" or "cancel".
+    budget: what it may cost, such as {"amount": 5, "warnAt": 0.8, "onExceeded": "pause"}.
     params: declarations by name, such as {"goal": {"type": "string", "default": "all"}}; {"$param": "goal"} anywhere in
     a task becomes the value that is given when the graph is submitted. notify: where notices of it go, such as
     {"onFinished": {"queue": "builds"}}. As an extension of a graph that runs it has only tasks, groups of these, and
@@ -75,7 +76,9 @@ class Graph:
         priority: str = "",
         stalled_after: float | None = None,
         on_stalled: str = "",
+        budget: Mapping[str, Any] | None = None,
     ) -> None:
+        self.budget = dict(budget or {})
         self.priority = priority
         self.stalled_after = stalled_after
         self.on_stalled = on_stalled
@@ -224,6 +227,7 @@ class Graph:
             priority=document.priority,
             stalled_after=document.stalled_after or None,
             on_stalled=document.on_stalled,
+            budget=document.budget.document() if document.budget is not None else None,
         )
         graph.metadata = dict(document.metadata)
         for label, node in document.tasks.items():
@@ -273,6 +277,7 @@ class Graph:
             "priority": self.priority and str(self.priority),
             "stalledAfter": self.stalled_after,
             "onStalled": self.on_stalled and str(self.on_stalled),
+            "budget": self.budget,
         }
         made: dict[str, Any] = {key: copy.deepcopy(each) for key, each in given.items() if each not in (None, "", {})}
         made["tasks"] = {label: task.to_dict() for label, task in self._tasks.items()}

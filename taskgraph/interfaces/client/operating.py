@@ -102,9 +102,20 @@ class OperatingCalls(OpenStore):
         """
         await _pause(self.app, graph_id, labels, on=True, group=group, reason=reason, wait=wait)
 
-    async def resume(self, graph_id: str, *labels: str, group: str = "", reason: str = "", wait: bool = False) -> None:
-        """Ask for what was paused to go on; also for tasks and groups that were not active from the start."""
-        await _pause(self.app, graph_id, labels, on=False, group=group, reason=reason, wait=wait)
+    async def resume(
+        self,
+        graph_id: str,
+        *labels: str,
+        group: str = "",
+        reason: str = "",
+        wait: bool = False,
+        budget: float | None = None,
+    ) -> None:
+        """Ask for what was paused to go on; also for tasks and groups that were not active from the start.
+
+        budget: what the graph may cost from now on. Raises Refused (code `over-budget`) where it takes a larger one.
+        """
+        await _pause(self.app, graph_id, labels, on=False, group=group, reason=reason, wait=wait, budget=budget or 0.0)
 
     async def deactivate(self, graph_id: str, *labels: str, reason: str = "", wait: bool = False) -> None:
         """Ask for single tasks to be held back, however ready they are, as `pause` does with their labels.
@@ -228,8 +239,16 @@ class OperatingCalls(OpenStore):
 
 
 async def _pause(
-    app: App, graph_id: str, labels: Sequence[str], *, on: bool, group: str = "", reason: str, wait: bool
+    app: App,
+    graph_id: str,
+    labels: Sequence[str],
+    *,
+    on: bool,
+    group: str = "",
+    reason: str,
+    wait: bool,
+    budget: float = 0.0,
 ) -> None:
-    asked = await pause.ask(app, graph_id, labels, on=on, group=group, reason=reason)
+    asked = await pause.ask(app, graph_id, labels, on=on, group=group, reason=reason, budget=budget)
     if wait:
         await pause.settled(app, asked)

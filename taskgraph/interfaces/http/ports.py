@@ -24,6 +24,7 @@ from taskgraph.interfaces.http.problems import Problem
 from taskgraph.interfaces.http.routes import BASE, Route, read_query
 from taskgraph.interfaces.operations.checks import check_schema
 from taskgraph.model import limits
+from taskgraph.model.budget import PRICES
 from taskgraph.model.errors import NotFound, TaskgraphError
 from taskgraph.model.ids import is_graph_id
 from taskgraph.model.messages import graph_named
@@ -85,6 +86,7 @@ _INDEXES: Final[Mapping[str, _Index]] = {
         )
     ),
     SCHEDULES: _WHOLE,
+    PRICES: _Index(columns=frozenset({"schema", "prices", "updated"})),
     KEEPING: _Index(Role.ADMIN),
     LEADS: _Index(Role.ADMIN),
     CLOCKS: _Index(Role.ADMIN),

@@ -11,6 +11,7 @@ from taskgraph.interfaces import exports, views
 from taskgraph.interfaces.http import paging
 from taskgraph.interfaces.http.asked import Asked
 from taskgraph.interfaces.http.problems import Problem
+from taskgraph.interfaces.operations import cost as costs
 from taskgraph.interfaces.operations import doctor as examining
 from taskgraph.interfaces.operations import document as documents
 from taskgraph.interfaces.operations import files, limit, logs, notify, workers
@@ -106,6 +107,15 @@ async def channels(asked: Asked) -> Any:
 
 async def timeline(asked: Asked) -> Any:
     return views.timeline(await asked.app.queries.timeline(asked.graph))
+
+
+async def cost(asked: Asked) -> Any:
+    return costs.answer(await costs.of_graph(asked.app, asked.graph))
+
+
+async def prices(asked: Asked) -> Any:
+    found, etag, _ = await costs.prices(asked.app)
+    return costs.prices_answer(found, etag)
 
 
 async def export(asked: Asked) -> Response:

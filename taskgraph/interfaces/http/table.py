@@ -245,6 +245,10 @@ _GRAPHS: Final = (
         *(Role.READER, reads.timeline, "timeline"),
     ),
     Route(
+        *("GET", "/graphs/{graph}/cost", "getCost", "What a graph has cost, and its budget."),
+        *(Role.READER, reads.cost, "cost"),
+    ),
+    Route(
         *("GET", "/graphs/{graph}/export", "exportGraph", "It as it is now, in a format of other programs."),
         *(Role.READER, reads.export, "*/*"),
         query=(Parameter("to", "The format.", {"type": "string", "enum": [*exports.FORMATS], "default": "json"}),),
@@ -438,6 +442,10 @@ _STORE: Final = (
         *("GET", "/overview", "getOverview", "Live graphs, workers, handlers and queues."),
         *(Role.READER, reads.overview, "snapshot"),
         query=(_limit(20, 200),),
+    ),
+    Route(
+        *("GET", "/prices", "getPrices", "The prices by which graphs are charged."),
+        *(Role.READER, reads.prices, "prices"),
     ),
     Route(
         *("GET", "/schedules", "listSchedules", "The schedules, with their next fire."),

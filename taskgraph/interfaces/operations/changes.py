@@ -208,6 +208,7 @@ async def _hold(app: App, graph_id: str, change: Change, until: float | None) ->
         on=change["change"] in ("pause", "deactivate"),
         group=change.get("group", ""),
         reason=change.get("reason", ""),
+        budget=float(change.get("budget", 0)),
     )
     made = until is not None and await pause.settled(app, done, until=until)
     return done.answer(settled=made), made

@@ -118,14 +118,19 @@ async def hold(
     on: bool,
     group: str = "",
     reason: str = "",
+    budget: float = 0.0,
 ) -> PauseRequest:
     if labels and group:
         raise InvalidInput("name tasks or a group, not both")
     kinds = ("deactivate", "activate") if labels else ("pause", "resume")
     answer = await _change(
-        *(app, server, graph_id, kinds[0] if on else kinds[1]), labels=[*labels], group=group, reason=reason
+        *(app, server, graph_id, kinds[0] if on else kinds[1]),
+        labels=[*labels],
+        group=group,
+        reason=reason,
+        budget=budget,
     )
-    return PauseRequest(graph_id, on, answer["askedAt"], group, _tasks(graph_id, answer))
+    return PauseRequest(graph_id, on, answer["askedAt"], group, _tasks(graph_id, answer), budget)
 
 
 async def limit(

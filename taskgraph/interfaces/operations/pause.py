@@ -18,12 +18,14 @@ from taskgraph.interfaces.operations.checks import (
 )
 from taskgraph.interfaces.operations.waiting import poll
 from taskgraph.model import limits
+from taskgraph.model.budget import OVER_BUDGET, budget_of, is_spent
 from taskgraph.model.columns import seen_state, texts
 from taskgraph.model.errors import InvalidInput, Refused
 from taskgraph.model.foreign_times import asked_after
 from taskgraph.model.messages import HoldBack, Message, bundles
 from taskgraph.model.states import INACTIVE, PAUSED, TASK_UNRESOLVED, by_group
 from taskgraph.queries import targets
+from taskgraph.queries.costs import cost_of
 from taskgraph.queries.groups import group_rows
 from taskgraph.storage.tables import Row
 
@@ -35,6 +37,7 @@ class PauseRequest:
     """on: hold back, or let go on. tasks: taskId -> label; none: a group, or the whole graph.
 
     asked: when, as its messages have it: a request with a later time replaces it (`model.foreign_times.asked_after`).
+    budget: what the graph may cost from now on, 0 to leave it as it is.
     """
 
     graph_id: str
@@ -42,6 +45,7 @@ class PauseRequest:
     asked: str
     group: str = ""
     tasks: Mapping[str, str] = field(default_factory=dict)
+    budget: float = 0.0
 
     @property
     def holder(self) -> str:
@@ -62,16 +66,28 @@ class PauseRequest:
 
 @over_http("hold")
 async def ask(
-    app: App, graph_id: str, labels: Sequence[str] = (), *, on: bool, group: str = "", reason: str = ""
+    app: App,
+    graph_id: str,
+    labels: Sequence[str] = (),
+    *,
+    on: bool,
+    group: str = "",
+    reason: str = "",
+    budget: float = 0.0,
 ) -> PauseRequest:
     """Ask for these tasks, this group, or the whole graph to be held back, or to go on. Handlers do it.
 
-    Raises NotFound for a graph, task or group that there is not, InvalidInput for a reason that is too long, and
-    Refused where the graph, or one of the tasks, is over: nothing has been asked for then.
+    budget: what the graph may cost from now on, 0 to leave it as it is; only where all of it is to go on.
+
+    Raises NotFound for a graph, task or group that there is not, InvalidInput for a reason that is too long or a budget
+    that is spent already, and Refused where the graph, or one of the tasks, is over, or where it takes a larger budget
+    (code `over-budget`): nothing has been asked for then.
     """
     check_reason(reason)
     if labels and group:
         raise InvalidInput("name tasks or a group, not both")
+    if budget and (on or labels or group):
+        raise InvalidInput("a budget is that of a graph: give it as all of the graph is resumed")
     graph = await app.queries.graph_row(graph_id)
     check_going(graph_id, str(graph.columns.get("state")), _OVER)
     rows = [await app.queries.find_task(graph_id, label) for label in labels]
@@ -80,17 +96,35 @@ async def ask(
             raise Refused(f"“{row.columns.get('label')}” is {seen_state(row.columns.get)}: it is over", "over")
     if group:
         await group_rows(app.tables, graph_id, group)
-    wish = PauseRequest(graph_id, on, "", group, labels_of(rows))
+    if not (on or labels or group):
+        await _check_budget(app, graph, graph_id, budget)
+    wish = PauseRequest(graph_id, on, "", group, labels_of(rows), budget)
     seen = [_asked(row, wish.holder) for row in rows or [graph]]
     asked = asked_after(app.clock.now(), seen, app.clock.jitter())
     wish = replace(wish, asked=asked)
     by = asked_by()
-    messages: list[Message] = [HoldBack(graph_id, on, asked, group, (), reason, by)]
+    messages: list[Message] = [HoldBack(graph_id, on, asked, group, (), reason, by, budget)]
     if rows:
         messages = bundles(lambda part: HoldBack(graph_id, on, asked, "", part, reason, by), list(wish.tasks))
     with app.handlers.telemetry.asking("hold-back", graph_id):
         await app.handlers.dispatcher.send_events(messages)
     return wish
+
+
+async def _check_budget(app: App, graph: Row, graph_id: str, budget: float) -> None:
+    """Raise InvalidInput for a budget that is spent already, and Refused where it takes another one to go on."""
+    if not budget:
+        if (found := budget_of(graph.columns.get)) is not None and is_spent(graph.columns.get):
+            raise Refused(
+                f"graph {graph_id}: its budget of {found.amount:g} is spent: resume it with a larger one", OVER_BUDGET
+            )
+        return
+    if not 0 < budget < limits.AMOUNT_MAX:
+        raise InvalidInput(f"a budget is an amount above 0, and {budget:g} is none")
+    cost = await cost_of(app.tables, graph_id)
+    if cost.amount >= budget:
+        amount = f"{cost.amount:.4g} {cost.prices.currency}"
+        raise InvalidInput(f"graph {graph_id} has cost {amount} already: its budget must be larger than that")
 
 
 async def settled(app: App, wish: PauseRequest, *, until: float | None = None) -> bool:
@@ -114,6 +148,9 @@ async def settled(app: App, wish: PauseRequest, *, until: float | None = None) -
             check_going(wish.graph_id, state, _OVER)
         if state not in GOING:
             return True
+        has = budget_of(graph.columns.get) if wish.budget else None
+        if has is not None and has.amount != wish.budget:
+            return False
         return not left and (bool(wish.tasks) or graph.columns.get("settling") is not True)
 
     return await poll(look, app.clock, until=until, pause_max=1.0)

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from taskgraph.model.budget import is_spent
 from taskgraph.model.columns import Columns, integer, is_held, texts, time_of
 from taskgraph.model.foreign_times import Standing
 from taskgraph.model.ids import GRAPH, holders_in_words, limit_key, reference_of, rerun_failed, resume_command, typed
@@ -65,9 +66,9 @@ def _full_limit(task: Row, rows: Mapping[str, Row]) -> Limit | None:
     return full_limit(rows.get(limit_key(scope)) for scope in scopes_of(task.columns))
 
 
-def _letting_go(graph_id: str, holders: Sequence[str]) -> str:
+def _letting_go(graph_id: str, holders: Sequence[str], spent: bool) -> str:
     first = holders[0] if holders else PAUSED
-    return f"taskgraph activate {graph_id} LABEL" if first == INACTIVE else resume_command(graph_id, first)
+    return f"taskgraph activate {graph_id} LABEL" if first == INACTIVE else resume_command(graph_id, first, spent=spent)
 
 
 def causes(
@@ -94,7 +95,7 @@ def causes(
     tasks = [row for key, row in rows.items() if key.startswith("task:")]
     pending = [row for row in tasks if row.columns.get("state") == TaskState.PENDING]
     made += _running(graph_id, state, tasks, now, handled=handled)
-    made += _held_back(graph_id, pending)
+    made += _held_back(graph_id, pending, graph is not None and is_spent(graph.columns.get))
     made += _without_room(graph_id, rows, pending)
     made += _unclaimed(waiting_by_target(rows, now), queued)
     made += _later(rows, pending, now)
@@ -148,11 +149,11 @@ def _running(graph_id: str, state: str, tasks: Sequence[Row], now: datetime, *, 
         yield Cause(lost, "run `taskgraph serve`: its sweep gives them up")
 
 
-def _held_back(graph_id: str, pending: Sequence[Row]) -> Iterator[Cause]:
+def _held_back(graph_id: str, pending: Sequence[Row], spent: bool) -> Iterator[Cause]:
     ready = [row for row in pending if _is_held(row)]
     for holders, tasks in Counter(tuple(texts(row.columns, "held")) for row in ready).most_common():
-        words = f"{tasks_are(tasks)} ready and held back: {holders_in_words(holders, of=tasks)}"
-        yield Cause(words, _letting_go(graph_id, holders))
+        words = f"{tasks_are(tasks)} ready and held back: {holders_in_words(holders, of=tasks, spent=spent)}"
+        yield Cause(words, _letting_go(graph_id, holders, spent))
 
 
 def _without_room(graph_id: str, rows: Mapping[str, Row], pending: Sequence[Row]) -> Iterator[Cause]:
