@@ -304,12 +304,14 @@ def _check_secrets(label: str, task: dict[str, Any], report: Report) -> None:
     """Report secrets of a wrong form, and those that stand where a built-in executor puts none in."""
     if task.get("executor") not in (None, *(references.BUILT_IN_EXECUTORS - {"noop"})):
         return
-    commands = is_command(task)
+    commands, is_call = is_command(task), task.get("executor") == "http"
 
     def check(here: dict[str, Any], path: Path, depth: int, text: bool) -> Any:
-        if not (commands and text and path[4:5] == ("env",)):
+        if not (commands and text and path[4:5] == ("env",)) and not (is_call and path[4:5] == ("headers",)):
             message = f"A secret of {show(label)} stands where none is put in."
             remedy = "Put it into payload.env of a command: arguments of programs can be read by other users."
+            if is_call:
+                remedy = "Put it into payload.headers: addresses and bodies are kept in many places."
             report.add(path, "misplaced-secret", message, remedy)
         elif secret_named(here) is None:
             message = f'A `$secret` object of {show(label)} is not of the form {{"$secret": "<name>"}}.'

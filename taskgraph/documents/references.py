@@ -13,7 +13,7 @@ from taskgraph.model import limits
 from taskgraph.model.errors import InvalidInput
 from taskgraph.model.json_strict import Path
 
-BUILT_IN_EXECUTORS: Final = frozenset({"command", "docker", "noop", "python", "sleep"})
+BUILT_IN_EXECUTORS: Final = frozenset({"command", "docker", "http", "noop", "python", "sleep"})
 SUBS_KEY: Final = f'"{SUBS}"'  # in JSON; a text that lacks them has nothing to be replaced
 RESULT_KEY: Final = f'"{RESULT}"'
 FILE_KEY: Final = f'"{FILE}"'

@@ -33,6 +33,7 @@ LIBRARIES: Final = MappingProxyType(
             "taskgraph.storage.azure",
             "taskgraph.engine.outlets",  # and webhooks
             "taskgraph.interfaces.http.entra",  # and keys of Entra ID
+            "taskgraph.worker.executors.http",  # and tasks that are requests
             "taskgraph.storage.http",
         ),
         "jwt": ("taskgraph.interfaces.http.entra",),

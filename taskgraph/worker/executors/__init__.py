@@ -124,4 +124,9 @@ def built_in(
 
         return DockerExecutor(grace_seconds=grace_seconds, handed=handed)
 
-    return Executors(executors, override, later={"docker": docker})
+    def http() -> Executor:
+        from taskgraph.worker.executors.http import HttpExecutor
+
+        return HttpExecutor(clock, handed=handed)
+
+    return Executors(executors, override, later={"docker": docker, "http": http})

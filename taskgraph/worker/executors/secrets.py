@@ -134,6 +134,9 @@ class Masked:
                 at = data.find(form[:1], at + 1)
         return found
 
+    def text(self, text: str) -> str:
+        return self._pattern.sub(MASK.encode(), text.encode("utf-8", "replace")).decode("utf-8", "replace")
+
     def result(self, data: bytes | None) -> bytes | None:
         """The JSON text of a result with secrets masked. Raises InvalidInput if it is no result then."""
         if data is None:
