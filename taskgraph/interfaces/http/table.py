@@ -13,6 +13,7 @@ from taskgraph.interfaces.http import (
     operate,
     ports,
     reads,
+    rehearsals,
     schedules,
     streams,
     work,
@@ -104,6 +105,19 @@ def _limit(default: int, most: int = 1_000) -> Parameter:
     return Parameter("limit", "So many at most.", schema)
 
 
+_REHEARSED: Final = (
+    Parameter("slots", "`8` of all targets, or `default=8,gpu=1`; otherwise those of the workers there are.", _TEXT),
+    Parameter(
+        "history",
+        "Learn from so many of the last graphs of its name or schedule.",
+        {"type": "integer", "minimum": 0, "maximum": 20, "default": 5},
+    ),
+    Parameter("seeds", "Rehearse so many times.", {"type": "integer", "minimum": 1, "maximum": 100, "default": 10}),
+    Parameter("seconds", "What a task takes of which nothing is known: `30`, or `command=30`.", _TEXT, many=True),
+    Parameter("limit", "What if so many ran at a time: `4` of the graph, `GROUP=4`.", _TEXT, many=True),
+    Parameter("drop", "What if this task took no time.", _TEXT, many=True),
+    Parameter("runs", "With the runs of the rehearsal in the middle.", _FLAG),
+)
 _SINCE = Parameter("since", "Only created since then.", _TIME)
 _UNTIL = Parameter("until", "Only created until then.", _TIME)
 _CURSOR = Parameter(
@@ -200,6 +214,15 @@ _GRAPHS: Final = (
         scoped=True,
     ),
     Route(
+        *("POST", "/graphs:rehearse", "rehearseDocument", "When a graph would end, by rehearsing it in virtual time."),
+        *(Role.READER, rehearsals.document, "rehearsal"),
+        query=_REHEARSED,
+        body="task-graph",
+        problems=(413, 415),
+        free="param.",
+        scoped=True,
+    ),
+    Route(
         *("GET", "/graphs/{graph}", "getGraph", "A graph at a glance: its state, and its tasks by state."),
         *(Role.READER, reads.status, "graphStatus"),
     ),
@@ -247,6 +270,12 @@ _GRAPHS: Final = (
     Route(
         *("GET", "/graphs/{graph}/cost", "getCost", "What a graph has cost, and its budget."),
         *(Role.READER, reads.cost, "cost"),
+    ),
+    Route(
+        *("GET", "/graphs/{graph}/rehearsal", "rehearseGraph", "When the rest of it will end; and what if."),
+        *(Role.READER, rehearsals.graph, "rehearsal"),
+        query=_REHEARSED,
+        problems=(409, 413),
     ),
     Route(
         *("GET", "/graphs/{graph}/export", "exportGraph", "It as it is now, in a format of other programs."),

@@ -40,7 +40,7 @@ _FORMS: Final[dict[str, Form]] = {
 }
 
 
-async def _document(asked: Asked, kind: Kind = "graph", graph_id: str = "") -> GraphDocument:
+async def document_of(asked: Asked, kind: Kind = "graph", graph_id: str = "") -> GraphDocument:
     """The document in the body, with its parameters. Raises InvalidGraph with all that is wrong, Problem."""
     data, written, given = await _text(asked, graph_id)
     return await _read(len(data), partial(read_document, data, source=_SOURCE, kind=kind, given=given, form=written))
@@ -74,7 +74,7 @@ async def validate(asked: Asked) -> Any:
     """All that is wrong with a document; also that is an answer."""
     kind: Kind = "extension" if asked.query["extension"] else "graph"
     try:
-        document = await _document(asked, kind)
+        document = await document_of(asked, kind)
     except InvalidGraph as error:
         return views.invalid_file(error)
     found = InvalidGraph(warnings(document), _SOURCE)
@@ -91,16 +91,16 @@ async def import_(asked: Asked) -> Any:
 
 
 async def plan(asked: Asked) -> Any:
-    return planning.to_json(planning.plan(await _document(asked)))
+    return planning.to_json(planning.plan(await document_of(asked)))
 
 
 async def put(asked: Asked) -> Response:
-    return await _submit(asked, await _document(asked), asked.graph)
+    return await _submit(asked, await document_of(asked), asked.graph)
 
 
 async def post(asked: Asked) -> Response:
     """Under a fresh id, or that of the header Idempotency-Key, so that a repeat makes no second graph."""
-    document = await _document(asked)
+    document = await document_of(asked)
     key = asked.request.headers.get("idempotency-key")
     graph_id = await which.new_id(asked.app, document) if key is None else key
     if not asked.who.is_for(graph_id):
@@ -123,7 +123,7 @@ async def _submit(asked: Asked, document: GraphDocument, graph_id: str) -> Respo
 async def extend(asked: Asked) -> Response:
     """Answered at once with 202, or after `Prefer: wait=SECONDS` with what became of it."""
     graph_id = asked.graph
-    document = await _document(asked, "extension", graph_id)
+    document = await document_of(asked, "extension", graph_id)
     done = await requests.extend(asked.app, graph_id, document, request=asked.query["request"])
     if seconds := asked.wait_seconds():
         until = ends(asked.app.clock, seconds)

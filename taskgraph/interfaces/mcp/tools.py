@@ -93,7 +93,17 @@ def _words(name: str) -> str:
 
 _LOOKING: Final = (
     *("listGraphs", "getGraph", "getDocument", "listTasks", "getTask", "whyGraph", "whyTask"),
-    *("getLog", "getOutput", "getResults", "getEvents", "getTimeline", "getLimits", "getRequest", "examineGraph"),
+    *(
+        "getLog",
+        "getOutput",
+        "getResults",
+        "getEvents",
+        "getTimeline",
+        "rehearseGraph",
+        "getLimits",
+        "getRequest",
+        "examineGraph",
+    ),
     *("getOverview", "listWorkers", "listTargets", "listSchedules", "getSchedule"),
 )
 
@@ -105,6 +115,8 @@ def _made() -> dict[str, Tool]:
         Tool(_words(name), by_name[name].summary, by_name[name], body=("document", _DOCUMENT))
         for name in ("validateDocument", "planDocument")
     ]
+    route = by_name["rehearseDocument"]
+    found.append(Tool(_words(route.name), route.summary, route, route.query, body=("document", _DOCUMENT)))
     route = by_name["changeGraph"]
     change = {**schemas.schema("change")}
     for name in ("$schema", "$id"):

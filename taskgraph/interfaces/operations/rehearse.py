@@ -28,6 +28,9 @@ from taskgraph.rehearsal.start import (
 )
 
 HISTORY: Final = 5
+SLOTS: Final = 4
+"""Where nobody says how many, and no worker is there."""
+
 LATENCY_EMBEDDED_SECONDS: Final = 0.002
 LATENCY_SECONDS: Final = 0.02
 """What a call to storage takes: to a file of this machine, and to a service."""
@@ -45,7 +48,7 @@ class Wanted:
     """
 
     slots: Mapping[str, int] = field(default_factory=dict)
-    slots_default: int = 1
+    slots_default: int = SLOTS
     history: int = HISTORY
     seeds: int = SEEDS
     seconds: Mapping[str, float] = field(default_factory=dict)
@@ -69,6 +72,10 @@ class Collected:
     past: Sequence[Past]
     crew: Mapping[tuple[str, ...], int]
     latency_seconds: float
+
+    @property
+    def tasks(self) -> int:
+        return len(self.copied.definitions if self.copied is not None else self.document.tasks if self.document else ())
 
     def forecast(self, progress: Progress = no_progress) -> Forecast:
         """Play. Raises InvalidInput for a task to drop that there is not, and a limit that cannot be."""

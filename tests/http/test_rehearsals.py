@@ -1,0 +1,35 @@
+"""Rehearsals over HTTP: of documents and of graphs, within what a server may spend on one request."""
+
+from typing import Any, Final
+
+from taskgraph.interfaces.http import rehearsals
+from tests.http.serving import Server, shape_errors
+
+CHAIN: Final[dict[str, Any]] = {
+    "tasks": {
+        "a": {"task": {"executor": "sleep", "payload": {"seconds": 600}}},
+        "b": {"requires": ["a"], "task": {"executor": "sleep", "payload": {"seconds": 300}}},
+    }
+}
+
+
+async def test_a_document_and_a_graph_are_forecast_and_nothing_is_written(local: Server) -> None:
+    answer = await local.ask("POST", "/graphs:rehearse?slots=2&runs=1", data=CHAIN)
+    assert (answer.status, shape_errors("rehearsal", answer.json)) == (200, [])
+    assert 900 <= answer.json["seconds"]["p50"] < 902
+    assert [each["label"] for each in answer.json["runs"]] == ["a", "b"]
+    assert (await local.get("/graphs")).json["graphs"] == []
+    assert (await local.ask("PUT", "/graphs/g", data=CHAIN)).status == 201
+    answer = await local.get("/graphs/g/rehearsal?drop=b")
+    assert (answer.status, answer.json["graphId"]) == (200, "g")
+    assert 550 < answer.json["seconds"]["p50"] < 602
+
+
+async def test_what_cannot_be_rehearsed_is_refused(local: Server) -> None:
+    assert (await local.ask("POST", "/graphs:rehearse?slots=x", data=CHAIN)).status == 400
+    assert (await local.ask("POST", "/graphs:rehearse?limit=nothing%3D1", data=CHAIN)).status == 400
+    many = {"tasks": {f"t{number}": {} for number in range(rehearsals.RUNS_MAX // 100 + 1)}}
+    answer = await local.ask("POST", "/graphs:rehearse?seeds=100", data=many)
+    assert (answer.status, answer.code) == (413, "too-large")
+    assert (await local.ask("PUT", "/graphs/over", data={"tasks": {"a": {"task": {"executor": "noop"}}}})).status == 201
+    assert (await local.get("/graphs/missing/rehearsal")).status == 404
