@@ -22,7 +22,8 @@ _OUTCOMES: Final = frozenset({"completed", "failed", "exception", "temporary"})
 """Ends of runs that a next run may have as well; others were lost, stopped, or handed back half way."""
 _UNDONE: Final = frozenset({"handed-back", "stopped"})  # it may never have begun
 _TRIES: Final = 32
-_MOMENT_SECONDS: Final = 0.025
+_MOMENT_SECONDS: Final = 0.015
+_CONTRADICTIONS: Final = 0.01  # of the runs
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,35 +55,46 @@ def past_of(found: Timeline) -> Past:
         if span.ended is not None and span.outcome not in _UNDONE:
             by_worker.setdefault(span.worker, []).append(span)
     runs: dict[tuple[str, int], tuple[float, str]] = {}
-    moments: list[tuple[float, int]] = []
+    there: list[tuple[float, int]] = []  # when workers came and went, and their slots
     for spans in by_worker.values():
-        for span, began, ended in _begun(spans):
-            moments += [(began, 1), (ended, -1)]
+        slots, begun = _begun(spans)
+        for span, began, ended in begun:
             if span.outcome in _OUTCOMES:
                 runs[span.label, span.run] = ended - began, span.outcome
+        there += [(min(began for _, began, _ in begun), slots), (max(ended for _, _, ended in begun), -slots)]
+    most = slots = 0
+    for _, change in sorted(there):
+        slots += change
+        most = max(most, slots)
     whole = found.seconds if found.state == "finished" else None
-    return Past(found.graph_id, whole, runs, _side_by_side(moments))
+    return Past(found.graph_id, whole, runs, max(1, most))
 
 
-def _begun(spans: Sequence[RunSpan]) -> list[tuple[RunSpan, float, float]]:
-    """When the runs of one worker began and ended.
+def _begun(spans: Sequence[RunSpan]) -> tuple[int, list[tuple[RunSpan, float, float]]]:
+    """How many slots a worker had, and when its runs began and ended.
 
     Short ones are claimed before there is a slot for them, and begin when one is free; of a run before the last of its
-    task it is not known. How many slots the worker had is seen by the others. Of those that wait for a slot, the one
-    that ended first is taken for the one that began first.
+    task it is not known. As many slots as those show that were claimed for a free one, and as many more as it takes
+    that hardly any run ended before it could begin.
     """
+    slots = _slots(spans)
+    while True:
+        contradictions, begun = _begun_in(slots, spans)
+        if contradictions <= _CONTRADICTIONS * len(spans) or slots >= len(spans):
+            return slots, begun
+        slots += 1
+
+
+def _begun_in(slots: int, spans: Sequence[RunSpan]) -> tuple[int, list[tuple[RunSpan, float, float]]]:
+    """Of those that wait for a slot, the one that ended first is taken for the one that began first."""
     moments = [(span.started.timestamp(), span.ended.timestamp()) for span in spans if span.ended is not None]
-    ahead = [span.ahead or span.ready is None for span in spans]
-    plain = [moment for moment, before in zip(moments, ahead, strict=True) if not before] or moments
-    slots = _side_by_side([each for begin, end in plain for each in ((begin, 1), (end, -1))])
+    ahead = list(map(_is_ahead, spans))
     began: dict[int, float] = {}
     waiting: list[tuple[float, int]] = []  # by their end
-    free = slots
-    events = [(claimed, 1, n) for n, (claimed, _) in enumerate(moments)] + [
-        (end, 0, n) for n, (_, end) in enumerate(moments)
-    ]
-    last = 0.0
-    for moment, is_claim, n in sorted(events):
+    free, contradictions, last = slots, 0, 0.0
+    ends = [(end, 0, n) for n, (_, end) in enumerate(moments)]
+    claims = [(claimed, 1, n) for n, (claimed, _) in enumerate(moments)]
+    for moment, is_claim, n in sorted(ends + claims):
         if is_claim:
             heapq.heappush(waiting, (moments[n][1], n))
             if not ahead[n]:
@@ -91,15 +103,28 @@ def _begun(spans: Sequence[RunSpan]) -> list[tuple[RunSpan, float, float]]:
             free, last = free + 1, moment
         else:  # another one began later than it seemed
             began[n] = max(moments[n][0], last)
+            contradictions += 1
         while free > 0 and waiting:
             _, first = heapq.heappop(waiting)
             if first not in began:
                 began[first], free = moment, free - 1
-    return [(span, min(began[n], moments[n][1]), moments[n][1]) for n, span in enumerate(spans)]
+    return contradictions, [(span, min(began[n], moments[n][1]), moments[n][1]) for n, span in enumerate(spans)]
 
 
-def _side_by_side(moments: Iterable[tuple[float, int]]) -> int:
+def _is_ahead(span: RunSpan) -> bool:
+    """Whether it was claimed before there was a slot for it, as far as that is known."""
+    return span.ahead or span.ready is None
+
+
+def _slots(spans: Sequence[RunSpan]) -> int:
     """How many ran side by side, but for moments: a run may be reported after the next one has begun."""
+    certain = [span for span in spans if not _is_ahead(span)] or spans
+    moments = [
+        each
+        for span in certain
+        if span.ended is not None
+        for each in ((span.started.timestamp(), 1), (span.ended.timestamp(), -1))
+    ]
     since: list[float] = []  # when so many, and one more for each place, last began to run side by side
     most = 1
     for moment, step in sorted(moments):

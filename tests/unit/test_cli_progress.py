@@ -302,3 +302,18 @@ async def test_who_waits_for_long_is_told_for_what(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(common, "_USUAL_WAIT_SECONDS", 0.0)
     assert await with_hint(slow(), say) == 2
     assert said == ["hint"]
+
+
+def test_a_pace_is_said_once_enough_tasks_have_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
+    err, clock = Terminal(), Clock()
+    display = display_for(Output(Pipe(), err, {"TERM": "xterm", "NO_COLOR": "1"}), clock)
+    tally = Tally("g", state="running", tasks=100, completed=40)
+    display.draw(tally, None)
+    tally.completed, clock.seconds = 44, clock.seconds + 10
+    display.draw(tally, None)
+    assert "at this pace" not in err.getvalue(), "four are too few"
+    tally.completed = 50
+    display.draw(tally, None)
+    display.close()
+    assert "at this pace 50s more" in err.getvalue()

@@ -15,7 +15,16 @@ from taskgraph.interfaces.cli import completion
 from taskgraph.interfaces.cli.common import Session, command, hint_at_handlers, hint_at_none
 from taskgraph.interfaces.cli.options import GraphArgument, GroupOption, TimeoutOption
 from taskgraph.interfaces.cli.outcome import command_words, wait_and_finish
-from taskgraph.interfaces.cli.output import Column, Stream, count, graph_words, moment, safe, short
+from taskgraph.interfaces.cli.output import (
+    Column,
+    Stream,
+    count,
+    graph_words,
+    moment,
+    safe,
+    seconds_at_this_pace,
+    short,
+)
 from taskgraph.interfaces.cli.signals import minding_signals
 from taskgraph.interfaces.cli.tasks import task_words
 from taskgraph.model.errors import InvalidInput
@@ -273,6 +282,8 @@ def _print_status(session: Session, found: "GraphStatus") -> None:
     if found.priorities and set(found.priorities) != {NORMAL}:
         words = ", ".join(f"{number:,} {level}" for level, number in found.priorities.items())
         out.line(f"  priority of what has not begun: {words}")
+    if words := _pace_words(found):
+        output.hint(f"{words}; taskgraph rehearse {found.graph_id}{session.store_words} knows more")
     if found.held:
         output.say(f"paused: {safe(_paused_words(found.held))}")
         output.hint(f"taskgraph resume {found.graph_id}{session.store_words}")
@@ -286,6 +297,18 @@ def _print_status(session: Session, found: "GraphStatus") -> None:
             output.say(f"blocked by {count(found.failed_tasks, 'task')} that failed for good or were cancelled")
         if found.failed_tasks > 1 or not found.blocked_by:
             output.hint(f"when all is mended: {rerun_failed(found.graph_id)}{session.store_words}")
+
+
+def _pace_words(found: "GraphStatus") -> str:
+    """About how long a graph goes on that runs: by its tasks so far, for which nothing is read."""
+    if found.state != GraphState.RUNNING or found.held or found.created is None:
+        return ""
+    from taskgraph.model.clock import SystemClock
+
+    done = found.tasks - found.unresolved
+    elapsed = (SystemClock().now() - found.created).total_seconds()
+    left = seconds_at_this_pace(done, found.unresolved, elapsed)
+    return "" if left is None else f"at its pace so far it ends in {short(left)}"
 
 
 def _paused_words(held: Sequence[str]) -> str:

@@ -23,6 +23,7 @@ from taskgraph.storage.private_files import has_no_room, unwritable
 
 Style = Literal["", "bold", "dim", "red", "green", "yellow", "blue", "magenta", "cyan", "bold red"]
 
+_PACE_TASKS_MIN: Final = 5
 _SGR: Final[Mapping[str, str]] = {
     "bold": "1",
     "dim": "2",
@@ -181,6 +182,14 @@ def short(value: float | None) -> str:
     if whole < 86400:
         return f"{whole // 3600}h{whole % 3600 // 60:02d}m"
     return f"{whole // 86400}d{whole % 86400 // 3600:02d}h"
+
+
+def seconds_at_this_pace(done: int, left: int, elapsed: float) -> float | None:
+    """How long `left` tasks take if they go on as `done` went; None where too few did to say so.
+
+    It knows nothing of what the tasks are: `taskgraph rehearse` does.
+    """
+    return left * elapsed / done if done >= _PACE_TASKS_MIN and left > 0 and elapsed > 0 else None
 
 
 def moment(value: datetime | None) -> str:

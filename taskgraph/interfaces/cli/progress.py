@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from taskgraph.interfaces import views
-from taskgraph.interfaces.cli.output import Output, Stream, count, fitted, safe, seconds
+from taskgraph.interfaces.cli.output import Output, Stream, count, fitted, safe, seconds, seconds_at_this_pace, short
 from taskgraph.model.columns import texts
 from taskgraph.model.errors import StorageUnavailable
-from taskgraph.model.states import PAUSED, TaskState, state_in_words
+from taskgraph.model.states import PAUSED, GraphState, TaskState, state_in_words
 
 if TYPE_CHECKING:
     from taskgraph.interfaces.app import App
@@ -371,6 +371,7 @@ class LiveDisplay(_Failures):
         super().__init__(output)
         self._clock = clock
         self._began = clock.monotonic()
+        self._done_before: int | None = None  # tasks, when this began to look
         self._console = Console(file=self._err.file, force_terminal=True, highlight=False, markup=False, emoji=False)
         self._live = Live(console=self._console, auto_refresh=False, transient=True, redirect_stdout=False)
         self._stack = contextlib.ExitStack()
@@ -390,7 +391,7 @@ class LiveDisplay(_Failures):
         width = max(20, self._console.width - 1)
         elapsed = seconds(now - self._began)
         state = self._err.graph_state(tally.state, failures=bool(tally.failures), held=tally.held)
-        head = f"{state}  {safe(tally.graph_id)}  {self._err.paint(elapsed, 'dim')}"
+        head = f"{state}  {safe(tally.graph_id)}  {self._err.paint(elapsed + self._pace_words(tally, now), 'dim')}"
         lines = [head, self._bar(tally, width), f"  {counts_line(self._err, tally, here)}"]
         shown = sorted(here.running if here else (), key=lambda one: one.began)
         for one in shown[:_RUNNING_SHOWN_MAX]:
@@ -401,6 +402,15 @@ class LiveDisplay(_Failures):
             lines.append(self._err.paint(f"    … and {len(shown) - _RUNNING_SHOWN_MAX:,} more", "dim"))
         texts = [Text.from_ansi(line, no_wrap=True, overflow="ellipsis") for line in lines]
         self._live.update(Group(*texts), refresh=True)
+
+    def _pace_words(self, tally: Tally, now: float) -> str:
+        """How long it goes on at the pace since this began to look, where that can be said."""
+        done = tally.completed + tally.skipped + len(tally.failures) + len(tally.cancelled)
+        self._done_before = done if self._done_before is None else self._done_before
+        if tally.state != GraphState.RUNNING or tally.held:
+            return ""
+        left = seconds_at_this_pace(done - self._done_before, tally.tasks - done, now - self._began)
+        return "" if left is None else f", at this pace {short(left)} more"
 
     def _bar(self, tally: Tally, width: int) -> str:
         room = min(60, width - 10)

@@ -31,6 +31,7 @@ _GRAPHS: Final = (
     Column("READY", lambda one: _ready(one), number=True),
     Column("FAIL", lambda one: f"{one.failed:,}" if one.failed else "", number=True),
     Column("/S", lambda one: _rate(one.rate), number=True),
+    Column("LEFT", lambda one: _left(one), number=True),
     Column("OLDEST READY", lambda one: _oldest(one), flexible=True),
 )
 _QUEUES: Final = (
@@ -201,6 +202,12 @@ def _done(one: "GraphLine") -> str:
 
 def _ready(one: "GraphLine") -> str:
     return f"{one.ready:,}{'+' if one.more else ''}" + (f" ({one.held:,} held)" if one.held else "")
+
+
+def _left(one: "GraphLine") -> str:
+    """How long it goes on at the pace since the look before."""
+    left = one.tasks - max(0, one.completed) - one.failed
+    return "" if one.paused or not one.rate or one.completed < 0 else short(left / one.rate)
 
 
 def _rate(rate: float | None) -> str:
