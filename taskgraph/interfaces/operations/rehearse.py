@@ -29,7 +29,7 @@ from taskgraph.rehearsal.start import (
 
 HISTORY: Final = 5
 SLOTS: Final = 4
-"""Where nobody says how many, and no worker is there."""
+"""Where it is not said how many, and no worker is there."""
 
 LATENCY_EMBEDDED_SECONDS: Final = 0.002
 LATENCY_SECONDS: Final = 0.02
