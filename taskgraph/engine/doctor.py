@@ -333,6 +333,8 @@ async def _commit(
         }
         if operation.completed >= 0:
             columns["completed"] = operation.completed + sum(each["event"] == "task-completed" for each in events)
+            if operation.skipped > 0:
+                columns["skipped"] = operation.skipped
         if operation.spent is not None:
             columns["spent"] = operation.spent.text
         changes.append(Insert(event_key(operation.sequence), columns))
