@@ -4,20 +4,34 @@ A fixpoint over the document, written without a look at how the product does it:
 of decisions are held against.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 from taskgraph.documents.nodes import TaskNode
 
 FAILED = frozenset({"failed", "exception"})
 
 
-def expected(tasks: Mapping[str, TaskNode], failing: Collection[str]) -> dict[str, str]:
+Decide = Callable[[Callable[[str], str]], str]
+"""How a group that needs k of n has ended, by how its members have; "" for not yet."""
+
+
+def expected(
+    tasks: Mapping[str, TaskNode],
+    failing: Collection[str],
+    groups: Mapping[str, Decide] | None = None,
+    known: Mapping[str, str] | None = None,
+) -> dict[str, str]:
     """Label -> completed, failed or skipped, under the failure policy `continue`.
 
-    failing: labels of tasks that fail for good whenever they run.
+    failing: labels of tasks that fail for good whenever they run. groups: those that need k of n, which tasks may
+    require by name. known: how some have ended that were cancelled.
     """
-    ends: dict[str, str] = {}
-    while len(ends) < len(tasks):
+    ends: dict[str, str] = dict(known or {})
+    while len(ends.keys() & tasks.keys()) < len(tasks):
+        for _ in groups or ():  # as often as one may be in another
+            for name, decide in (groups or {}).items():
+                if end := decide(lambda each: ends.get(each, "")):
+                    ends[name] = end
         ready = [node for node in tasks.values() if node.label not in ends and ends.keys() >= set(node.requires)]
         assert ready, "a cycle"
         for node in ready:
@@ -25,7 +39,7 @@ def expected(tasks: Mapping[str, TaskNode], failing: Collection[str]) -> dict[st
                 ends[node.label] = "skipped"
             else:
                 ends[node.label] = "failed" if node.label in failing else "completed"
-    return ends
+    return {label: ends[label] for label in tasks}
 
 
 def runs(node: TaskNode, ends: Mapping[str, str]) -> bool:

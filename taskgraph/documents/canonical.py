@@ -4,7 +4,7 @@ import hashlib
 from collections.abc import Mapping
 from typing import Any
 
-from taskgraph.documents.nodes import GraphDocument, GroupNode, TaskNode
+from taskgraph.documents.nodes import GraphDocument, GroupNode, Success, TaskNode
 from taskgraph.model.json_strict import canonical_json
 from taskgraph.model.placement import DEFAULT_TARGET
 from taskgraph.model.states import FailurePolicy, When
@@ -40,7 +40,23 @@ def _unusual(node: TaskNode) -> dict[str, Any]:
 
 def _unusual_of_group(group: GroupNode) -> dict[str, Any]:
     made: dict[str, Any] = {} if group.active else {"active": False}
+    if group.success is not None:
+        made["success"] = success_object(group.success)
     return {**made, "maxInFlight": group.max_in_flight} if group.max_in_flight else made
+
+
+def success_object(success: Success) -> dict[str, Any]:
+    then, rest = "wait" if success.waits else "go", "cancel" if success.cancels else "let"
+    return {"atLeast": success.at_least, "then": then, "rest": rest}
+
+
+def success_of(written: Mapping[str, Any] | None) -> Success | None:
+    """The same back, from what `success_object` gives or a valid document has."""
+    if written is None:
+        return None
+    at_least = written["atLeast"]
+    share = at_least if isinstance(at_least, str) else int(at_least)
+    return Success(share, written.get("then") == "wait", written.get("rest") == "cancel")
 
 
 def node_digests(document: GraphDocument) -> dict[str, str]:

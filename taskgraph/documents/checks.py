@@ -1,6 +1,7 @@
 """What must hold of a document beyond its schema: references, groups, limits, cycles, conditions."""
 
 import itertools
+import re
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
@@ -9,7 +10,8 @@ from typing import Any, Final, Literal
 from taskgraph.documents import graph_algorithms, references
 from taskgraph.documents import groups as grouping
 from taskgraph.documents import results as outputs
-from taskgraph.documents.nodes import GraphDocument, GroupNode, Kind, TaskNode
+from taskgraph.documents.canonical import success_of
+from taskgraph.documents.nodes import GraphDocument, GroupNode, Kind, Success, TaskNode
 from taskgraph.documents.placeholders import is_command, replaced
 from taskgraph.documents.problems import PROBLEMS_MAX, Report
 from taskgraph.documents.schema_check import CHANNEL_KINDS, FILE, RESULT, SUBS, SUBS_PREFIX, explain, is_label, named
@@ -36,6 +38,7 @@ _FORMS: Final = {  # of references that take something: the form, what may stand
         "bad-file",
     ),
 }
+_SHARE: Final = re.compile(r"(?!0(\.0{1,2})?%)(100(\.0{1,2})?|[1-9]?[0-9](\.[0-9]{1,2})?)%", re.ASCII)
 _EXPLAINED_MAX: Final = 2 * PROBLEMS_MAX  # tasks or groups whose findings are looked for, which is slow
 
 
@@ -149,11 +152,48 @@ def check_groups(groups: Any, labels: frozenset[str], kind: Kind, report: Report
             wanted = requires if report.count else group.get("requires", ())
             most = group.get("maxInFlight", 0)
             whole = type(most) is int or (type(most) is float and most.is_integer())
-            found[name] = GroupNode(
-                name, tuple(inside), tuple(wanted), group.get("active", True), int(most) if whole else 0
-            )
+            active, success = group.get("active", True), _success(group.get("success"))
+            found[name] = GroupNode(name, tuple(inside), tuple(wanted), active, int(most) if whole else 0, success)
     form.close()
     return found
+
+
+def _success(written: Any) -> Success | None:
+    """When a group has succeeded; None also where that is not of the form that the schema asks for."""
+    if not isinstance(written, dict):
+        return None
+    at_least = written.get("atLeast")
+    if isinstance(at_least, float) and at_least.is_integer():
+        at_least = int(at_least)
+    if type(at_least) is int or (isinstance(at_least, str) and _SHARE.fullmatch(at_least)):
+        return success_of({**written, "atLeast": at_least})
+    return None
+
+
+def check_success(groups: Mapping[str, GroupNode], policy: Any, report: Report) -> None:
+    """Report groups that need more members than they have, or whose graph does not go on after failures."""
+    for name, group in groups.items():
+        if group.success is None:
+            continue
+        path: Path = ("groups", name, "success")
+        if policy != FailurePolicy.CONTINUE:
+            message = f"{show(name)} may succeed though some of its tasks fail, and the graph does not go on then."
+            report.add(path, "success", message, "Set failurePolicy to continue, or remove `success`.")
+        members = len(grouping.units(name, groups))
+        needs = group.success.needs(members)
+        if needs > members:
+            message = f"{show(name)} needs {needs:,} to complete, and has {members:,} to count."
+            report.add((*path, "atLeast"), "success", message, f'Ask for {members:,} at most, or for a share: "95%".')
+
+    counted: dict[str, str] = {}
+    for name, group in groups.items():
+        for each in grouping.units(name, groups) if group.success is not None else ():
+            first = counted.setdefault(each, name)
+            if first != name:
+                # What one end of a task writes must fit a commit beside all that waits for it.
+                message = f"{show(each)} would be counted by {show(first)} and by {show(name)}; one may count it."
+                report.add(("groups", name, "success"), "success", message, "Put one of these groups into the other.")
+                break
 
 
 def check_nesting(labels: AbstractSet[str], groups: dict[str, GroupNode], report: Report) -> None:

@@ -1,8 +1,9 @@
 """Groups of tasks: which tasks are in one, and what requirements on groups and of groups come to, task by task.
 
 M tasks before N tasks would be M × N edges; `wire` gives M + N, through two ends of a group: `done` waits for all that
-is in the group, `start` for all that the group requires. Unknown names pass through (they may be those of a graph that
-is extended). An end is a text that begins with a character which no label has.
+is in the group, `start` for all that the group requires. A group that needs k of n has a third, `all`: it waits for the
+members, and `done` waits for it. Unknown names pass through (they may be those of a graph that is extended). An end is
+a text that begins with a character which no label has.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,6 +16,7 @@ from taskgraph.model import limits
 
 DONE: Final = "\x01"
 START: Final = "\x02"
+ALL: Final = "\x04"
 
 _GATE_WORTH: Final = 2  # edges; a row of its own costs about as much
 
@@ -37,7 +39,7 @@ class Wiring:
 
 
 def is_end(node: str) -> bool:
-    return node.startswith((DONE, START))
+    return node.startswith((DONE, START, ALL))
 
 
 def name_of(node: str) -> str:
@@ -80,6 +82,30 @@ def members(groups: Mapping[str, GroupNode]) -> dict[str, tuple[str, ...]]:
     return {name: found[name] for name in groups}
 
 
+def units(name: str, groups: Mapping[str, GroupNode]) -> tuple[str, ...]:
+    """What is counted of a group that needs k of n: labels, and names of groups in it that themselves need k of n."""
+    found: dict[str, None] = {}
+    todo = list(reversed(groups[name].tasks))
+    while todo:
+        each = todo.pop()
+        if each in groups and groups[each].success is None:
+            todo += reversed(groups[each].tasks)
+        else:
+            found[each] = None
+    return tuple(found)
+
+
+def _inner(name: str, groups: Mapping[str, GroupNode]) -> set[str]:
+    """All groups in a group."""
+    found: set[str] = set()
+    todo = [name]
+    while todo:
+        inside = {each for each in groups[todo.pop()].tasks if each in groups} - found
+        found |= inside
+        todo += inside
+    return found
+
+
 def _outer_first(groups: Mapping[str, GroupNode], holders: Mapping[str, Sequence[str]]) -> list[str]:
     """Names of groups, each after all groups that it is in."""
     left = {name: len(holders.get(name, ())) for name in groups}
@@ -98,8 +124,13 @@ def _outer_first(groups: Mapping[str, GroupNode], holders: Mapping[str, Sequence
     return order
 
 
-def circles(requirements: Mapping[str, Sequence[str]], groups: Mapping[str, GroupNode]) -> dict[str, Sequence[str]]:
-    """What each task and each end of each group waits for, to find circles in; tasks come first."""
+def circles(
+    requirements: Mapping[str, Sequence[str]], groups: Mapping[str, GroupNode], *, certain: bool = False
+) -> dict[str, Sequence[str]]:
+    """What each task and each end of each group waits for, to find circles in; tasks come first.
+
+    certain: leave out members that may be open still when their group has succeeded.
+    """
     holders = containers(groups)
 
     def node(name: str) -> str:
@@ -111,7 +142,8 @@ def circles(requirements: Mapping[str, Sequence[str]], groups: Mapping[str, Grou
         if label in holders or not groups.keys().isdisjoint(requires):
             made[label] = [*map(node, requires), *(START + holder for holder in holders.get(label, ()))]
     for name, group in groups.items():
-        made[DONE + name] = [*map(node, group.tasks)]
+        early = certain and group.success is not None and not group.success.waits
+        made[DONE + name] = [] if early else [*map(node, group.tasks)]
         made[START + name] = [*map(node, group.requires), *(START + holder for holder in holders.get(name, ()))]
     return made
 
@@ -127,7 +159,7 @@ def wire(tasks: Mapping[str, TaskNode], groups: Mapping[str, GroupNode]) -> Wiri
         """The node that is waited for: a group of one is that one."""
         while name in groups:
             inside = groups[name].tasks
-            if len(inside) != 1:
+            if len(inside) != 1 or groups[name].success is not None:
                 return DONE + name
             name = inside[0]
         return name
@@ -161,11 +193,19 @@ def wire(tasks: Mapping[str, TaskNode], groups: Mapping[str, GroupNode]) -> Wiri
             must = {stand_in(name) for name in node.requires if name not in node.optional}
             optional[label] = frozenset(map(stand_in, node.optional)) - must - inherited
     todo = [end for wanted in (*requires.values(), *ends.values()) for end in wanted if end.startswith(DONE)]
+    counting = {name for name, group in groups.items() if group.success is not None}
+    # What an extension may require has its end from the start: tasks alone do not say how such a group has ended.
+    todo += [DONE + name for name in groups if counting and not counting.isdisjoint({name, *_inner(name, groups)})]
     while todo:
         end = todo.pop()
         if end not in ends:
-            ends[end] = tuple(dict.fromkeys(map(stand_in, groups[end[1:]].tasks)))
-            todo += [inner for inner in ends[end] if inner.startswith(DONE)]
+            name = end[1:]
+            if groups[name].success is None:
+                inside = ends[end] = tuple(dict.fromkeys(map(stand_in, groups[name].tasks)))
+            else:
+                inside = tuple(DONE + each if each in groups else each for each in units(name, groups))
+                ends[end], ends[ALL + name] = (ALL + name,), inside
+            todo += [inner for inner in inside if inner.startswith(DONE)]
     return Wiring(requires, {end: ends[end] for end in sorted(ends)}, optional)
 
 

@@ -30,14 +30,39 @@ class TaskNode:
 
 
 @dataclass(frozen=True, slots=True)
+class Success:
+    """When a group has succeeded. at_least: members, as a number or, with "%", as a share; as it was written.
+
+    waits: those that require the group go on when all members have ended, not as soon as it is decided. cancels:
+    members that are left are cancelled once it is decided.
+    """
+
+    at_least: int | str
+    waits: bool = False
+    cancels: bool = False
+
+    def needs(self, members: int) -> int:
+        """How many of so many members are to complete. A share is rounded up, and is one at least."""
+        if isinstance(self.at_least, int):
+            return self.at_least
+        whole, _, part = self.at_least.rstrip("%").partition(".")
+        share = int(whole) * 100 + int(part.ljust(2, "0") or "0")  # in hundredths of a percent
+        return max(1, -(-members * share // 10_000))
+
+
+@dataclass(frozen=True, slots=True)
 class GroupNode:
-    """A name for tasks. tasks, requires: labels, and names of groups. max_in_flight: 0 for any number."""
+    """A name for tasks. tasks, requires: labels, and names of groups. max_in_flight: 0 for any number.
+
+    success: None where all members are to complete.
+    """
 
     name: str
     tasks: tuple[str, ...]
     requires: tuple[str, ...] = ()
     active: bool = True
     max_in_flight: int = 0
+    success: Success | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -223,6 +223,7 @@ def _tasks_and_groups(
         handed = grouping.given(groups)
     requirements: dict[str, Sequence[str]] = {}
     policy = obj.get("failurePolicy", FailurePolicy.BLOCK) if kind == "graph" else FailurePolicy.CONTINUE
+    checks.check_success(groups, policy, report)
     results: list[tuple[str, list[tuple[Path, str]]]] = []  # tasks that take outputs, with places and labels
     form = checks.Form("task", kind, report)
     channels = checks.check_notify(obj.get("notify"), ("notify",), report) if kind == "graph" else set()
@@ -261,11 +262,13 @@ def _tasks_and_groups(
         place: Path = ("notify",) if obj.get("notify") else ("tasks",)
         message = f"Notices go to {len(channels):,} different channels; {limits.CHANNELS_MAX} are allowed in a graph."
         report.add(place, "too-many", message, "Send them to one queue or webhook, which shares them out.")
+    certain = requirements
     if groups:
+        certain = grouping.circles(requirements, groups, certain=True) if results else {}
         requirements = grouping.circles(requirements, groups)
     checks.check_cycles(obj, nodes, requirements, report)
     if results:
-        checks.check_results(results, requirements, labels, kind, report)
+        checks.check_results(results, certain, labels, kind, report)
     form.close()
     return nodes, groups
 

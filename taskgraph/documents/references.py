@@ -87,7 +87,7 @@ def results_without_requirement(document: GraphDocument) -> dict[str, set[str]]:
         return {}
     requirements: dict[str, Sequence[str]] = {label: node.requires for label, node in document.tasks.items()}
     if document.groups:
-        requirements = grouping.circles(requirements, document.groups)
+        requirements = grouping.circles(requirements, document.groups, certain=True)
     return without_requirement(asked, requirements)
 
 

@@ -12,13 +12,14 @@ from taskgraph.engine.transact import KeepAlive, Transactor, no_keep_alive
 from taskgraph.model import limits
 from taskgraph.model.columns import integer, texts
 from taskgraph.model.errors import NoGraph, NotFound
-from taskgraph.model.ids import GRAPH, limit_key, limit_scope, reference_of
+from taskgraph.model.ids import GRAPH, group_key, group_of, limit_key, limit_scope, reference_of
 from taskgraph.model.messages import AddTasks, Cancel, HoldBack, Message, SetLimit
 from taskgraph.model.states import PAUSED, TASK_UNRESOLVED, GraphState, TaskState, by_group, held_group
-from taskgraph.protocol.cancel import BY_HAND, CancelGraph, CancelTask, PublishCancelled
+from taskgraph.protocol.cancel import BY_HAND, CancelGraph, CancelTask, CancelUnneeded, PublishCancelled
 from taskgraph.protocol.concurrency import missing_scopes, scopes_of
 from taskgraph.protocol.context import CANCELLED, Outcome
 from taskgraph.protocol.decide import Answer, Item
+from taskgraph.protocol.definitions import members_of
 from taskgraph.protocol.extension import is_deferring
 from taskgraph.protocol.pause import Hold, PublishHolds, Settle
 from taskgraph.protocol.propagation import DEFERRED, GOING, READY, RECALL
@@ -120,6 +121,31 @@ async def go_on_cancelling(transactor: Transactor, graph_id: str, *, keep_alive:
 
 def _cancel(row: Row, reason: str, code: str, at_once: bool, reopened: int) -> CancelTask:
     return CancelTask(reference_of(row.key), reason, code, at_once=at_once, whole=True, reopened=reopened)
+
+
+async def cancel_rest(
+    transactor: Transactor, graph_id: str, tally: str, *, keep_alive: KeepAlive = no_keep_alive
+) -> int:
+    """Cancel what is left of a group that is decided; gives how many tasks were found.
+
+    Any number of callers may do so at any time.
+    """
+    tables = transactor.records.tables
+    found = await query_all(tables, graph_id, Range(group_key(group_of(tally)), f"{group_key(group_of(tally))};"))
+    members = frozenset(members_of(found)) if found else frozenset()
+    open_tasks = Range(
+        "task:", "task;", where={"state": tuple(map(str, TASK_UNRESOLVED))}, select=("cancel", "manualReruns")
+    )
+    items: list[Item] = [
+        CancelUnneeded(task_id, tally)
+        for row in await query_all(tables, graph_id, open_tasks)
+        if (task_id := reference_of(row.key)) in members
+        and not row.columns.get("cancel")
+        and not row.columns.get("manualReruns")
+    ]
+    if items:
+        await transactor.transition(graph_id, items, keep_alive=keep_alive)
+    return len(items)
 
 
 async def recall(transactor: Transactor, graph_id: str, *, keep_alive: KeepAlive = no_keep_alive) -> int:

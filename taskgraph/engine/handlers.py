@@ -23,6 +23,7 @@ from taskgraph.model.priorities import rank
 from taskgraph.model.spent import Spent
 from taskgraph.protocol.context import (
     Cancelling,
+    CancelRest,
     Dispatch,
     Effect,
     GraphEnded,
@@ -173,6 +174,7 @@ class Handlers(Transactor):
         started: list[Started] = []
         stops: list[Stop] = []
         limited: list[Refill] = []
+        rest: list[str] = []
         cancelling = recalled = held = False
         for effect in effects:
             match effect:
@@ -190,6 +192,8 @@ class Handlers(Transactor):
                 case Cancelling(fenced):
                     cancelling = cancelling or fenced or not self._others_run(graph_id, rows)
                     self.dispatcher.forget_unsent(graph_id)
+                case CancelRest(tally):
+                    rest.append(tally)
                 case Recalled():
                     recalled = True
                 case Held():
@@ -226,6 +230,8 @@ class Handlers(Transactor):
             await control.settle_holds(self, graph_id, keep_alive=keep_alive)
         if recalled:
             await control.recall(self, graph_id, keep_alive=keep_alive)
+        for tally in dict.fromkeys(rest):
+            await control.cancel_rest(self, graph_id, tally, keep_alive=keep_alive)
         if cancelling:
             await control.go_on_cancelling(self, graph_id, keep_alive=keep_alive)
 

@@ -413,6 +413,7 @@ def _graph_row(
         "onStalled": document.on_stalled,
         BUDGET: document.budget.text if document.budget is not None else None,
         "groups": len(document.groups),
+        "counting": any(group.success is not None for group in document.groups.values()),
         "held": ids_text(held) if held else None,
         "limits": ids_text(limited) if limited else None,
         priorities.COLUMN: document.priority,

@@ -40,6 +40,7 @@ from taskgraph.protocol.relays import Fire, Skip
 from taskgraph.protocol.rows import Draft
 from taskgraph.protocol.runs import LeaseLost, Overdue
 from taskgraph.protocol.set_limit import Recount
+from taskgraph.protocol.tally import CANCELLING
 from taskgraph.queries.workers import clean
 from taskgraph.storage.logs import StoredLogs
 from taskgraph.storage.tables import Range, Row, query_all
@@ -184,6 +185,7 @@ async def sweep_graph(
     if not look.items and (look.state == GraphState.RUNNING or graph.columns.get("stalledBecause")):
         swept.stalled += await watch(handlers, graph_id, graph, look.open_tasks, now)
     await _go_on(look)
+    await _rests(look)
 
 
 async def _is_over(look: _Look) -> bool:
@@ -253,6 +255,15 @@ async def _recalls(look: _Look) -> None:
     """Go on with recalls. The column stays when they are done: tasks may be left that wait for just that."""
     if look.graph.columns.get("recalls") is not None:
         look.swept.recalled += await control.recall(look.handlers, look.graph_id)
+
+
+async def _rests(look: _Look) -> None:
+    """Go on with cancelling what is left of groups that are decided."""
+    if look.graph.columns.get("counting") is not True:
+        return
+    decided = Range("join:", "join;", where={"rest": (CANCELLING,)}, select=("rest",))
+    for row in await query_all(look.handlers.records.tables, look.graph_id, decided):
+        look.swept.cancelled += await control.cancel_rest(look.handlers, look.graph_id, row.key)
 
 
 async def _open_tasks(look: _Look) -> None:

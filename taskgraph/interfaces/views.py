@@ -166,8 +166,8 @@ def graph_status(found: "values.GraphStatus") -> Json:
 
 def group_status(found: "values.GroupStatus") -> Json:
     counts = {str(each): found.counts.get(each, 0) for each in TaskState}
-    tasks = [task_status(each) for each in found.listed]
-    return {**_sized(found, "counts", "listed"), "counts": counts, "tasks": tasks}
+    more = {"counts": counts, "tasks": [task_status(each) for each in found.listed]}
+    return {**_sized(found, "counts", "listed"), "success": found.success and fields_of(found.success), **more}
 
 
 def task_status(task: "values.TaskStatus") -> Json:

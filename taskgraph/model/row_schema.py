@@ -65,7 +65,7 @@ task-graph
  0.2 traceparent text
  0.4 folder, deletedBy text
  0.3 stalledAfter, groups number; onStalled, schedule text; firedFor time; terminate, settling boolean
- 0.4 limiting boolean
+ 0.4 limiting, counting boolean
  0.3 deleting, deleted, until, restoring, restored time; archive, was, because text; put, removed number
  0.4 successor text; transfer, movesTo, arrival, movesFrom, copied text; withdrawn references; marked number
  0.4 moving, moved, received, arrived time; whole, emptied boolean
@@ -93,8 +93,11 @@ join:<owner>:<place> fork:<owner>:<place>
  0.1 state task-state!; requires, requiresLeft, dependents references!
  0.3 failedBy, skippedBy object?
  0.4 due text?
+ 0.4 tally, decidedBy text?; unsuccessful list?
+ 0.4 label text; needs, of, ok, bad number?; decides, then, rest, announced text?
 group:<id>
  0.3 label text!; tasks number!; members pieces!; groups list?; join text?; request text
+ 0.4 success object?; tally text?
 group:<id>:<number>
  0.3 members pieces; request text
 limit:graph limit:group-<id>
@@ -239,6 +242,7 @@ USUAL: Final[Mapping[str, tuple[str, ...]]] = {
     "graph-stays": ("state", "was", "moving", "transfer", "movesTo", "marked"),
     "graph-moved": ("state", "was", "arrived", "restoring", "whole", "marked"),
     "graph-repaired": (),
+    "group-decided": ("ok", "requiresLeft", "announced"),
     "task-completed": ("state", "ended", "resolved", "resolution"),
     "task-failed": ("state", "ended", "resolved", "resolution"),
     "task-exception": ("state", "ended", "resolved", "resolution"),

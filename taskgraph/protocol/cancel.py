@@ -22,13 +22,17 @@ from taskgraph.model.columns import is_cancelled
 from taskgraph.model.ids import GRAPH, reference_of, row_key, value
 from taskgraph.model.messages import Cancel
 from taskgraph.model.states import GraphState, TaskState
-from taskgraph.protocol.conditions import failure_of, goes_on
+from taskgraph.protocol.conditions import SKIP, failure_of, goes_on
 from taskgraph.protocol.context import CANCELLED, Cancelling, Context, GraphEnded, Item, Outcome, Rules, Stop, Verdict
 from taskgraph.protocol.propagation import READY, block, count_down_dependents, ended_at, fence, leave, resolution_text
 from taskgraph.protocol.rows import Draft
+from taskgraph.protocol.tally import CANCELLING, verdict
 
 BY_HAND: Final = "asked for by hand"
 """The reason where none was given."""
+
+UNNEEDED: Final = "unneeded"
+"""Code of a resolution: its group is decided without it, and what is left of that is cancelled."""
 
 _STOPPED: Final = "its run is being stopped"
 _WAITS: Final = "it is cancelled once all that it requires has ended"
@@ -67,6 +71,14 @@ class CancelTask(Item):
     whole: bool = False
     reopened: int = 0
     by: str = ""
+
+
+@value
+class CancelUnneeded(Item):
+    """A member of a group that is decided is not to run, or not to go on, while its tally says that (`rest`)."""
+
+    task_id: str
+    tally: str
 
 
 @value
@@ -151,6 +163,19 @@ def cancel_task(item: CancelTask, context: Context) -> Verdict:
     return _mark(task, context, reason, code, _STOPPED, whole=item.whole, by=item.by)
 
 
+def cancel_unneeded(item: CancelUnneeded, context: Context) -> Verdict:
+    """What was rerun by hand was asked for, and is left alone."""
+    counted = context.view.find(item.tally)
+    if counted is None or counted.text("rest") != CANCELLING:
+        return Outcome.STALE, "the group is not decided, or all of it has ended"
+    name, decided = counted.text("label"), verdict(counted)
+    reason = f"the group “{name}” has {decided} without it"[: limits.REASON_CHARS_MAX]
+    outcome = cancel_task(CancelTask(item.task_id, reason, UNNEEDED, reruns=0), context)
+    if outcome[0] is Outcome.APPLIED:
+        counted.confirm()
+    return outcome
+
+
 def _is_of(item: CancelTask, graph: Draft) -> bool:
     """Whether the graph is being cancelled still, and not once more, after the look that found the task."""
     return graph.text("state") == GraphState.CANCELLING and graph.integer("reopened") == item.reopened
@@ -226,7 +251,7 @@ def _resolve(
 ) -> None:
     resolution = {"failed": True, "cancelled": True, "code": code, "reason": reason, **(more or {})}
     leave(task, context)
-    if task.text("due") == READY:
+    if task.text("due") in (READY, SKIP):
         task.set("due", "")
     task.set("state", str(TaskState.EXCEPTION))
     task.set("resolved", context.now)
@@ -251,4 +276,9 @@ def items_of(message: Cancel) -> list[CancelTask]:
     ]
 
 
-RULES: Final[Rules] = {CancelGraph: cancel_graph, CancelTask: cancel_task, PublishCancelled: publish_cancelled}
+RULES: Final[Rules] = {
+    CancelGraph: cancel_graph,
+    CancelTask: cancel_task,
+    CancelUnneeded: cancel_unneeded,
+    PublishCancelled: publish_cancelled,
+}

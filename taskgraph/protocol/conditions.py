@@ -23,6 +23,9 @@ from taskgraph.protocol.rows import Draft
 SKIP: Final = "skip"
 """In the column `due` of a task that is to be skipped."""
 
+TOO_FEW: Final = "too-few"
+"""State of a cause that is a group: too few of its members completed."""
+
 _CONTINUE: Final = FailurePolicy.CONTINUE.value
 
 
@@ -123,6 +126,7 @@ _CAUSES: Final = {
     str(TaskState.EXCEPTION): "could not be run",
     str(TaskState.CANCELLED): "was cancelled",
     str(TaskState.SKIPPED): "was skipped, as nothing failed",
+    TOO_FEW: "has too few tasks that completed",
 }
 
 

@@ -128,6 +128,13 @@ class Held:
 
 
 @value
+class CancelRest:
+    """Effect: a group is decided, and what is left of it is cancelled. The row of its tally says the same (sweep)."""
+
+    tally: str
+
+
+@value
 class GraphEnded:
     """Effect: the graph needs no sweeping any more."""
 
@@ -159,7 +166,7 @@ Verdict = tuple[Outcome, str]
 ContextMark = tuple[int, int, int, int]
 """A point of a decision to go back to: numbers of events and effects, units of the events, claims used."""
 
-Effect = Dispatch | Refill | Started | Stop | Cancelling | Recalled | Held | GraphEnded | GraphRevived
+Effect = Dispatch | Refill | Started | Stop | Cancelling | CancelRest | Recalled | Held | GraphEnded | GraphRevived
 
 
 @dataclass(slots=True)

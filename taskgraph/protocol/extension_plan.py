@@ -178,6 +178,8 @@ def plan_steps(
     columns, mapping_rows = _mapping(graph, new, graph_id, request)
     if document.groups:
         columns["groups"] = integer(graph.columns, "groups") + len(document.groups)
+        if any(group.success is not None for group in document.groups.values()):
+            columns["counting"] = True
     if limited := [limit_scope(graph_id, name) for name, group in groups.items() if group.max_in_flight]:
         columns["limits"] = ids_text(dict.fromkeys((*scopes_of(graph.columns), *limited)))
     held = tuple(by_group(name) for name, group in groups.items() if not group.active)
@@ -244,6 +246,8 @@ def refusal_of(
         conditional = [n.label for n in document.tasks.values() if n.when != When.ALL_COMPLETED or n.optional]
         if conditional:
             return f"{listed(conditional)} has a condition or optional requirements, which need failurePolicy: continue"
+        if counted := [name for name, group in document.groups.items() if group.success is not None]:
+            return f"the group {listed(counted)} has success, which needs failurePolicy: continue"
     different = [
         label
         for label, node in document.tasks.items()

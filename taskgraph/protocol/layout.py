@@ -11,9 +11,9 @@ from json.encoder import encode_basestring
 from typing import TYPE_CHECKING, Final
 
 from taskgraph.documents import groups as grouping
-from taskgraph.documents.canonical import node_digest
+from taskgraph.documents.canonical import node_digest, success_object
 from taskgraph.documents.graph_algorithms import is_acyclic
-from taskgraph.documents.groups import DONE, is_end
+from taskgraph.documents.groups import ALL, DONE, is_end
 from taskgraph.documents.nodes import GroupNode, TaskNode
 from taskgraph.model import limits, priorities, timing
 from taskgraph.model.columns import Value
@@ -86,7 +86,7 @@ def lay_out(
     """
     wired = wiring.wire_nodes(graph_id, nodes, groups, known)
     order = _dependents_first({**wired.requires, **wired.ends} if wired.ends else wired.requires)
-    edges = wiring.lay_edges(graph_id, nodes, wired, stamp, direct_leaves_max, schema, request=request)
+    edges = wiring.lay_edges(graph_id, nodes, wired, stamp, direct_leaves_max, schema, request=request, groups=groups)
     tasks = _Tasks(graph_id, nodes, groups, edges, now, schema, limited, priority, routing, request)
     rows = [edges.relay_row(reference) for reference in edges.gathering]
     rows += tasks.group_rows(wired.ends)
@@ -137,7 +137,9 @@ class GraphLayout:
         wired = wiring.wire_nodes(graph_id, nodes, groups)
         if not is_acyclic({**wired.requires, **wired.ends} if wired.ends else wired.requires):
             raise ValueError("the tasks have a cycle; validation must come first")
-        edges = self._edges = wiring.lay_edges(graph_id, nodes, wired, "0", direct_leaves_max, schema, by_key=by_key)
+        edges = self._edges = wiring.lay_edges(
+            graph_id, nodes, wired, "0", direct_leaves_max, schema, by_key=by_key, groups=groups
+        )
         self._tasks = _Tasks(graph_id, nodes, groups, edges, now, schema, bool(max_in_flight), priority, routing)
         self._digests = digests
         self._group_rows = self._tasks.group_rows(wired.ends) + self._tasks.limit_rows(max_in_flight)
@@ -290,6 +292,9 @@ class _Tasks:
                 columns["groups"] = canonical_json(list(self.within[name]))
             if DONE + name in ends:
                 columns["join"] = end_reference(self.graph_id, DONE + name, self.request)
+            if (success := self.groups[name].success) is not None:
+                columns["success"] = canonical_json(success_object(success))
+                columns["tally"] = end_reference(self.graph_id, ALL + name, self.request)
             if self.request:
                 columns["request"] = self.request
             for number, start in enumerate(range(0, len(ids), _MEMBERS_OF_ROW)):

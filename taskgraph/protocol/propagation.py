@@ -12,12 +12,13 @@ from taskgraph.model.json_strict import compact_json
 from taskgraph.model.priorities import level_of, rank
 from taskgraph.model.states import FailurePolicy, GraphState, TaskState
 from taskgraph.model.utf16 import utf16_units
-from taskgraph.protocol import concurrency
+from taskgraph.protocol import concurrency, tally
 from taskgraph.protocol.conditions import COMPLETED, SKIP, Ending, failure_of, goes_on, is_met, keep_ending
 from taskgraph.protocol.context import (
     CANCELLED,
     FAIL_FAST,
     Cancelling,
+    CancelRest,
     Context,
     Dispatch,
     GraphEnded,
@@ -151,14 +152,16 @@ def _may_take(task: Draft, context: Context) -> bool:
 
 
 def count_down_dependents(
-    node: Draft, reference: str, context: Context, ending: Ending = COMPLETED, *, again: bool = False
+    node: Draft, reference: str, context: Context, ending: Ending = COMPLETED, *, again: bool = False, but: str = ""
 ) -> None:
     """Count down every dependent of a resolved node. Repeated, it changes nothing and has the same effects.
 
     again: the node was resolved in an earlier commit. Where a dependent waits for it all the same, the node may have
-    been reset since it was read: it is written too, so that its etag is checked.
+    been reset since it was read: it is written too, so that its etag is checked. but: one that is left out.
     """
     dependents = node.ids("dependents")
+    if but:
+        dependents = [each for each in dependents if each != but]
     if context.rows_before and context.rows_before + len(dependents) > context.changes_max:
         raise NoRoom
     context.view.require([f"task:{each}" if ":" not in each and each != GRAPH else each for each in dependents])
@@ -172,7 +175,10 @@ def count_down_dependents(
 def count_down(reference: str, fulfilled: str, context: Context, ending: Ending = COMPLETED) -> None:
     """Take one requirement off a dependent, by id (P7), and do what follows, in the same commit."""
     row = context.view.named(reference)
-    if ending is not COMPLETED and reference != GRAPH and fulfilled in row.ids("requiresLeft"):
+    if row.value("tally"):
+        if not _counted(row, fulfilled, context, ending):
+            return
+    elif ending is not COMPLETED and reference != GRAPH and fulfilled in row.ids("requiresLeft"):
         keep_ending(row, fulfilled, ending)
     if row.cross_off("requiresLeft", fulfilled):
         return
@@ -201,6 +207,41 @@ def count_down(reference: str, fulfilled: str, context: Context, ending: Ending 
             context.follow.append(reference)
     elif state == _PENDING:
         dispatch(row, context)
+
+
+def _counted(row: Draft, name: str, context: Context, ending: Ending) -> bool:
+    """Cross a member off, or a piece of a tally, and count it; gives whether the row waits for nothing more."""
+    if name in row.ids("requiresLeft"):
+        found = context.view.named(row.text("tally"))
+        row.cross_off("requiresLeft", name)
+        if tally.counts(row, name):
+            tally.count(row, found, name, ending)
+            decide_group(found, context)
+    return not row.ids("requiresLeft")
+
+
+def decide_group(counted: Draft, context: Context) -> None:
+    """Do what follows from the counts of a group: cancel what is left, and pass the decision on, once.
+
+    Not while a recall of either is to come: the end of it looks again.
+    """
+    verdict = tally.verdict(counted)
+    if counted.text("due") or not verdict:
+        return
+    if counted.text("rest") == tally.CANCEL and tally.left(counted):
+        counted.set("rest", tally.CANCELLING)
+        context.effects.append(CancelRest(counted.key))
+    if counted.text("announced") or (
+        counted.text("then") == tally.WAIT and counted.text("state") != TaskState.COMPLETED
+    ):
+        return
+    decision = context.view.named(counted.text("decides"))
+    if decision.text("due"):
+        return
+    counted.set("announced", verdict)
+    numbers = {name: counted.integer(name) for name in ("needs", "of", "ok", "bad")}
+    context.event("group-decided", about=counted.key, group=counted.text("label"), decided=verdict, **numbers)
+    count_down(decision.key, counted.key, context, tally.ending_announced(counted.value, verdict, counted.key))
 
 
 def heed_deadline(graph: Draft, deadline: datetime) -> None:

@@ -20,7 +20,7 @@ from taskgraph.model import limits
 from taskgraph.model.ids import GRAPH, edge_name_of, is_relay, join_reference, reference_of, row_key, value
 from taskgraph.model.messages import Rerun
 from taskgraph.model.states import GRAPH_ENDED, GraphState, TaskState
-from taskgraph.protocol import rerun
+from taskgraph.protocol import rerun, tally
 from taskgraph.protocol.conditions import SKIP, ending_of, goes_on, is_met, keep_ending
 from taskgraph.protocol.context import Context, GraphRevived, Item, Outcome, Recalled, Rules, Stop, Verdict
 from taskgraph.protocol.definitions import SCHEMA
@@ -30,6 +30,7 @@ from taskgraph.protocol.propagation import (
     GOING,
     READY,
     RECALL,
+    decide_group,
     dispatch,
     heed_deadline,
     is_held,
@@ -40,6 +41,7 @@ from taskgraph.protocol.rows import Draft
 from taskgraph.protocol.runs import ASKED, next_run
 from taskgraph.protocol.wiring import relay_row
 
+_COMPLETED: Final = str(TaskState.COMPLETED)
 _BESIDE: Final = 5  # rows of one step but those of dependents: its own, the graph, the event, a join, a leaf below that
 _OF_THE_END: Final = ("finished", "cancelled", "reason", "code", "terminate", "skippedTasks")
 
@@ -160,6 +162,8 @@ def _recall(item: Recall, context: Context) -> Verdict:
         return Outcome.STALE, "it has been recalled, or an edit has taken it away"
     graph.confirm()  # what is counted up and down again leaves it as it was, and it may have ended since it was read
     name, dependents = edge_name_of(item.reference), node.ids("dependents")
+    if (decides := node.text("decides")) and tally.stands(node):
+        dependents = [each for each in dependents if each != decides]
     view.require(map(row_key, dependents))
     # Each of these is written, so a step rests on their etags; the row of the node is written in the last step alone.
     counted = [each for each in dependents if name not in view.named(each).ids("requiresLeft")]
@@ -169,6 +173,8 @@ def _recall(item: Recall, context: Context) -> Verdict:
             _let_graph_wait(node, name, graph, context)
         else:
             _uncount(view.named(each), name, graph, context)
+            if each == decides:
+                node.set("announced", "")
     if counted[most:]:
         context.recalls.append(item.reference)
         return Outcome.APPLIED, ""
@@ -177,6 +183,10 @@ def _recall(item: Recall, context: Context) -> Verdict:
     graph.set("recalls", max(0, left))
     if node.text("state") == TaskState.UNSCHEDULED and not node.ids("requiresLeft"):
         node.set("due", READY)
+    if decides:
+        decide_group(node, context)
+    elif decided_by := node.text("decidedBy"):
+        decide_group(view.named(decided_by), context)
     if left <= 0:
         for draft in list(view.drafts.values()):
             if draft.key.startswith("task:") and draft.text("due") == READY:
@@ -191,7 +201,9 @@ def _uncount(row: Draft, name: str, graph: Draft, context: Context) -> None:
     row.set_ids("requiresLeft", [*row.ids("requiresLeft"), name])
     _derive_causes(row, context)
     state = row.text("state")
-    if is_relay(reference_of(row.key)):
+    if counts_for := row.text("tally"):
+        _take_out(row, context.view.named(counts_for), name, graph, context)
+    elif is_relay(reference_of(row.key)):
         row.set("state", str(TaskState.UNSCHEDULED))
         if state == TaskState.COMPLETED:
             _await_recall(row, graph, context)
@@ -199,6 +211,21 @@ def _uncount(row: Draft, name: str, graph: Draft, context: Context) -> None:
         _reset_task(row, graph, context, "what it requires is run again", recall=True)
     elif row.text("due") in (SKIP, READY):
         row.set("due", "")
+
+
+def _take_out(row: Draft, counted: Draft, name: str, graph: Draft, context: Context) -> None:
+    """A tally, or a piece of it, waits again for what it has counted. What the pieces have passed on goes along."""
+    if tally.counts(row, name):
+        tally.uncount(row, counted, name)
+    state = row.text("state")
+    row.set("state", str(TaskState.UNSCHEDULED))
+    if row is not counted and state == TaskState.COMPLETED:
+        (above,) = row.ids("dependents")
+        _uncount(context.view.named(above), row.key, graph, context)
+    elif counted.text("due") != RECALL and (not tally.stands(counted) or (row is counted and state == _COMPLETED)):
+        if counted.text("rest") == tally.CANCELLING:
+            counted.set("rest", tally.CANCEL)
+        _await_recall(counted, graph, context)
 
 
 def _let_graph_wait(node: Draft, name: str, graph: Draft, context: Context) -> None:

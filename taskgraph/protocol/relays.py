@@ -9,7 +9,8 @@ from taskgraph.protocol.cancel import end_of_marked_wait
 from taskgraph.protocol.conditions import SKIP, passed_on, skip_of, skip_resolution
 from taskgraph.protocol.context import Context, Item, Outcome, Rules, Verdict
 from taskgraph.protocol.edit import DELETED_IN
-from taskgraph.protocol.propagation import count_down_dependents, dispatch
+from taskgraph.protocol.propagation import count_down_dependents, decide_group, dispatch
+from taskgraph.protocol.tally import CANCEL, CANCELLING
 
 
 @value
@@ -42,7 +43,12 @@ def _fire(item: Fire, context: Context) -> Verdict:
         return Outcome.STALE, "the relay still waits"
     if state == TaskState.PENDING:
         relay.set("state", str(TaskState.COMPLETED))
-    count_down_dependents(relay, item.reference, context, passed_on(relay), again=state != TaskState.PENDING)
+    if decides := relay.text("decides"):
+        if relay.text("rest") == CANCELLING:
+            relay.set("rest", CANCEL)
+        decide_group(relay, context)
+    again = state != TaskState.PENDING
+    count_down_dependents(relay, item.reference, context, passed_on(relay), again=again, but=decides)
     return (Outcome.APPLIED if state == TaskState.PENDING else Outcome.REPEATED), ""
 
 

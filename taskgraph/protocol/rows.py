@@ -17,7 +17,7 @@ from taskgraph.storage.tables import Change, Delete, Insert, Merge, Replace, Row
 
 T = TypeVar("T", list[Any], dict[str, Any])
 
-SCHEMA_MAX: Final = 2
+SCHEMA_MAX: Final = 3
 """2: rows of a graph that goes on after failures (`conditions`)."""
 
 SEAL: Final = 1_000

@@ -21,17 +21,19 @@ from taskgraph.protocol.propagation import ended_at, make_pending, resolution_te
 from taskgraph.protocol.relays import Fire
 from taskgraph.protocol.rows import SCHEMA_MAX, Draft
 from taskgraph.protocol.runs import Claim, Completed
+from taskgraph.protocol.tally import SCHEMA_OF_TALLIES
 
 _UNSCHEDULED: Final = TaskState.UNSCHEDULED.value
 _PENDING: Final = TaskState.PENDING.value
 _RUNNING: Final = TaskState.RUNNING.value
 _COMPLETED: Final = TaskState.COMPLETED.value
 _SCHEMAS: Final = range(1, SCHEMA_MAX + 1)
+_PLAIN_SCHEMAS: Final = range(1, SCHEMA_OF_TALLIES)
 # Columns that a rule looks at and that a plain task does not have.
 _AT_END: Final = frozenset({"cancel", "limits", "ended", "resolved", "resolution", ROUTING_KEY})
 _WAITS: Final = frozenset({"limits", "held", "deadline", "pendingTimeout", "notBefore"})
 _AT_CLAIM: Final = _WAITS | {"ahead", "leaseDoubts", EDITED}
-_AT_READY: Final = _WAITS | {"cancel", "due", "failedBy", "leaseDoubts", "skippedBy", "when"}
+_AT_READY: Final = _WAITS | {"cancel", "decides", "due", "failedBy", "leaseDoubts", "skippedBy", "when"}
 _JUST_LEFT: Final = frozenset({"requiresLeft"})
 _JUST_READY: Final = frozenset({"requiresLeft", "state"})
 _READY_CHARS: Final = 100  # at most, that are written where a task becomes ready: its state, a claim; without a worker
@@ -225,10 +227,10 @@ class Stretch:
         draft = view.drafts.get(key)
         if draft is None:
             row = view.rows.get(key)
-            if row is None or row.columns.get("schema", 1) not in _SCHEMAS:
-                return ""
+            if row is None or row.columns.get("schema", 1) not in _PLAIN_SCHEMAS:
+                return ""  # of a newer version, or a row that counts for a group
             draft = Draft(key, row.columns, row.etag, view.journal)
-        elif draft.gone:
+        elif draft.gone or draft.columns.get("tally"):
             return ""
         left = draft.text("requiresLeft")
         references = compact_ids(left)

@@ -10,17 +10,30 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from taskgraph.documents.groups import DONE, Wiring, is_end, name_of, wire
+from taskgraph.documents.groups import ALL, DONE, START, Wiring, is_end, name_of, units, wire
 from taskgraph.documents.nodes import GroupNode, TaskNode
 from taskgraph.model import limits
 from taskgraph.model.columns import Value
-from taskgraph.model.ids import GRAPH, fork_reference, group_owner, ids_text, join_reference, row_key, task_id_of, value
+from taskgraph.model.ids import (
+    GRAPH,
+    fork_reference,
+    group_owner,
+    ids_text,
+    join_reference,
+    owner_of,
+    row_key,
+    task_id_of,
+    value,
+)
 from taskgraph.model.states import TaskState
+from taskgraph.protocol.tally import SCHEMA_OF_TALLIES, columns_of
 from taskgraph.storage.tables import Insert
 
 UNSCHEDULED: Final = str(TaskState.UNSCHEDULED)
 _COMPLETED: Final = str(TaskState.COMPLETED)
 _THERE: Final = "\x03"  # begins a node that has a row already: its reference follows
+
+_NUMBERS: Final = {DONE: "done", START: "start", ALL: "all"}
 
 NOTHING: Final[Mapping[str, Any]] = {}  # no groups
 
@@ -94,7 +107,7 @@ class Edges:
     need not succeed. relays: reference -> (requires, dependents), shared joins among them. joins, forks: of each
     reference, outermost (nearest to the dependents) first: the order in which they are inserted. gathering: the joins
     below `top`. links: new dependents of rows outside the set. pieces: joins that work for one row alone, whose
-    dependent is known.
+    dependent is known. counting: tallies, and the decisions that wait for them -> their columns for that.
     """
 
     mapping: dict[str, str]
@@ -111,6 +124,7 @@ class Edges:
     leaves: tuple[str, ...] = ()
     links: dict[str, list[str]] = field(default_factory=dict)
     pieces: set[str] = field(default_factory=set)
+    counting: dict[str, Mapping[str, Value]] = field(default_factory=dict)
 
     def require(self, own: str, wanted: list[str], may: AbstractSet[str], *, end: bool) -> None:
         """Let a row wait for others, over joins where they are many. may: optional ones. end: of a group."""
@@ -158,7 +172,17 @@ class Edges:
                     self.relays[reference] = ([own], members)
 
     def relay_row(self, reference: str) -> Insert:
-        return relay_row(reference, *self.relays[reference], self.schema)
+        row = relay_row(reference, *self.relays[reference], self.schema)
+        if not self.counting:
+            return row
+        columns = self.counting.get(reference, {})
+        if (
+            "decidedBy" not in columns
+            and (counted := owner_of(reference)) in self.counting
+            and reference.startswith("join:")
+        ):
+            columns = {**columns, "tally": counted}
+        return Insert(row.key, {**row.columns, **columns, "schema": SCHEMA_OF_TALLIES}) if columns else row
 
     def _take_in(self, made: _Made) -> list[str]:
         references = [reference for reference, _, _ in made]
@@ -187,6 +211,7 @@ def lay_edges(
     *,
     by_key: bool = False,
     request: str = "",
+    groups: Mapping[str, GroupNode] = NOTHING,
 ) -> Edges:
     """The edges of all these nodes, and their joins and forks. Parameters: see `layout.lay_out`."""
     mapping = {label: task_id_of(graph_id, label) for label in nodes}
@@ -200,7 +225,18 @@ def lay_edges(
         if names:
             may = frozenset(map(resolve, wired.optional.get(node, ())))
             edges.require(references[node], [resolve(name) for name in names], may, end=is_end(node))
+    for name, group in groups.items():
+        if group.success is not None:
+            counted, decision = references[ALL + name], references[DONE + name]
+            edges.counting[counted] = columns_of(name, group.success, len(units(name, groups)), decision)
+            edges.counting[decision] = {"decidedBy": counted}
     leaves = [own for own in mapping.values() if not edges.dependents[own]]
+    if edges.counting:
+        leaves += [
+            references[end]
+            for end in wired.ends
+            if end.startswith(ALL) or (end.startswith(DONE) and not edges.dependents[references[end]])
+        ]
     edges.lead_to_graph(leaves, direct_leaves_max, stamp)
     edges.fan_out(stamp)
     for end in wired.ends:
@@ -211,7 +247,7 @@ def lay_edges(
 
 def end_reference(graph_id: str, end: str, request: str) -> str:
     """The shared join that is an end of a group. request: the one that adds it, "" for the submission."""
-    number = "done" if end.startswith(DONE) else "start"
+    number = _NUMBERS[end[0]]
     owner = group_owner(task_id_of(graph_id, name_of(end)))
     return join_reference(owner, f"{request}-{number}" if request else number)
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from taskgraph.documents.canonical import content_hash, document_object, node_digest, written_object
+from taskgraph.documents.canonical import content_hash, document_object, node_digest, success_of, written_object
 from taskgraph.documents.nodes import GraphDocument, GroupNode, TaskNode
 from taskgraph.documents.references import labelled
 from taskgraph.model.budget import budget_of
@@ -195,7 +195,9 @@ class _Rows:
         direct = [each for each in inner if set(inner).isdisjoint(texts(self._groups[each].columns, "groups"))]
         tasks = [self._labels[own] for own in self._members(name) if own in self._labels and own not in nested]
         active = by_group(name) not in texts(self._graph.columns, "held")
-        return GroupNode(name, (*sorted(tasks), *sorted(direct)), (), active, self._limits.get(name, 0))
+        limit = self._limits.get(name, 0)
+        success = success_of(object_of(self._groups[name].columns, "success") or None)
+        return GroupNode(name, (*sorted(tasks), *sorted(direct)), (), active, limit, success)
 
     def _members(self, name: str) -> tuple[str, ...]:
         key = self._groups[name].key

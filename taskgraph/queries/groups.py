@@ -8,6 +8,7 @@ from taskgraph.model.errors import NotFound
 from taskgraph.model.ids import group_key, task_id_of
 from taskgraph.model.states import GRAPH_GONE
 from taskgraph.protocol.definitions import members_of
+from taskgraph.queries.values import GroupSuccess
 from taskgraph.storage.tables import Range, Row, Tables, query_all
 
 _NEAR_NAMES: Final = 3
@@ -27,6 +28,25 @@ async def group_rows(tables: Tables, graph_id: str, name: str) -> list[Row]:
 async def group_members(tables: Tables, graph_id: str, name: str) -> tuple[str, ...]:
     """TaskIds of all tasks of a group, nested ones too: one read (a page in 12,000). Raises NotFound."""
     return members_of(await group_rows(tables, graph_id, name))
+
+
+async def success_of(tables: Tables, graph_id: str, head: Row) -> GroupSuccess | None:
+    """How a group stands that needs k of n, by its first row; None for any other."""
+    key = head.columns.get("tally")
+    (row,) = await tables.get(graph_id, [str(key)]) if key else (None,)
+    return None if row is None else standing(row)
+
+
+def standing(row: Row) -> GroupSuccess:
+    """By the row of its tally."""
+    from taskgraph.protocol.tally import CANCEL, WAIT, decided  # here: few groups need k of n
+
+    columns = row.columns
+    needs, of, ok, bad = (integer(columns, name) for name in ("needs", "of", "ok", "bad"))
+    then = WAIT if columns.get("then") == WAIT else "go"
+    rest = CANCEL if columns.get("rest") else "let"
+    announced = bool(columns.get("announced"))
+    return GroupSuccess(needs, of, ok, bad, then, rest, decided(ok, bad, needs=needs, of=of), announced)
 
 
 async def has_group(tables: Tables, graph: Row, graph_id: str, name: str) -> bool:

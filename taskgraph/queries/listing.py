@@ -20,7 +20,7 @@ from taskgraph.protocol.definitions import gathered, members_of
 from taskgraph.queries import targets as gates
 from taskgraph.queries import values
 from taskgraph.queries.edges import Edges, references, worth_pages
-from taskgraph.queries.groups import group_rows
+from taskgraph.queries.groups import group_rows, success_of
 from taskgraph.queries.lookup import GraphQueries, some_rows
 from taskgraph.queries.rows import status_of_task
 from taskgraph.storage.tables import Range, Row
@@ -76,6 +76,7 @@ class TaskQueries(GraphQueries):
             groups=sorted(nested),
             within=texts(rows[0].columns, "groups"),
             listed=listed,
+            success=await success_of(self._tables, graph_id, rows[0]),
         )
 
     async def statuses(self, graph_id: str, task_ids: Collection[str]) -> list[values.TaskStatus]:

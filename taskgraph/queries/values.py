@@ -217,10 +217,28 @@ class TaskStatus:
 
 
 @dataclass(frozen=True, slots=True)
+class GroupSuccess:
+    """How a group stands that needs k of n. of: members that are counted; ok, bad: those that completed, and did not.
+
+    decided: succeeded or failed; "" while it is open. announced: it has been passed on to those that require the group.
+    """
+
+    needs: int
+    of: int
+    ok: int
+    bad: int
+    then: str
+    rest: str
+    decided: str
+    announced: bool
+
+
+@dataclass(frozen=True, slots=True)
 class GroupStatus:
     """A group at a glance: its tasks, those of groups in it among them. state: a GroupState.
 
-    groups: groups in it; within: groups that it is in. listed: the tasks, by label.
+    groups: groups in it; within: groups that it is in. listed: the tasks, by label. success: None where all are to
+    complete.
     """
 
     graph_id: str
@@ -234,6 +252,7 @@ class GroupStatus:
     groups: Sequence[str]
     within: Sequence[str]
     listed: Sequence[TaskStatus]
+    success: GroupSuccess | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,10 +12,11 @@ from taskgraph.protocol.conditions import in_words, meets
 from taskgraph.queries import targets as gates
 from taskgraph.queries.causes import NAMED_MAX, Causes
 from taskgraph.queries.edges import Edges, references, worth_pages
+from taskgraph.queries.groups import success_of
 from taskgraph.queries.lookup import GraphQueries
 from taskgraph.queries.rows import NEWER, is_known, newer_words, status_of_task
 from taskgraph.queries.targets import limits_in
-from taskgraph.queries.values import FAILED, NOT_COMPLETED, OF_GROUP, TO_BEGIN, Explanation, Reason, tasks
+from taskgraph.queries.values import FAILED, NOT_COMPLETED, OF_GROUP, TO_BEGIN, Explanation, GroupSuccess, Reason, tasks
 from taskgraph.queries.workers import Crew, crew
 from taskgraph.storage.tables import Range, Row, Tables, or_none, query_all
 
@@ -35,7 +36,8 @@ class _Below:
         self._relays: dict[str, Row | None] = {}
         self._edges = Edges(tables, graph_id, self._relays)
         self._left: dict[str, list[str]] = {}  # by the text of the column, where it names groups
-        self._groups: dict[str, tuple[str, int]] = {}  # groupId -> its name, and how many tasks are in it
+        # groupId -> its name, how many tasks are in it, and how it stands if it needs k of n
+        self._groups: dict[str, tuple[str, int, GroupSuccess | None]] = {}
 
     async def left(self, row: Row) -> list[str]:
         text = str(row.columns.get("requiresLeft", ""))
@@ -56,9 +58,12 @@ class _Below:
             return tasks(number)
         parts: list[str] = []
         for reference in shared[:NAMED_MAX]:
-            name, total = await self._group(group_of(reference))
+            name, total, success = await self._group(group_of(reference))
             left = len(await self._edges.required([reference], left=True))
-            if reference.endswith("done"):
+            if success is not None and reference.endswith("done"):
+                counted = f"{success.ok:,} completed, {success.bad:,} did not, of {success.of:,}"
+                parts.append(f"group “{name}”, which needs {success.needs:,} tasks ({counted})")
+            elif reference.endswith("done"):
                 parts.append(f"{left:,} of {tasks(total)} of group “{name}”")
             else:
                 parts.append(f"{tasks(left)} that its group “{name}” requires")
@@ -69,11 +74,12 @@ class _Below:
             parts.append(f"{others:,} other task{'s' if others != 1 else ''}")
         return " and ".join([", ".join(parts[:-1]), parts[-1]] if len(parts) > 1 else parts)
 
-    async def _group(self, group_id: str) -> tuple[str, int]:
+    async def _group(self, group_id: str) -> tuple[str, int, GroupSuccess | None]:
         if group_id not in self._groups:
             (row,) = await self._tables.get(self._graph_id, [group_key(group_id)])
             columns: Mapping[str, Value] = row.columns if row else {}
-            self._groups[group_id] = str(columns.get("label", group_id)), integer(columns, "tasks")
+            success = await success_of(self._tables, self._graph_id, row) if row else None
+            self._groups[group_id] = str(columns.get("label", group_id)), integer(columns, "tasks"), success
         return self._groups[group_id]
 
     async def get(self, keys: Sequence[str]) -> list[Row]:

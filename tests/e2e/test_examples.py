@@ -23,6 +23,7 @@ TESTED: Final = {
     "flaky.json",
     "blocked.json",
     "cleanup.json",
+    "shards.json",
     "params.json",
     "lock.json",
     "stages.json",
@@ -68,6 +69,13 @@ def test_an_example_is_a_valid_graph_without_warnings(name: str, call: Call) -> 
 def states(call: Call, graph_id: str) -> dict[str, tuple[str, int]]:
     shown = json.loads(call("show", graph_id, "--json"))
     return {task["label"]: (task["state"], task["run"]) for task in shown["tasks"]}
+
+
+def test_shards(call: Call) -> None:
+    call("run", str(EXAMPLES / "shards.json"), "--id", "s", code=1)
+    ended = {label: state for label, (state, _) in states(call, "s").items()}
+    assert (ended["shard 2"], ended["merge"], ended["alarm"]) == ("failed", "completed", "skipped")
+    assert "3 ok, 1 bad, needs 3 of 4: it has succeeded" in call("status", "s", "--group", "shards")
 
 
 def test_build(call: Call, tmp_path: Path) -> None:

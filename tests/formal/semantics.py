@@ -24,12 +24,12 @@ from typing import Any, Final
 
 from taskgraph.documents.nodes import TaskNode
 from taskgraph.model.columns import Value
-from taskgraph.model.ids import GRAPH, ids_text, row_key, task_id_of
+from taskgraph.model.ids import GRAPH, group_owner, ids_text, join_reference, row_key, task_id_of
 from taskgraph.model.messages import MESSAGE_TYPES, parse
 from taskgraph.model.schemas import schema
 from taskgraph.model.states import TASK_STORED, FailurePolicy, GraphState, When
 from taskgraph.protocol import decide as transitions
-from taskgraph.protocol.cancel import CancelGraph, CancelTask, PublishCancelled
+from taskgraph.protocol.cancel import CancelGraph, CancelTask, CancelUnneeded, PublishCancelled
 from taskgraph.protocol.conditions import meets
 from taskgraph.protocol.context import Cancelling, Dispatch, Effect, GraphEnded, GraphRevived, Refill, Stop
 from taskgraph.protocol.decide import Decision, Item, decide
@@ -52,6 +52,7 @@ from taskgraph.protocol.recall import ManualRerun, Ready, Recall
 from taskgraph.protocol.relays import Fire, Remind, Skip
 from taskgraph.protocol.runs import CannotRun, Claim, Completed, Failed, HandBack, LeaseLost, Overdue, Renew
 from taskgraph.protocol.set_limit import ChangeLimit, ComeUnder, PublishLimits, Recount
+from taskgraph.protocol.tally import SCHEMA_OF_TALLIES
 from taskgraph.protocol.transfer import SEALED_KINDS, Arrive, Confirm, Depart, Remain, Withdraw, seal
 from taskgraph.protocol.wiring import Link
 from taskgraph.storage.tables import Delete, Insert, Merge, Replace, Row
@@ -68,6 +69,7 @@ ADDED: Final = task_id_of("g", "added")
 RELAY: Final = f"fork:{TASK}:0-0"
 REQUEST: Final = "request:r"
 LIMIT: Final = "limit:graph"
+TALLY: Final = join_reference(group_owner(task_id_of("g", "g")), "all")
 NAMES: Final = {
     row_key(BEFORE): "requirement",
     row_key(TASK): "task",
@@ -154,6 +156,7 @@ class Scene:
     dependent: Columns = field(default_factory=dict)
     request_columns: Columns = field(default_factory=dict)
     limit: Columns | None = None  # of a limit on the graph, which the task is under, and its dependent
+    tally: Columns | None = None  # of what counts for a group, as far as an item about one of its tasks looks at it
 
     def rows(self) -> dict[str, Row | None]:
         """All rows of the graph."""
@@ -177,6 +180,8 @@ class Scene:
             for task in (TASK, DEPENDENT):
                 rows[row_key(task)] |= {"limits": '["graph"]', "limited": "yes"}
             rows[LIMIT] = {"schema": 1, "max": 1, "inFlight": "[]", "moved": PAST, **self.limit}
+        if self.tally is not None:
+            rows[TALLY] = {"schema": SCHEMA_OF_TALLIES, "state": "unscheduled", "label": "g", **self.tally}
         rows[row_key(TASK)] |= self.columns
         rows[row_key(DEPENDENT)] |= self.dependent
         if self.relay:
@@ -237,6 +242,7 @@ class Case:
 
 
 CONTINUE: Final = FailurePolicy.CONTINUE.value
+DECIDED: Final[Columns] = {"rest": "cancelling", "needs": 1, "of": 2, "ok": 1, "bad": 0, "announced": "succeeded"}
 _RESTS_ON: Final = tuple((key, f"e-{key}") for key in (GRAPH, row_key(TASK)))
 _PLANNED: Final[Columns] = {"kind": "change", "plan": "p"}
 _ADDED: Final = lay_out("g", {"added": TaskNode("added", ("task",))}, stamp="r", now=NOW, request="r")
@@ -540,6 +546,21 @@ CASES: Final[Mapping[str, Sequence[Case]]] = {
         ),
         Case("its graph is cancelled", CancelTask(TASK, "y", whole=True), ("task",), Scene(graph="cancelling")),
         Case("policy `continue`", CancelTask(TASK, "y", reruns=0), ("task",), Scene(policy=CONTINUE)),
+    ),
+    "CancelUnneeded": (
+        Case("its group is decided", CancelUnneeded(TASK, TALLY), scene=Scene(tally=DECIDED, policy=CONTINUE)),
+        Case(
+            "… and it was rerun by hand since",
+            CancelUnneeded(TASK, TALLY),
+            ("task",),
+            Scene(tally=DECIDED, policy=CONTINUE, columns={"manualReruns": 1}),
+        ),
+        Case(
+            "the decision was taken back",
+            CancelUnneeded(TASK, TALLY),
+            ("task",),
+            Scene(tally={**DECIDED, "rest": "cancel"}, policy=CONTINUE),
+        ),
     ),
     "Hold": (
         Case("the graph is paused", Hold("paused", True, LATER.isoformat(), "y"), ("graph",)),

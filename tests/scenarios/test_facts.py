@@ -31,10 +31,11 @@ from taskgraph.queries.values import Event
 from taskgraph.storage.tables import Change, Insert, Merge
 from taskgraph.testing import MemoryTables
 from tests.scenarios.stage import Stage, extension, graph
+from tests.simulation.counted import counted
 from tests.simulation.histories import world_of
 
 SOURCE: Final = Path(taskgraph.__file__).parent
-STATED: Final = re.compile(r"(?:graph|task|journal)-[a-z]+")
+STATED: Final = re.compile(r"(?:graph|group|task|journal)-[a-z]+")
 SEEDS: Final = range(41_000, 41_120)
 
 
@@ -71,6 +72,7 @@ WRITTEN: Final = {
     "task-held": "held heldAsked",
     "task-released": "held heldAsked",
     "journal-gap": "",
+    "group-decided": "ok requiresLeft announced",
 }
 """The usual columns of the kinds that journals hold by now: they are read by this table, so it never changes."""
 
@@ -123,6 +125,8 @@ def differing(fact: Mapping[str, Any], before: Mapping[str, Any], after: Mapping
             keys = [key for key in before if key.startswith("limit:")] or [facts.subject("graph-limited", fact)]
         case "graph-repaired":
             keys = [fact["row"]]
+        case "group-decided":
+            keys = [key for key, columns in after.items() if "needs" in columns and columns["label"] == fact["group"]]
         case "graph-changed":
             keys = [f"request:{fact['request']}"]
         case kind:
@@ -165,6 +169,8 @@ def test_every_kind_of_fact_in_the_code_has_its_usual_columns() -> None:
 def test_facts_of_histories_name_exactly_the_columns_that_differ(kinds: set[str]) -> None:
     for seed in SEEDS:
         world_of(seed).run()
+    for seed in range(8):
+        counted(seed).run()
     assert set(USUAL) - kinds <= {*BY_HAND, "journal-gap"}, "a gap is a row that is gone, and changes none"
 
 

@@ -4,8 +4,10 @@ What is expected is written as the definition of a group says it, and owes nothi
 """
 
 import dataclasses
+import math
 import random
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from fractions import Fraction
 
 from taskgraph.documents.nodes import GraphDocument, GroupNode, TaskNode
 from taskgraph.model import limits
@@ -43,8 +45,47 @@ def with_groups(
     return dataclasses.replace(document, tasks=tasks, groups=groups)
 
 
+@dataclasses.dataclass(frozen=True)
+class Counted:
+    """A group that needs so many of its units, which are labels, and names of such groups."""
+
+    needs: int
+    waits: bool
+    units: tuple[str, ...]
+
+    def end(self, end_of: Callable[[str], str]) -> str:
+        """How the group has ended, by how its units have (one that has not: any other text); "" for not yet."""
+        ends = [end_of(each) for each in self.units]
+        good = ends.count("completed")
+        bad = sum(end in ("failed", "exception", "skipped") for end in ends)
+        if self.waits and good + bad < len(ends):
+            return ""
+        return "completed" if good >= self.needs else "failed" if len(ends) - bad < self.needs else ""
+
+
+def counted_groups(documents: Iterable[GraphDocument]) -> dict[str, Counted]:
+    groups: dict[str, GroupNode] = {}
+    for document in documents:
+        groups |= document.groups
+    found: dict[str, Counted] = {}
+    for name, group in groups.items():
+        if group.success is not None:
+            units = sorted(set().union(*(_required(each, groups) for each in group.tasks)))
+            share = group.success.at_least
+            needs = share if isinstance(share, int) else math.ceil(len(units) * Fraction(share.rstrip("%")) / 100)
+            found[name] = Counted(needs, group.success.waits, tuple(units))
+    return found
+
+
+def _required(name: str, groups: Mapping[str, GroupNode]) -> set[str]:
+    """What a requirement comes to: labels, and names of groups that need k of n."""
+    if name not in groups or groups[name].success is not None:
+        return {name}
+    return set().union(*(_required(each, groups) for each in groups[name].tasks))
+
+
 def logical_tasks(documents: Iterable[GraphDocument]) -> dict[str, TaskNode]:
-    """The tasks of a graph and its extensions, each requiring tasks only."""
+    """The tasks of a graph and its extensions, each requiring tasks, and groups that need k of n."""
     tasks: dict[str, TaskNode] = {}
     groups: dict[str, GroupNode] = {}
     for document in documents:
@@ -57,12 +98,12 @@ def logical_tasks(documents: Iterable[GraphDocument]) -> dict[str, TaskNode]:
     for name, group in groups.items():
         for label in inside[name]:
             for required in group.requires:
-                handed[label] |= inside.get(required, {required})
+                handed[label] |= _required(required, groups)
     made: dict[str, TaskNode] = {}
     for label, node in tasks.items():
         must, may = set(handed[label]), set()
         for required in node.requires:
-            (may if required in node.optional else must).update(inside.get(required, {required}))
+            (may if required in node.optional else must).update(_required(required, groups))
         made[label] = dataclasses.replace(node, requires=tuple(sorted(must | may)), optional=frozenset(may - must))
     return made
 

@@ -7,6 +7,7 @@ What is looked at after every commit says `if not …: raise`, and not `hold`: a
 never put together. Columns of JSON are read once for each text, for all histories.
 """
 
+import dataclasses
 import functools
 import json
 from collections import Counter
@@ -20,6 +21,7 @@ from taskgraph.model.states import TaskState
 from taskgraph.model.timing import retry_of
 from taskgraph.storage.tables import Change, Delete, Row
 from tests.outcomes import expected, runs
+from tests.simulation.grouped import Counted
 
 FAILED_FOR_GOOD = frozenset({"failed", "exception"})
 RESOLVED = frozenset({"completed", "failed", "exception", "skipped"})
@@ -157,6 +159,7 @@ class Invariants:
         self.cancels_alone = True  # tasks may be cancelled, and not their graph
         self.may_cancel = True
         self.commits = 0
+        self.counted: Mapping[str, Counted] = {}  # groups that need k of n, which tasks require by name
         self.reset: set[str] = set()  # tasks that have been reset, and wait for the end of all recalls
         self.begun_at: dict[str, int] = {}  # taskId -> the commit in which its last run began
         self.resolved_at: dict[str, int] = {}  # reference -> the commit in which it was resolved last
@@ -187,6 +190,7 @@ class Invariants:
         """Look at what a commit has left. updated: labels of tasks that it edits. Raises Violation."""
         graph: Row | None = None
         tasks: list[Row] = []
+        tallies: list[Row] = []
         self.commits += 1
         if self.graph_state in ("finished", "cancelled") and any(each.key == GRAPH for each in changes):
             self._graph(rows[GRAPH])  # a rerun reopens it in this very commit
@@ -214,8 +218,12 @@ class Invariants:
                 told_skipped = int(str(row.columns.get("skipped", 0)))
             elif key.startswith(("join:", "fork:")):
                 self._relay(row)
+                if "decides" in row.columns:
+                    tallies.append(row)
         for row in tasks:  # once all of the commit is known
             self._ready(row, fenced)
+        for row in tallies if self.recalls <= 0 and not fenced else ():
+            self._count(row)
         if self.under:
             self._limited(rows)
         if told not in (-1, self.completed):
@@ -258,7 +266,8 @@ class Invariants:
         ):
             raise Violation(f"{label} was edited in run {run}, from {before} to {after}")
         if before != after and not edited:
-            if (before, after) not in TASK_MOVES:
+            reset = (before, after) == ("exception", "skipped") and run > last and self.counted
+            if (before, after) not in TASK_MOVES and not reset:  # rerun by hand, of what was cancelled with the rest
                 raise Violation(f"{label} moved from {before} to {after}")
             if after in ("pending", "unscheduled") and before not in ("", "unscheduled") and run <= last:
                 raise Violation(f"{label}: same run")
@@ -309,6 +318,11 @@ class Invariants:
             self.reset.add(reference)
         else:
             self.reset.discard(reference)
+        if self.counted and before != after == "exception" and columns.get("manualReruns"):
+            unneeded = json.loads(columns["resolution"]).get("code") == "unneeded"
+            hold(
+                not unneeded or columns.get("cancel"), f"{label} was run again by hand, and is cancelled with the rest"
+            )
         left = columns["requiresLeft"]
         waits = left != "[]" or columns.get("due", "") != ""
         if (after == "unscheduled") != waits and not (waits and after == "exception"):
@@ -392,7 +406,7 @@ class Invariants:
         if state == "unscheduled" or (cancelled and fenced):
             return
         node = self.tasks[label]
-        ends = {each: self.states.get(_id_of(self.graph_id, each), "") for each in node.requires}
+        ends = {each: self._end_of(each) for each in node.requires}
         open_ones = [each for each, end in ends.items() if end not in RESOLVED]
         if open_ones:
             raise Violation(f"{label} is {state} before {open_ones} are over")
@@ -401,6 +415,32 @@ class Invariants:
         ran = row.columns["run"] and not row.columns.get("manualReruns")
         if state == "skipped" and (ran or row.columns.get("claim")):
             raise Violation(f"{label} is skipped, and was run")
+
+    def _end_of(self, name: str) -> str:
+        """The state of a task, or how a group that needs k of n has ended."""
+        if (group := self.counted.get(name)) is not None:
+            return group.end(self._end_of)
+        return self.states.get(_id_of(self.graph_id, name), "")
+
+    def _count(self, row: Row) -> None:
+        """What a tally says of its members is so, and the decision has heard that."""
+        columns: Mapping[str, Any] = row.columns
+        group = self.counted[columns["label"]]
+        ends = [self._end_of(each) for each in group.units]
+        good, bad = ends.count("completed"), sum(end in RESOLVED - {"completed"} for end in ends)
+        if any(each in self.counted for each in group.units):
+            return  # a group in it may be decided a commit before it is counted
+        counted = columns["ok"], columns["bad"]
+        if counted != (good, bad):  # a member with many dependents is told to some of them in a later commit
+            late = len(self.tasks) > limits.DEPENDENTS_MAX and counted <= (good, bad) and columns["bad"] <= bad
+            hold(late, f"{columns['label']} counts {counted}, and should count {(good, bad)}")
+            return
+        told = {"": "", "succeeded": "completed", "failed": "failed"}[columns.get("announced", "")]
+        wanted = group.end(self._end_of)
+        if not group.waits or columns["state"] == "completed":
+            hold(told == wanted, f"{columns['label']} has told “{told}”, and should have “{wanted}”")
+        else:
+            hold(not told, f"{columns['label']} has told “{told}”, and waits")
 
     def _relay(self, row: Row) -> None:
         before, after = self._move(reference_of(row.key), row.columns)
@@ -450,15 +490,26 @@ class Invariants:
             if row.columns["state"] == "exception" and _too_late(row.columns):
                 continue
             began = self.resolved_at[own] if row.columns["state"] == "skipped" else self.begun_at.get(own, 0)
-            for required in self.requires[label]:
+            for name, required in zip(self.tasks[label].requires, self.requires[label], strict=True):
+                if name in self.counted:
+                    hold(self._end_of(name), f"{label} is {row.columns['state']}, and {name} is not decided")
+                    continue
                 state, ended = self.states.get(required), self.resolved_at.get(required, 0)
                 if state not in over or began < ended:
                     raise Violation(f"{label} began in commit {began}, and {required} is {state} since {ended}")
 
 
-def settled(rows: Mapping[str, Row], graph_id: str, tasks: Mapping[str, TaskNode], *, goes_on: bool = False) -> None:
+def settled(
+    rows: Mapping[str, Row],
+    graph_id: str,
+    tasks: Mapping[str, TaskNode],
+    *,
+    goes_on: bool = False,
+    counted: Mapping[str, Counted] | None = None,
+) -> None:
     """At rest: the edges of every row, both ways and through relays, are those of the documents. Raises Violation.
 
+    counted: groups that need k of n.
     goes_on: every task must have ended as the document, and who failed, say. Of a cancelled graph every task has ended,
     and nobody was told of anything any more.
     """
@@ -473,9 +524,16 @@ def settled(rows: Mapping[str, Row], graph_id: str, tasks: Mapping[str, TaskNode
     done = {label for label, row in found.items() if row.columns["state"] in over}
     if goes_on:
         ends = {label: str(row.columns["state"]).replace("exception", "failed") for label, row in found.items()}
-        wanted = expected(tasks, {label for label, end in ends.items() if end == "failed"})
+        groups = {name: group.end for name, group in (counted or {}).items()}
+        known = {label: "failed" for label, row in found.items() if groups and is_cancelled(row.columns)}
+        wanted = expected(tasks, {label for label, end in ends.items() if end == "failed"}, groups, known)
         hold(ends == wanted, f"ended as {ends}, and should have as {wanted}")
         hold(not any(row.columns.get("due") for row in found.values()), "somebody is due to be skipped")
+    if counted:
+        tasks = {
+            label: dataclasses.replace(node, requires=tuple(_members(node.requires, counted)))
+            for label, node in tasks.items()
+        }
     edges: set[tuple[str, str]] = set()
     for label, row in found.items():
         needs = {labels[each] for each in _behind(rows, row, "requires", "join:")}
@@ -492,9 +550,16 @@ def settled(rows: Mapping[str, Row], graph_id: str, tasks: Mapping[str, TaskNode
     leaves = set(tasks) - {each for node in tasks.values() for each in node.requires}
     if not leaves - done <= waits <= set(tasks) - done:
         raise Violation(f"the graph waits for {waits}")
-    counted = rows[GRAPH].columns["tasks"]
-    if counted != len(tasks):
-        raise Violation(f"the graph counts {counted} tasks")
+    if (number := rows[GRAPH].columns["tasks"]) != len(tasks):
+        raise Violation(f"the graph counts {number} tasks")
+
+
+def _members(names: Iterable[str], counted: Mapping[str, Counted]) -> dict[str, None]:
+    """Labels behind requirements, members of groups that need k of n among them."""
+    found: dict[str, None] = {}
+    for name in names:
+        found.update(_members(counted[name].units, counted) if name in counted else {name: None})
+    return found
 
 
 def _cancelled(rows: Mapping[str, Row], tasks: Mapping[str, TaskNode]) -> None:

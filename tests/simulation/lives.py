@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from taskgraph.documents.edit_document import EditDocument, edit_from_object
-from taskgraph.documents.nodes import GraphDocument, GroupNode, TaskNode
+from taskgraph.documents.nodes import GraphDocument, GroupNode, Success, TaskNode
 from taskgraph.model.ids import task_id_of
 from taskgraph.model.messages import Prioritize, RunTasks, TaskCompleted, TaskResult, to_text
 from tests.simulation.bounds import CHUNKED, FEW_LEAVES, NARROW, NARROWER, TIGHT, TIGHT_FAILING
@@ -99,6 +99,7 @@ class Life:
     when: Mapping[str, str] = field(default_factory=dict)
     optional: Mapping[str, Sequence[str]] = field(default_factory=dict)
     groups: Mapping[str, tuple[Sequence[str], Sequence[str]]] = field(default_factory=dict)
+    success: Mapping[str, Success] = field(default_factory=dict)  # group -> when it has succeeded
     sweeps: bool = False  # the sweep comes by all the time
     limits: Mapping[str, int] = field(default_factory=dict)
 
@@ -131,7 +132,13 @@ class Life:
                 for label, wanted in requires.items()
             },
             groups={
-                name: GroupNode(name, tuple(inside), tuple(wanted), max_in_flight=self.limits.get(name, 0))
+                name: GroupNode(
+                    name,
+                    tuple(inside),
+                    tuple(wanted),
+                    max_in_flight=self.limits.get(name, 0),
+                    success=self.success.get(name),
+                )
                 for name, (inside, wanted) in self.groups.items()
                 if self._tasks_of(name) <= requires.keys()
             },
@@ -143,6 +150,13 @@ class Life:
         if name not in self.groups:
             return {name}
         return set().union(*map(self._tasks_of, self.groups[name][0]))
+
+
+FAR_SECONDS: Final = 5_000.0
+"""Far later than any life ends."""
+
+COUNTING: Final = {**NARROWER, "COMMIT_CHANGES_MAX": 14}
+"""Wide joins, and room for one end of a member: what is counted goes into the commit of that."""
 
 
 def moment(seconds: float) -> str:
@@ -965,6 +979,60 @@ LIVES: Final = (
     # messages
     Life("all queues are deleted", chain(2), late=["c1"], acts=[Act("wipe", When("c1", "pending"))]),
     *(Life(f"junk: {name}", chain(1), acts=[Act("send", When("c0"), body=body)]) for name, body in JUNK.items()),
+    # groups that need k of n
+    Life(
+        "two of three, and the rest is cancelled",
+        {"a": [], "b": [], "c": [], "x": ["g"]},
+        policy="continue",
+        groups={"g": (["a", "b", "c"], [])},
+        success={"g": Success(2, cancels=True)},
+        timing={"c": {"notBefore": moment(FAR_SECONDS)}},
+    ),
+    Life(
+        "two of three, and the rest is cancelled, over pieces",
+        {"a": [], "b": [], "c": [], "x": ["g"], "y": ["g"], "z": ["g"]},
+        policy="continue",
+        groups={"g": (["a", "b", "c"], [])},
+        success={"g": Success("66.6%", waits=True, cancels=True)},
+        timing={"c": {"notBefore": moment(FAR_SECONDS)}},
+        bounds=COUNTING,
+    ),
+    Life(
+        "too few of three",
+        {"a": [], "b": [], "c": [], "x": ["g"], "y": ["g"]},
+        policy="continue",
+        fails={"a": ALWAYS, "b": ALWAYS},
+        groups={"g": (["a", "b", "c"], [])},
+        success={"g": Success(2)},
+        when={"y": "any-failed"},
+        late=["c"],
+    ),
+    Life(
+        "a member is run again, and the decision is taken back",
+        {"a": [], "b": [], "c": [], "x": ["g"]},
+        policy="continue",
+        fails={"c": ALWAYS},
+        groups={"g": (["a", "b", "c"], [])},
+        success={"g": Success(2)},
+        acts=[Act("rerun", When(state="finished"), label="a")],
+        bounds=COUNTING,
+    ),
+    Life(
+        "a member is run again, and the decision stands",
+        {"a": [], "b": [], "c": [], "x": ["g"]},
+        policy="continue",
+        groups={"g": (["a", "b", "c"], [])},
+        success={"g": Success(2)},
+        acts=[Act("rerun", When(state="finished"), label="a")],
+    ),
+    Life(
+        "a group that needs one of a group that needs two",
+        {"a": [], "b": [], "c": [], "x": ["g"], "y": ["inner"]},
+        policy="continue",
+        fails={"c": ALWAYS},
+        groups={"inner": (["a", "b"], []), "g": (["inner", "c"], [])},
+        success={"inner": Success(2), "g": Success(1, waits=True)},
+    ),
     # groups
     Life(
         "a group between two",

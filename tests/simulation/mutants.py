@@ -51,9 +51,12 @@ from taskgraph.protocol import (
     runs,
     set_limit,
     spending,
+    tally,
     together,
+    wiring,
 )
 from taskgraph.protocol.concurrency import Limit
+from taskgraph.protocol.conditions import COMPLETED
 from taskgraph.protocol.context import Context, Outcome, Verdict
 from taskgraph.protocol.edit import EditGraph
 from taskgraph.protocol.edit_plan import definitions, plan
@@ -74,6 +77,7 @@ from tests.simulation import playing
 from tests.simulation import world as world_module
 from tests.simulation.bounds import CHUNKED, FEW_LEAVES, NARROWER, TIGHT, TIGHT_FAILING, bounded
 from tests.simulation.charged import charged
+from tests.simulation.counted import counted, counted_and_rerun
 from tests.simulation.exhaustive import play_without_faults
 from tests.simulation.far import ROLES, SIZES, Far
 from tests.simulation.grouped import with_groups
@@ -1776,6 +1780,68 @@ MUTANTS: Final = (
         "they are left at once",
         _set(EventQueues, "_was_changed_for", lambda *_: False),
         SharedOut,
+    ),
+    # groups that need k of n
+    Mutant(
+        "P31: a member is counted in the commit that crosses it off, and there alone",
+        "what comes again is counted again",
+        _reworded(propagation, "_counted", ('if name in row.ids("requiresLeft"):', "if True:")),
+        counted,
+    ),
+    Mutant(
+        "P31: the graph waits for all members of a group that is decided",
+        "it waits for what requires the group",
+        _reworded(wiring, "lay_edges", ("end.startswith(ALL) or (", "(")),
+        counted,
+    ),
+    Mutant(
+        "P31: a group is decided as soon as the counts say so",
+        "when all of its members have ended",
+        _reworded(propagation, "decide_group", ('counted.text("then") == tally.WAIT', "True")),
+        counted,
+    ),
+    Mutant(
+        "P31: with `wait`, what requires the group goes on when all members have ended",
+        "as soon as it is decided",
+        _reworded(propagation, "decide_group", ('counted.text("then") == tally.WAIT', "False")),
+        counted,
+    ),
+    Mutant(
+        "P31: what requires a group goes by the decision",
+        "as if it had succeeded",
+        _set(tally, "ending_announced", lambda *_: COMPLETED),
+        counted,
+    ),
+    Mutant(
+        "P32: a decision that the counts do not bear any more is taken back",
+        "a decision is final",
+        _set(tally, "stands", lambda _: True),
+        counted_and_rerun,
+    ),
+    Mutant(
+        "P32: a decision that still stands is left as it is",
+        "every rerun of a member takes it back",
+        _set(tally, "stands", lambda counted: not counted.text("announced")),
+        lives=("a member is run again, and the decision stands",),
+    ),
+    Mutant(
+        "P32: a member that is run again is taken out of the counts",
+        "it stays in them",
+        _set(tally, "uncount", lambda *_: None),
+        counted_and_rerun,
+    ),
+    Mutant(
+        "P33: the sweep goes on with cancelling what is left of a group",
+        "it is left to the process that decided the group",
+        _set(sweep_module, "_rests", nothing_to_resend),
+        lives=("two of three, and the rest is cancelled",),
+    ),
+    Mutant(
+        "P33: what was rerun by hand is not cancelled with the rest",
+        "all that is left is",
+        _reworded(cancel, "cancel_unneeded", ("reruns=0", "reruns=-1")),
+        counted_and_rerun,
+        given=_reworded(control, "cancel_rest", ('and not row.columns.get("manualReruns")', "")),
     ),
 )
 

@@ -60,7 +60,7 @@ from taskgraph.testing import MemoryQueues, MemoryTables, drive
 from taskgraph.worker.values import Early, edited_in, hold_for_room, hold_until_due
 from taskgraph.worker.values import WorkMessage as InHand
 from tests.simulation.edited import edits_made, granted
-from tests.simulation.grouped import limited_in, logical_tasks, members
+from tests.simulation.grouped import counted_groups, limited_in, logical_tasks, members
 from tests.simulation.invariants import Invariants, Violation, hold, settled
 from tests.simulation.lives import GRAPH_ID, MADE, START, Act, Life, When
 
@@ -348,6 +348,7 @@ class Play:
         self.invariants.under = limited_in(
             GRAPH_ID, documents, known, anew=any(act.kind == "limit" for act in life.acts)
         )
+        self.invariants.counted = counted_groups(documents)
         self.made: Counter[str] = Counter()  # edits, by request
         self.wishes = {act.edit.request: act.edit for act in life.acts if act.kind == "edit"}
         self.groups = members(self.document.groups)
@@ -949,7 +950,8 @@ class Play:
         """The end, if it is what it must be. Raises Violation."""
         state = self.invariants.graph_state
         hold(state == self.life.end, f"the graph is {state}")
-        settled(self.rows, GRAPH_ID, self.known_tasks, goes_on=self.goes_on)
+        counted = self.invariants.counted
+        settled(self.rows, GRAPH_ID, self.known_tasks, goes_on=self.goes_on, counted=counted)
         self.invariants.consistent(self.rows)
         facts: Counter[tuple[str, str]] = Counter()
         for key, row in self.rows.items():

@@ -80,7 +80,7 @@ from taskgraph.worker.values import Early, WorkMessage, edited_in, hold_for_room
 from tests.simulation.bounds import bounded
 from tests.simulation.edited import Edits, named_by
 from tests.simulation.far import Far
-from tests.simulation.grouped import limited_in, logical_tasks, members
+from tests.simulation.grouped import counted_groups, limited_in, logical_tasks, members
 from tests.simulation.invariants import FAILED_FOR_GOOD, RESOLVED, Invariants, Violation, hold, settled
 from tests.simulation.races import Watch
 
@@ -434,7 +434,10 @@ _BEGUN: Final = (
     ("tables", ()),
     ("queues", ("_clock",)),
     ("clock", ("_draw",)),
-    ("invariants", ("graph_id", "goes_on", "tasks", "requires", "members", "under", "has_waited", "cancels_alone")),
+    (
+        "invariants",
+        ("graph_id", "goes_on", "tasks", "requires", "members", "under", "has_waited", "cancels_alone", "counted"),
+    ),
     ("watch", ("_world", "_outside")),
 )
 """Part of a world -> what of it does not come from its submission."""
@@ -543,7 +546,9 @@ class World:
             self.edit = Edits(self.tasks, documents, fixed)
         self.goes_on = self.document.failure_policy == FailurePolicy.CONTINUE
         self.invariants = Invariants(self.graph_id, self.tasks, goes_on=self.goes_on)
-        self.invariants.cancels_alone = self.cancel == "task"
+        self.counted = counted_groups([self.document, *self.extensions])
+        self.invariants.counted = self.counted
+        self.invariants.cancels_alone = self.cancel == "task" or bool(self.counted)
         self.invariants.members = members(self._all_groups()) if self.pauses else {}
         self.invariants.under = limited_in(self.graph_id, [self.document, *self.extensions], self.tasks, anew=self.anew)
         self.changes_left = self.changes
@@ -1312,7 +1317,7 @@ class World:
             with bounded(self.bounds):
                 end = self._run(steps_max)
                 tasks = self._tasks_taken() if end != "cancelled" else self.tasks
-                settled(self.rows, self.graph_id, tasks, goes_on=self.goes_on)
+                settled(self.rows, self.graph_id, tasks, goes_on=self.goes_on, counted=self.counted)
                 self.invariants.consistent(self.rows)
                 fences = self.history.count("cancelling")
                 asked = self.cancels if self.cancel and self.cancel != "task" else 0

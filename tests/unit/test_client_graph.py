@@ -197,7 +197,15 @@ def test_every_key_of_a_document_comes_back() -> None:
                 "task": {"payload": {"command": ["true"]}},
             },
         },
-        "groups": {"g": {"tasks": ["b"], "requires": ["a"], "active": False, "maxInFlight": 1}},
+        "groups": {
+            "g": {
+                "tasks": ["b"],
+                "requires": ["a"],
+                "active": False,
+                "maxInFlight": 1,
+                "success": {"atLeast": "50%", "then": "wait", "rest": "cancel"},
+            }
+        },
     }
     whole = schemas.schema("task-graph")
     assert set(document) == set(whole["properties"]) - {"$schema", "defaults", "include"}, "say here what is new"

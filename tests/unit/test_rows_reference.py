@@ -200,7 +200,7 @@ DAMAGE: tuple[dict[str, Any], ...] = (
     {"dependents": "{"},
     {"requiresLeft": "[1]"},
     {"run": "0"},
-    {"schema": 3},
+    {"schema": 4},
     {"state": "running", "claim": "c"},
     {"state": "pending", "requiresLeft": "[]"},
     {"failedTasks": 1},

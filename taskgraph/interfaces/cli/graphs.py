@@ -34,7 +34,7 @@ from taskgraph.model.states import GRAPH_ENDED, PAUSED, FailurePolicy, GraphStat
 
 if TYPE_CHECKING:
     from taskgraph.interfaces.app import App
-    from taskgraph.queries.values import GraphStatus, GroupStatus, Listing, TaskStatus
+    from taskgraph.queries.values import GraphStatus, GroupStatus, GroupSuccess, Listing, TaskStatus
 
 _STATE_ORDER: Final = (
     TaskState.FAILED,
@@ -194,6 +194,7 @@ def _print_group(session: Session, found: "GroupStatus") -> None:
             ("state", out.state(found.state)),
             ("in", safe(", ".join(found.within))),
             ("groups in it", safe(", ".join(found.groups))),
+            ("succeeds", "" if found.success is None else _succeeds(found.success)),
             ("tasks", f"{found.tasks:,}"),
             ("progress", f"{done:,} of {found.tasks:,} ({100 * done // max(1, found.tasks)} %)"),
         ]
@@ -210,6 +211,13 @@ def _print_group(session: Session, found: "GroupStatus") -> None:
         again = command_words(f"rerun --group={quote(found.name)}", found.graph_id)
         when = "to let it run after all" if found.state == TaskState.CANCELLED else "when the cause is mended"
         output.hint(f"{when}: {again}{session.store_words}")
+
+
+def _succeeds(found: "GroupSuccess") -> str:
+    """How a group stands that needs k of n."""
+    decided = {"succeeded": "it has succeeded", "failed": "it has failed"}.get(found.decided, "it is open")
+    later = "" if found.announced or not found.decided else "; what requires it goes on when all have ended"
+    return f"{found.ok:,} ok, {found.bad:,} bad, needs {found.needs:,} of {found.of:,}: {decided}{later}"
 
 
 def _print_counts(out: Stream, counts: Mapping[str, int]) -> None:

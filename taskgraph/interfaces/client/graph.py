@@ -12,6 +12,7 @@ from pathlib import Path
 from types import MappingProxyType, TracebackType
 from typing import Any, Concatenate, Final, ParamSpec, Self
 
+from taskgraph.documents.canonical import success_object
 from taskgraph.documents.nodes import GraphDocument, Kind
 from taskgraph.documents.parameters import names_in
 from taskgraph.documents.plan import Plan, plan, to_mermaid
@@ -159,9 +160,12 @@ class Graph:
         requires: Task | Group | str | Iterable[Task | Group | str] = (),
         max_in_flight: int | None = None,
         active: bool = True,
+        success: Mapping[str, Any] | None = None,
     ) -> Group:
         """Make a group and add it, with the tasks in it. The arguments are those of `Group`."""
-        made = Group(*members, name=name, requires=requires, max_in_flight=max_in_flight, active=active)
+        made = Group(
+            *members, name=name, requires=requires, max_in_flight=max_in_flight, active=active, success=success
+        )
         self._add_group(made)
         return made
 
@@ -249,7 +253,10 @@ class Graph:
                 task.after(required, optional=required in node.optional)
         for name, group in document.groups.items():
             most = group.max_in_flight or None
-            graph.group(name, *group.tasks, requires=group.requires, max_in_flight=most, active=group.active)
+            success = success_object(group.success) if group.success is not None else None
+            graph.group(
+                name, *group.tasks, requires=group.requires, max_in_flight=most, active=group.active, success=success
+            )
         return graph
 
     @classmethod

@@ -258,11 +258,12 @@ class Group(_Dependent):
     members: tasks, groups, and names of such; a text that comes first is the name of the group, unless name says it.
     Without a name it is called by its members: "(a, b)". requires: what has to complete before any of its tasks.
     max_in_flight: so many of its tasks run at a time. active: False holds its tasks back until it is resumed.
+    success: when the group has succeeded, as in a document: {"atLeast": "95%", "then": "wait", "rest": "cancel"}.
 
     Raises InvalidInput for a group without members.
     """
 
-    __slots__ = ("_members", "active", "max_in_flight", "name")
+    __slots__ = ("_members", "active", "max_in_flight", "name", "success")
 
     def __init__(
         self,
@@ -271,6 +272,7 @@ class Group(_Dependent):
         requires: "Task | Group | str | Iterable[Task | Group | str]" = (),
         max_in_flight: int | None = None,
         active: bool = True,
+        success: Mapping[str, Any] | None = None,
     ) -> None:
         if name is None and members and isinstance(members[0], str):
             name, members = members[0], members[1:]
@@ -282,6 +284,7 @@ class Group(_Dependent):
         self.name: str = _called_by(self.tasks) if name is None else name
         self.max_in_flight = max_in_flight
         self.active = active
+        self.success = dict(success) if success is not None else None
         self.after(requires)
 
     @property
@@ -303,6 +306,8 @@ class Group(_Dependent):
             made["maxInFlight"] = self.max_in_flight
         if not self.active:
             made["active"] = False
+        if self.success is not None:
+            made["success"] = dict(self.success)
         return made
 
     def __repr__(self) -> str:

@@ -100,6 +100,11 @@ class Names:
             for own, rows in snapshot.groups.items()
             if self.deleted and self.deleted.keys() >= set(members_of(rows))
         ]
+        for own, rows in snapshot.groups.items():
+            lost = self.deleted.keys() & set(members_of(rows)) if rows[0].columns.get("tally") else set()
+            if lost and own not in self.groups_gone:
+                what = f"{snapshot.label(min(lost))} is counted by group “{self.group_name(own)}”"
+                raise RefusedError(f"{what}, which has `success`: take away the whole group, or let the task run")
         self.gone = dict(self.deleted)
         if going := set(self.groups_gone):
             joins = (each for each in snapshot.rows if is_shared(each) and group_of(each) in going)

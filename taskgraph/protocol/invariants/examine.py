@@ -24,6 +24,7 @@ from taskgraph.protocol.invariants.groups_and_limits import groups, limited, unl
 from taskgraph.protocol.invariants.progress import conditions, progress, ready_relays, recalls
 from taskgraph.protocol.invariants.requests import requests
 from taskgraph.protocol.invariants.snapshot import Node, Snapshot
+from taskgraph.protocol.invariants.tallies import tallies
 from taskgraph.protocol.invariants.tasks import tasks
 from taskgraph.protocol.rows import SCHEMA_MAX
 from taskgraph.storage.tables import Row
@@ -33,7 +34,17 @@ Rule = Callable[[Snapshot], Iterator[Finding]]
 # Of every graph that is not being taken away or put back; one that is cancelled; one that lives, or has finished.
 _ALWAYS: Final[tuple[Rule, ...]] = (bad_columns, journal, channels)
 _CANCELLED: Final[tuple[Rule, ...]] = (*_ALWAYS, tasks, counts, recalls, cancelled)
-_OF_ROWS: Final[tuple[Rule, ...]] = (requests, edges, degrees, progress, tasks, conditions, ready_relays, recalls)
+_OF_ROWS: Final[tuple[Rule, ...]] = (
+    requests,
+    edges,
+    degrees,
+    progress,
+    tasks,
+    conditions,
+    ready_relays,
+    recalls,
+    tallies,
+)
 _USUAL: Final[tuple[Rule, ...]] = (*_ALWAYS, *_OF_ROWS, groups, limited, unlimited, finished, counts)
 
 

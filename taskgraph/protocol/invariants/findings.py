@@ -178,6 +178,11 @@ KINDS: Final[Mapping[str, Kind]] = {
     "skipped-wrong": Kind("it never runs", "skipped is final, and its dependents have counted it off"),
     "condition": Kind("it runs where it should have been skipped", _BEGUN),
     "unheard": Kind("it may run where it should be skipped, or the other way round", "no row says what the cause was"),
+    # groups that need k of n
+    "miscounted": Kind("the group is decided too early, otherwise than it should be, or never"),
+    "decision": Kind(
+        "what requires the group goes on too early, wrongly, or never", "what has gone on from it cannot be taken back"
+    ),
     # tasks
     "strange-id": Kind("it is not found by its label", "either its label or its key is wrong"),
     "missing-row:definition": Kind("no worker can run it", "the definition is written nowhere else"),

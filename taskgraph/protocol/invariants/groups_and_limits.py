@@ -13,6 +13,7 @@ from taskgraph.protocol.invariants.findings import NAMED_MAX, Finding, Redo, hav
 from taskgraph.protocol.invariants.snapshot import Node, Snapshot, read_json
 from taskgraph.protocol.rows import Draft
 from taskgraph.protocol.set_limit import ComeUnder, Recount
+from taskgraph.protocol.tally import written_success
 from taskgraph.storage.tables import Insert, Row
 
 
@@ -52,6 +53,9 @@ def _missing_group(snapshot: Snapshot, own: str, name: str, named: Sequence[Node
     join = f"join:{group_owner(own)}:done"
     if join in snapshot.rows:
         columns["join"] = join
+    tally = snapshot.rows.get(f"join:{group_owner(own)}:all")
+    if tally is not None:
+        columns |= {"tally": tally.key, "success": written_success(tally.columns)}
     fits = len(members) <= limits.PROPERTY_CHARS_MAX and snapshot.steady
     return snapshot.find(
         "missing-row:group",

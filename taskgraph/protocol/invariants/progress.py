@@ -12,13 +12,15 @@ from taskgraph.model.json_strict import compact_json
 from taskgraph.model.states import TaskState
 from taskgraph.protocol.conditions import SKIP, is_met, meets
 from taskgraph.protocol.decide import Item
-from taskgraph.protocol.invariants.findings import Finding, Redo, have
+from taskgraph.protocol.invariants.findings import Finding, Redo, Repair, have
 from taskgraph.protocol.invariants.snapshot import Node, Snapshot
+from taskgraph.protocol.invariants.tallies import answered
 from taskgraph.protocol.propagation import READY, RECALL
 from taskgraph.protocol.recall import Ready, Recall
 from taskgraph.protocol.relays import Fire, Skip
 from taskgraph.protocol.rows import Draft
 from taskgraph.protocol.runs import Completed, Failed
+from taskgraph.protocol.tally import ending_announced
 
 
 def progress(snapshot: Snapshot) -> Iterator[Finding]:
@@ -42,8 +44,13 @@ def _progress_of(snapshot: Snapshot, node: Node) -> Iterator[Finding]:
     strange = [name for name in left if name not in requires and not snapshot.upstream_rows(own, name)]
     if over:
         items = tuple(item for name in over for item in completion_items(snapshot, own, name))
+        repair: Repair = Redo(items)
+        if "decidedBy" in node.row.columns:
+            (tally,) = snapshot.upstream_rows(own, over[0])
+            announced = str(tally.row.columns["announced"])
+            repair = snapshot.patch({key: answered(tally.row.columns, announced, tally)}, (tally.row.key,))
         text = f"it still waits for {snapshot.labels(over)}, which {snapshot.ended}"
-        yield snapshot.find("left-over", key, text, keys=snapshot.edge_keys(own, over), repair=Redo(items))
+        yield snapshot.find("left-over", key, text, keys=snapshot.edge_keys(own, over), repair=repair)
     if strange:
         right = snapshot.patch({key: {"requiresLeft": ids_text(unfulfilled)}}, snapshot.upstream_keys(own, unfulfilled))
         yield snapshot.find(
@@ -194,6 +201,8 @@ def _condition_of(snapshot: Snapshot, node: Node) -> Iterator[Finding]:
 
 def _missing_causes(snapshot: Snapshot, node: Node) -> Iterator[Finding]:
     """How a requirement ended that was counted off must stand on the row."""
+    if "tally" in node.row.columns:
+        return  # it counts them
     optional = texts(node.row.columns, "optional")
     gone = [each for each in node.requires or () if each not in (node.left or ()) and each not in optional]
     for name, place in (("failedBy", 0), ("skippedBy", 1)):
@@ -212,6 +221,8 @@ def _missing_causes(snapshot: Snapshot, node: Node) -> Iterator[Finding]:
 
 def _cause(node: Node, name: str) -> str:
     columns = node.row.columns
+    if announced := columns.get("announced"):
+        return ending_announced(columns.get, str(announced), node.reference).failed
     if is_relay(node.reference) or node.state == TaskState.SKIPPED:
         known = columns.get(name) or columns.get("failedBy") or columns.get("skippedBy")
         if known or is_relay(node.reference):

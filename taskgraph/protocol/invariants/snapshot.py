@@ -20,6 +20,7 @@ from taskgraph.model.states import FailurePolicy, GraphState, TaskState
 from taskgraph.protocol.definitions import SCHEMA, gathered
 from taskgraph.protocol.invariants.findings import NAMED_MAX, Finding, Patch, Repair, finding
 from taskgraph.protocol.propagation import RECALL
+from taskgraph.protocol.tally import FAILED as FAILED_GROUP
 from taskgraph.storage.tables import Row
 
 FAILED: Final = frozenset({TaskState.FAILED, TaskState.EXCEPTION})
@@ -230,6 +231,8 @@ class Snapshot:
         above = self.upstream_rows(below, name)
         if any(each.row.columns.get("due") == RECALL for each in above):
             return None
+        if above and self.nodes[below].row.columns.get("decidedBy") == name:
+            return bool(above[0].row.columns.get("announced"))  # a group may be decided before all of it has ended
         return any(each.resolved for each in above) if above else None
 
     def edge_keys(self, below: str, names: Iterable[str]) -> list[str]:
@@ -245,7 +248,10 @@ class Snapshot:
         if name not in self._outcomes:
             node = self.nodes.get(name)
             found: tuple[bool, bool] | None = None
-            if node is not None and is_relay(name):
+            if node is not None and "decides" in node.row.columns:
+                announced = node.row.columns.get("announced")
+                found = (announced == FAILED_GROUP, False) if announced else None
+            elif node is not None and is_relay(name):
                 inside = [self.outcome(each) for each in node.requires or ()] if node.resolved else [None]
                 known = [each for each in inside if each is not None]
                 if len(known) == len(inside):
