@@ -1,9 +1,10 @@
 """What a graph has cost: the totals of its journal, at the prices of its store."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from taskgraph.model.budget import REACHED, Budget, Prices, budget_of
+from taskgraph.model.columns import object_of, texts
 from taskgraph.model.errors import NoGraph
 from taskgraph.model.ids import GRAPH, value
 from taskgraph.model.spent import Spent, spent_in
@@ -24,6 +25,7 @@ class Cost:
     graph_id: str
     name: str
     state: str
+    held: Sequence[str]
     spent: Spent | None
     budget: Budget | None
     reached: str
@@ -57,13 +59,6 @@ async def cost_at(tables: Tables, graph_id: str, prices: Prices, etag: str) -> C
         raise NoGraph(graph_id)
     *_, text = await find_end(tables, graph_id, 1, 0, 0)
     get: Any = graph.columns.get
-    name = _name(graph.columns)
-    return Cost(
-        graph_id, name, str(get("state")), spent_in(text), budget_of(get), str(get(REACHED) or ""), prices, etag
-    )
-
-
-def _name(columns: Mapping[str, Any]) -> str:
-    from taskgraph.model.columns import object_of
-
-    return str(object_of(columns, "metadata").get("name", ""))
+    name, held = str(object_of(graph.columns, "metadata").get("name", "")), texts(graph.columns, "held")
+    own = graph_id, name, str(get("state")), held
+    return Cost(*own, spent_in(text), budget_of(get), str(get(REACHED) or ""), prices, etag)

@@ -57,7 +57,8 @@ class LoneChain:
             kept = known.rows.get(own)
             if kept is None or kept.etag == one.over:
                 known.suppose(as_claimed(one))
-            item = Completed(task_id, result.run, result.claim, result.ended, result.resolution)
+            how = result.ended, result.resolution
+            item = Completed(task_id, result.run, result.claim, *how, seconds=result.seconds)
             (answer,) = await handlers.advance(graph_id, [item], local_worker=self._local_worker)
         except StorageError as error:  # reach: stock
             log.info("graph %s: a result goes to the handlers: %s", graph_id, error)

@@ -15,6 +15,7 @@ from taskgraph.model.errors import IntegrityError
 from taskgraph.model.facts import ROUTING_KEY, routing_of
 from taskgraph.model.ids import ids_text, is_task_id, row_key
 from taskgraph.model.messages import Seen
+from taskgraph.model.placement import target_of
 from taskgraph.model.priorities import NORMAL_RANK
 from taskgraph.model.states import TaskState
 from taskgraph.model.timing import not_yet_seconds
@@ -236,6 +237,7 @@ def as_claimed(one: ClaimedRun) -> Row:
         "run": work.run,
         "claim": work.claim,
         "label": work.label,
+        "target": target_of(work.definition),
         "dependents": ids_text([one.next]),
     }
     if one.routing:

@@ -63,6 +63,16 @@ def test_runs_count_for_as_long_as_they_took_and_not_for_their_wait(seconds: flo
     virtually(act)
 
 
+def test_runs_of_a_chain_that_its_worker_continues_count_as_well() -> None:
+    async def act(crew: Crew) -> None:
+        await crew.submit(LONG)
+        crew.start(crew.consumer(), crew.worker(Script(seconds=0.25)))
+        await crew.finish()
+        assert (await spent_by(crew.stage)).seconds == {"default": pytest.approx(10.0, rel=0.02)}
+
+    virtually(act)
+
+
 async def budgeted(stage: Stage, amount: float, requires: Requirements, **more: Any) -> None:
     await write_prices(stage.tables, PRICES, stage.clock.now(), "ann")
     document = dataclasses.replace(graph(requires), budget=Budget(amount, **more))

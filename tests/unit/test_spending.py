@@ -14,6 +14,7 @@ from taskgraph.model.messages import TaskCompleted, TaskFailed, TaskResult, pars
 from taskgraph.model.spent import NOTHING, OTHER, TARGETS_MAX, Spent, Used, spent_in
 from taskgraph.protocol.context import Cancelling, Held, Outcome
 from taskgraph.protocol.decide import Decision, Item, decide
+from taskgraph.protocol.invariants.examine import examine
 from taskgraph.protocol.pause import Hold
 from taskgraph.protocol.runs import Claim, Completed, Failed, HandBack, LeaseLost, completions_of, failures_of
 from taskgraph.protocol.spending import Charge
@@ -234,6 +235,19 @@ def test_a_graph_without_a_budget_can_be_given_one() -> None:
 def test_a_damaged_budget_is_none(text: str) -> None:
     assert budget_of({"budget": text}.get) is None
     assert watch_of({"budget": text}.get) == 0.0
+
+
+@pytest.mark.parametrize(
+    "columns", [{"budget": '{"amount":-1}'}, {"budget": FIVE, "budgetReached": "half of it"}], ids=["budget", "reached"]
+)
+def test_the_doctor_finds_a_budget_that_no_rule_goes_by(columns: dict[str, Any]) -> None:
+    found = examine("g", {k: row for k, row in rows_of({"a": []}).items() if row is not None}, NOW)
+    assert "no-budget" not in {each.code for each in found}
+    rows = changed(rows_of({"a": []}), GRAPH, **columns)
+    (one,) = (
+        each for each in examine("g", {k: r for k, r in rows.items() if r is not None}, NOW) if each.code == "no-budget"
+    )
+    assert not one.repairable
 
 
 def test_prices_make_amounts_of_totals() -> None:

@@ -72,7 +72,7 @@ def _url(address: str) -> Any:
 
 
 def _questions(graph_id: str) -> Iterator[tuple[str, str, str]]:
-    for what in ("why", "doctor", "results", "limits", "notices"):
+    for what in ("why", "doctor", "results", "limits", "notices", "cost"):
         yield "GET", f"/graphs/{graph_id}/{what}", ""
     for label in [quote(each, safe="") for each in GRAPHS[graph_id]["tasks"]][-3:]:
         yield "GET", f"/graphs/{graph_id}/tasks/{label}/why", ""

@@ -8,6 +8,7 @@ from taskgraph.interfaces.cli import options
 from taskgraph.interfaces.cli.common import Session, command, read_source
 from taskgraph.interfaces.cli.output import Column, safe
 from taskgraph.model.errors import InvalidInput
+from taskgraph.model.states import state_in_words
 
 if TYPE_CHECKING:
     from taskgraph.interfaces.app import App
@@ -75,7 +76,7 @@ def _show_latest(session: Session, limit: int) -> None:
         columns = (
             Column("GRAPH", lambda each: each.graph_id),
             Column("NAME", lambda each: safe(each.name), flexible=True),
-            Column("STATE", lambda each: each.state, state=True),
+            Column("STATE", lambda each: state_in_words(each.state, each.held), state=True),
             Column(prices.currency, lambda each: _money(each.amount) if each.spent is not None else "", number=True),
             Column("BUDGET", lambda each: f"{each.budget.amount:g}" if each.budget is not None else "", number=True),
         )

@@ -11,6 +11,7 @@ from taskgraph.protocol.invariants.columns import bad_columns
 from taskgraph.protocol.invariants.edges import degrees, edges
 from taskgraph.protocol.invariants.findings import Finding, Severity, finding
 from taskgraph.protocol.invariants.graph import (
+    budget,
     cancelled,
     channels,
     counts,
@@ -32,7 +33,7 @@ from taskgraph.storage.tables import Row
 Rule = Callable[[Snapshot], Iterator[Finding]]
 
 # Of every graph that is not being taken away or put back; one that is cancelled; one that lives, or has finished.
-_ALWAYS: Final[tuple[Rule, ...]] = (bad_columns, journal, channels)
+_ALWAYS: Final[tuple[Rule, ...]] = (bad_columns, journal, channels, budget)
 _CANCELLED: Final[tuple[Rule, ...]] = (*_ALWAYS, tasks, counts, recalls, cancelled)
 _OF_ROWS: Final[tuple[Rule, ...]] = (
     requests,

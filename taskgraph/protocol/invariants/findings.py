@@ -201,6 +201,7 @@ KINDS: Final[Mapping[str, Kind]] = {
     "missing-row:graph": Kind(
         "no handler can do anything for this graph", "its state and counts are written nowhere else"
     ),
+    "no-budget": Kind("it may cost any amount", "what it may cost is written nowhere else"),
     "clock-off:channel": _due("it is taken for over", f"{_CLOCKS}{_REPAIR}"),
     "cancelled-early": Kind(_NOT_TRUE, "cancelled is final, and has been reported"),
     "cancel-due": _due(

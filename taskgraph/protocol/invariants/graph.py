@@ -5,10 +5,11 @@ from datetime import datetime
 from typing import Any, Final
 
 from taskgraph.model import facts, limits
+from taskgraph.model.budget import BUDGET, NEAR, OVER, REACHED, budget_of
 from taskgraph.model.columns import Value, integer, texts
 from taskgraph.model.foreign_times import is_ahead
 from taskgraph.model.ids import GRAPH, event_key
-from taskgraph.model.json_strict import compact_json
+from taskgraph.model.json_strict import compact_json, show
 from taskgraph.model.states import GRAPH_ENDED, TASK_UNRESOLVED, FailurePolicy, GraphState, TaskState
 from taskgraph.protocol.cancel import CancelTask, PublishCancelled
 from taskgraph.protocol.context import CANCELLED
@@ -32,6 +33,20 @@ _CHANNEL_TIMES: Final = {
 def missing(snapshot: Snapshot) -> Iterator[Finding]:
     """The graph row is not there."""
     yield snapshot.find("missing-row:graph", GRAPH, "the graph row is gone")
+
+
+def budget(snapshot: Snapshot) -> Iterator[Finding]:
+    """What a graph may cost, and has reached of it, are no values that a rule goes by."""
+    if (graph := snapshot.nodes.get(GRAPH)) is None:
+        return
+    get = graph.row.columns.get
+    if get(BUDGET) and budget_of(get) is None:
+        text = f"its budget is {show(get(BUDGET))}, which is none"
+    elif get(REACHED) not in (None, "", NEAR, OVER):
+        text = f"it has reached {show(get(REACHED))} of its budget, which is nothing that it can"
+    else:
+        return
+    yield snapshot.find("no-budget", GRAPH, text)
 
 
 def channels(snapshot: Snapshot) -> Iterator[Finding]:

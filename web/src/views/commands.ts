@@ -48,6 +48,9 @@ function planned(command: string): { address: string; title: string } | undefine
     const title = name === "resume" ? "Resume the graph …" : "Pause the graph …";
     if (flags.length === 0) return { address: at({}), title };
   }
+  if (name === "resume" && flags.length === 1 && flags[0] === "--budget") {
+    return { address: at({}), title: "Resume the graph, with a larger budget …" };
+  }
   if (name === "resume" && flags.length === 1 && flags[0] === "--group" && labels.length === 1) {
     return { address: at({ group: labels[0]! }), title: `Resume group ${labels[0]} …` };
   }

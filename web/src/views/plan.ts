@@ -96,6 +96,8 @@ function Form({ graph }: { graph: Of["graph"] }): VNode {
     ${takes.includes("terminate") && html`<${Field} name="terminate" title="Stop at once what runs">${check}
       </${Field}>`}
     ${takes.includes("max") && html`<${Field} name="max" title="In flight at most (0: any number)">${text}</${Field}>`}
+    ${takes.includes("budget") && !query.get("group") && html`<${Field} name="budget" title="Budget from now on">${text}
+      </${Field}>`}
     ${takes.includes("priority") && html`<${Field} name="priority" title="Priority">
       ${choose(["highest", "high", "normal", "low", "lowest"], "choose …")}</${Field}>`}
     ${takes.includes("reason") && html`<${Field} name="reason" title="Reason, for the journal">${text}</${Field}>`}

@@ -50,7 +50,7 @@ export const KINDS: Readonly<Record<string, Kind>> = {
   },
   cancel: { takes: ["labels", "group", "terminate", "reason"], needs: [] },
   pause: { takes: ["group", "reason"], needs: [] },
-  resume: { takes: ["group", "reason"], needs: [] },
+  resume: { takes: ["group", "budget", "reason"], needs: [] },
   deactivate: { takes: ["labels", "reason"], needs: [["labels"]] },
   activate: { takes: ["labels", "reason"], needs: [["labels"]] },
   "set-limit": { takes: ["max", "group", "reason"], needs: [["max"]] },
@@ -98,10 +98,12 @@ export function changeOf(query: URLSearchParams, document = ""): Change | null {
       if (labels.length > 0) made.labels = labels;
     } else if (name === "max") {
       if (/^\d+$/.test(text)) made.max = Number(text);
+    } else if (name === "budget") {
+      if (/^\d+(\.\d+)?$/.test(text) && Number(text) > 0) made.budget = Number(text);
     } else made[name] = FLAGS.includes(name) ? text === "1" : text;
   }
   if (made.labels) for (const name of ["group", "failed", "all"]) delete made[name];
-  else if (made.group) for (const name of ["failed", "all"]) delete made[name];
+  else if (made.group) for (const name of ["failed", "all", "budget"]) delete made[name];
   return kind.needs.every((names) => names.some((name) => name in made)) ? made : null;
 }
 

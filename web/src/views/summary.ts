@@ -139,6 +139,44 @@ function Limits({ open, graph }: Of): VNode | null {
   </section>`;
 }
 
+interface Spending {
+  readonly counted: boolean;
+  readonly amount: number;
+  readonly currency: string;
+  readonly requests: Readonly<Record<string, number>>;
+  readonly runSeconds: Readonly<Record<string, number>>;
+  readonly budget: { readonly amount: number; readonly reached: string | null } | null;
+  readonly prices: { readonly date: string };
+}
+
+const money = (amount: number): string => (amount >= 1 ? amount.toFixed(2) : amount.toPrecision(3));
+
+const percent = (part: number): string => `${Math.round(100 * part)} %`;
+const listed = (of: Readonly<Record<string, number>>, say: (value: number) => string): string =>
+  Object.entries(of)
+    .map(([name, value]) => `${name} ${say(value)}`)
+    .join(", ");
+
+function Cost({ open, graph }: Of): VNode | null {
+  const asked = useAsked(
+    () => ask<Spending>("GET", path("graphs", open.id, "cost")),
+    [open.id, OVER.includes(stateOf(graph.header)), usePaced(graph.event, LIMITS_SECONDS)],
+  );
+  return html`<section class="card"><h2>Cost</h2>
+    ${answered(asked, "what it has cost", ({ amount, currency, budget, counted, requests, runSeconds, prices }) =>
+      counted
+        ? html`<${Facts} of=${[
+            ["So far", `${money(amount)} ${currency}`],
+            ["Budget", budget && `${money(budget.amount)} ${currency}, ${percent(amount / budget.amount)} spent`],
+            ["Runs", listed(runSeconds, (taken) => duration(taken * 1000))],
+            ["Requests", listed(requests, count)],
+            ["Prices of", prices.date],
+          ]} />`
+        : html`<${Empty}>An earlier version wrote it: nothing was counted.</${Empty}>`,
+    )}
+  </section>`;
+}
+
 function Results({ open, graph }: Of): VNode | null {
   const over = OVER.includes(stateOf(graph.header));
   const asked = useAsked(
@@ -225,6 +263,7 @@ export function Summary(of: Of): VNode {
       <${Failures} open=${open} graph=${graph} />
       <${Limits} open=${open} graph=${graph} />
       <${About} open=${open} graph=${graph} />
+      <${Heavy} of=${of} title="Cost" view=${Cost} />
       ${Object.keys(params).length > 0 && html`<section class="card"><h2>Parameters</h2><${Json} value=${params} />
         </section>`}
       <${Heavy} of=${of} title="Results" view=${Results} />
