@@ -166,14 +166,16 @@ install_chromium() {
     fi
 }
 
-# Containers for the tests of the executor `docker`: podman, which needs no daemon, and a shell to make an image of.
+# Containers for the tests of the executor `docker`: podman, which needs no daemon, and a shell to make an image of. And
+# the checker of systemd's units.
 install_containers() {
-    command -v podman >/dev/null && command -v runc >/dev/null && [[ -x /bin/busybox ]] && return
+    command -v podman >/dev/null && command -v runc >/dev/null && [[ -x /bin/busybox ]] &&
+        command -v systemd-analyze >/dev/null && return
     if ((EUID == 0)) && command -v apt-get >/dev/null; then
         say "installing podman by apt-get (once; 100 MB)"
-        apt_install podman runc busybox-static || die "apt-get could not install podman, for the reason above"
+        apt_install podman runc busybox-static systemd || die "apt-get could not install podman, for the reason above"
     else
-        die "needs podman, runc and busybox-static, for the tests of containers: install them"
+        die "needs podman, runc, busybox-static and systemd, for the tests of containers and units: install them"
     fi
 }
 

@@ -76,6 +76,28 @@ param maximumInstanceCount int = 40
 @description('Days for which telemetry is kept.')
 param retentionDays int = 30
 
+@description('Image of a worker. With one, workers run as jobs of Azure Container Apps while messages wait. Empty: workers run elsewhere.')
+param workerImage string = ''
+
+@description('Registry that the identity of workers may pull the image from, such as mine.azurecr.io; give it AcrPull there. Empty: anyone may pull it.')
+param workerRegistry string = ''
+
+@minValue(1)
+@maxValue(1000)
+@description('Workers of one target at a time.')
+param workersMax int = 10
+
+@minValue(60)
+@maxValue(604800)
+@description('Seconds after which a worker is ended, whatever it does: more than the longest task takes.')
+param workerSecondsMax int = 86400
+
+@description('Cores of a worker, which are its slots.')
+param workerCores string = '1.0'
+
+@description('Memory of a worker: two gibibytes for each core.')
+param workerMemory string = '2Gi'
+
 var token = toLower(uniqueString(subscription().id, environmentName, location))
 var tags = {
   'azd-env-name': environmentName
@@ -167,6 +189,33 @@ module app 'app.bicep' = {
     pythonVersion: pythonVersion
     instanceMemoryMB: instanceMemoryMB
     maximumInstanceCount: maximumInstanceCount
+  }
+}
+
+module workers 'workers.bicep' = if (!empty(workerImage)) {
+  name: 'workers'
+  scope: group
+  dependsOn: [
+    access
+  ]
+  params: {
+    location: location
+    tags: tags
+    environmentName: 'cae-${token}'
+    jobPrefix: 'worker'
+    image: workerImage
+    registry: workerRegistry
+    identityId: identities.outputs.workerIdentityId
+    identityClientId: identities.outputs.workerClientId
+    accountName: storage.outputs.accountName
+    tableEndpoint: storage.outputs.tableEndpoint
+    prefix: prefix
+    queues: queues
+    targets: targets
+    workersMax: workersMax
+    secondsMax: workerSecondsMax
+    cores: workerCores
+    memory: workerMemory
   }
 }
 

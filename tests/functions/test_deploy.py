@@ -16,10 +16,12 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
+import typer.main
 import yaml
 from tree_sitter import Node
 
 from taskgraph.interfaces import functions, settings
+from taskgraph.interfaces.cli import app
 from taskgraph.interfaces.http import entra
 from taskgraph.model import limits, messages
 from taskgraph.model.names import QueueNames
@@ -52,6 +54,8 @@ ROLES: Final = {
 
 # Microsoft's typed model of each resource: module, class, and the version of the service's interface that it is of.
 MODELS: Final = {
+    "Microsoft.App/jobs": ("azure.mgmt.appcontainers.models", "Job", ""),
+    "Microsoft.App/managedEnvironments": ("azure.mgmt.appcontainers.models", "ManagedEnvironment", ""),
     "Microsoft.Authorization/roleAssignments": (
         "azure.mgmt.authorization.v2022_04_01.models",
         "RoleAssignmentCreateParameters",
@@ -80,9 +84,10 @@ OF_BICEP: Final = frozenset({"name", "parent", "scope", "dependsOn"})
 
 
 def test_there_is_something_to_look_at() -> None:
-    assert set(FILES) == {f"{name}.bicep" for name in ("access", "app", "identities", "main", "monitoring", "storage")}
+    names = ("access", "app", "identities", "main", "monitoring", "storage", "workers")
+    assert set(FILES) == {f"{name}.bicep" for name in names}
     assert len(RESOURCES) > 20
-    assert len(MODULES) == 5
+    assert len(MODULES) == 6
 
 
 @pytest.mark.parametrize("file", FILES.values(), ids=list(FILES))
@@ -330,6 +335,24 @@ def test_the_app_is_set_by_names_that_the_code_reads() -> None:
         "me",
         environ[f"{settings.HOST_VARIABLE}__tableServiceUri"],
     )
+
+
+def test_a_worker_of_a_job_is_started_by_words_and_names_that_it_knows() -> None:
+    """Its options, its variables, and the queue whose length starts it."""
+    job = bicep.items(bicep.items(FILES["workers.bicep"].of("resource")["job"].body)["properties"])
+    (container,) = map(bicep.items, bicep.elements(bicep.items(job["template"])["containers"]))
+    words = [bicep.literal(each) or "gpu" for each in bicep.elements(container["args"])]
+    assert words == ["worker", "--target", "gpu", "--until-idle", "60"]
+    command = typer.main.get_command(app).commands[words[0]]  # type: ignore[attr-defined]
+    given = command.make_context("worker", list(words[1:]), resilient_parsing=True).params
+    assert (given["target"], given["until_idle"]) == (["gpu"], 60)
+    names = {bicep.literal(bicep.items(each)["name"]) for each in bicep.elements(container["env"])}
+    assert names == {settings.STORE_VARIABLE, settings.PREFIX_VARIABLE, settings.QUEUES_VARIABLE, "AZURE_CLIENT_ID"}
+    scale = bicep.items(bicep.items(bicep.items(job["configuration"])["eventTriggerConfig"])["scale"])
+    (rule,) = map(bicep.items, bicep.elements(scale["rules"]))
+    assert bicep.literal(rule["type"]) == "azure-queue"
+    queue = bicep.text(bicep.items(rule["metadata"])["queueName"]).strip("'")
+    assert queue.replace("${prefix}", "builds").replace("${target}", "gpu") == QueueNames("builds").work("gpu")
 
 
 def allowed(file: bicep.File, name: str) -> list[str]:
