@@ -13,7 +13,7 @@
 
 Interrupted anywhere, the same call goes on: it finds what is done. Before `moved` a person may have it stay (`stay`).
 Every commit on a row here from the third line on, and there up to the eighth, writes the graph row under its etag, so a
-call that comes late writes nothing. Files of runs have no etag: two calls at the same moment may write one twice.
+call that comes late writes nothing. Files of runs have no etag: a piece is added where it belongs, or not at all.
 """
 
 import json
@@ -32,8 +32,9 @@ from taskgraph.engine.restore import enter_old_tasks, list_restored
 from taskgraph.engine.sweep import Swept, sweep_graph
 from taskgraph.engine.transact import back_off
 from taskgraph.model import limits
-from taskgraph.model.columns import Columns, Value, integer, texts
+from taskgraph.model.columns import Columns, Value, integer, object_of, texts
 from taskgraph.model.errors import Conflict, NoGraph, Refused, TaskgraphError, Unclear
+from taskgraph.model.foreign_times import asked_after
 from taskgraph.model.ids import GRAPH, reference_of
 from taskgraph.model.messages import AddTasks
 from taskgraph.model.states import DEPARTING, GRAPH_ENDED, GraphState, TaskState
@@ -138,7 +139,8 @@ async def hold(source: Side, graph_id: str, to: str, by: str = "") -> None:
     if row is None or row.columns.get("state") not in GOING:
         return
     if DEPARTING not in texts(row.columns, "held"):
-        await _say(source, graph_id, Hold(DEPARTING, True, "", f"it goes to {to}"[: limits.REASON_CHARS_MAX], by))
+        why = f"it goes to {to}"[: limits.REASON_CHARS_MAX]
+        await _say(source, graph_id, Hold(DEPARTING, True, _asked(source, row), why, by))
     await control.settle_holds(source.handlers, graph_id)
 
 
@@ -355,7 +357,10 @@ def _relinked(source: Side, target: Side, graph_id: str, row: Row) -> Columns:
 
 
 async def _copy_files(source: Side, target: Side, graph_id: str) -> int:
-    """Bring the files of runs over: logs, results, and files that others take; of one there in part, the rest."""
+    """Bring the files of runs over: logs, results, and files that others take; of one there in part, the rest.
+
+    Raises Conflict where another call does so, too.
+    """
     there = {(each.task_id, each.run, each.name): each.size async for each in log_files(target.logs, graph_id)}
     count = 0
     async for file in log_files(source.logs, graph_id):
@@ -370,7 +375,8 @@ async def _copy_files(source: Side, target: Side, graph_id: str) -> int:
             data = await source.logs.read(*place, offset=offset, limit=limits.ARCHIVE_PIECE_BYTES, name=file.name)
             if data is None or (not data and not empty_file):
                 break
-            await target.logs.append(*place, data, file.name)
+            if not await target.logs.append_at(*place, offset, data, file.name):
+                raise Conflict(f"graph {graph_id}: another call copies its files, too")
             offset, empty_file = offset + len(data), False
     return count
 
@@ -410,7 +416,7 @@ async def resume(side: Side, graph_id: str, by: str = "") -> None:
     if row is None or row.columns.get("state") not in GOING:
         return
     if DEPARTING in texts(row.columns, "held"):
-        await _say(side, graph_id, Hold(DEPARTING, False, "", "", by))
+        await _say(side, graph_id, Hold(DEPARTING, False, _asked(side, row), "", by))
     await control.settle_holds(side.handlers, graph_id)
     row = await _row(side, graph_id)
     if row is not None and not texts(row.columns, "held") and (deferred := texts(row.columns, DEFERRED)):
@@ -523,6 +529,12 @@ async def _discard(target: Side, graph_id: str, there: Row) -> None:
 async def _row(side: Side, graph_id: str) -> Row | None:
     (row,) = await side.handlers.records.tables.get(graph_id, [GRAPH])
     return row
+
+
+def _asked(side: Side, row: Row) -> str:
+    """When a graph is held back, or let go: later than what was asked for before, by the clock of another store too."""
+    known = str(object_of(row.columns, "heldAsked").get(DEPARTING, ""))
+    return asked_after(side.handlers.clock.now(), [known], side.handlers.clock.jitter())
 
 
 async def _say(side: Side, graph_id: str, item: Item) -> None:

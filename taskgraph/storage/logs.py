@@ -55,6 +55,12 @@ class StoredLogs(Logs, Protocol):
     async def files(self, graph_id: str, *, continuation: str | None = None) -> LogPage:
         """Files of a graph, in the order of task, run as text, and name. Raises StorageUnavailable."""
 
+    async def append_at(self, graph_id: str, task_id: str, run: int, offset: int, data: bytes, name: str) -> bool:
+        """Add up to limits.ARCHIVE_PIECE_BYTES to the end if that is at `offset`, making the file if need be.
+
+        False where it is not: another call writes the file. Raises StorageUnavailable: the bytes may be there then.
+        """
+
     async def remove(self, graph_id: str) -> int:
         """Remove every file of a graph; gives how many. Repeatable.
 

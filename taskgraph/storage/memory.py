@@ -166,6 +166,13 @@ class MemoryLogs:
         checks.check_log(graph_id, task_id, run, name)
         self._files.setdefault(graph_id, {}).setdefault((task_id, str(run), name), bytearray()).extend(data)
 
+    async def append_at(self, graph_id: str, task_id: str, run: int, offset: int, data: bytes, name: str) -> bool:
+        checks.check_log(graph_id, task_id, run, name)
+        fits = len(self._files.get(graph_id, {}).get((task_id, str(run), name), b"")) == offset
+        if fits:
+            await self.append(graph_id, task_id, run, data, name)
+        return fits
+
     async def read(
         self, graph_id: str, task_id: str, run: int, *, offset: int = 0, limit: int = 1 << 20, name: str = "run.log"
     ) -> bytes | None:

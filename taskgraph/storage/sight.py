@@ -48,6 +48,9 @@ class UnseenLogs:
     async def append(self, graph_id: str, task_id: str, run: int, data: bytes, name: str = "run.log") -> None:
         raise OutOfSight(_NO_FILES)
 
+    async def append_at(self, graph_id: str, task_id: str, run: int, offset: int, data: bytes, name: str) -> bool:
+        raise OutOfSight(_NO_FILES)
+
     async def copy(self, source: Place, target: Place, name: str) -> bool:
         raise OutOfSight(_NO_FILES)
 

@@ -179,3 +179,17 @@ async def test_a_file_is_had_by_another_run_too(store: OpenStore) -> None:
     await logs.remove(graph)
     assert await logs.read(other, TASK, 3, name="sha256-1") == b"bytes", "it goes with its own graph"
     assert await logs.remove(other) == 2
+
+
+async def test_bytes_are_added_where_they_belong_or_not_at_all(store: OpenStore) -> None:
+    logs, graph = store.logs, store.prefix
+    assert await logs.append_at(graph, TASK, 0, 0, b"first ", "run.log")
+    assert await logs.append_at(graph, TASK, 0, 6, b"second", "run.log")
+    assert not await logs.append_at(graph, TASK, 0, 6, b"second", "run.log"), "it is there"
+    assert not await logs.append_at(graph, TASK, 0, 99, b"later", "run.log"), "something is missing"
+    assert await logs.read(graph, TASK, 0) == b"first second"
+    assert await logs.append_at(graph, TASK, 1, 0, b"", "run.log")
+    assert await logs.read(graph, TASK, 1) == b""
+    found = await asyncio.gather(*(logs.append_at(graph, TASK, 2, 0, b"x" * 5_000, "run.log") for _ in range(5)))
+    assert sum(found) == 1
+    assert len(await logs.read(graph, TASK, 2) or b"") == 5_000

@@ -50,6 +50,13 @@ class Shelf:
         key = (graph_id, task_id, run, name)
         self.held[key] = self.held.get(key, b"") + data
 
+    async def append_at(self, graph_id: str, task_id: str, run: int, offset: int, data: bytes, name: str) -> bool:
+        key = (graph_id, task_id, run, name)
+        if len(self.held.get(key, b"")) != offset:
+            return False
+        self.held[key] = self.held.get(key, b"") + data
+        return True
+
     async def read(
         self, graph_id: str, task_id: str, run: int, *, offset: int = 0, limit: int = 1 << 20, name: str = "run.log"
     ) -> bytes | None:

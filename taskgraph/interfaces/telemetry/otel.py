@@ -179,7 +179,9 @@ class OpenTelemetry(Telemetry):
         return cast(Queues, _Queues("queues", ("renew", "delete", "count"), queues, self, clock))
 
     def logs(self, logs: StoredLogs, clock: Clock) -> StoredLogs:
-        return cast(StoredLogs, _Port("logs", ("append", "read", "copy", "files", "remove"), logs, self, clock))
+        return cast(
+            StoredLogs, _Port("logs", ("append", "append_at", "read", "copy", "files", "remove"), logs, self, clock)
+        )
 
     def operation(self, port: str, kind: str, outcome: str, operations: int, seconds: float) -> None:
         key = (port, kind, outcome)

@@ -50,6 +50,19 @@ class AzureLogs:
         except HttpResponseError as error:
             raise self._error_for(error, blob) from error
 
+    async def append_at(self, graph_id: str, task_id: str, run: int, offset: int, data: bytes, name: str) -> bool:
+        blob = self._make_blob(_blob_name(graph_id, task_id, run, name))
+        try:
+            await self._create(blob)
+            if data:  # of what may be there already, a second try is refused
+                append = partial(blob.append_block, data, appendpos_condition=offset)
+                await self._caller.call(append, Repeat.UNSENT)
+        except HttpResponseError as error:
+            if error.status_code == 412:
+                return False
+            raise self._error_for(error, blob) from error
+        return bool(data) or not offset
+
     async def read(
         self, graph_id: str, task_id: str, run: int, *, offset: int = 0, limit: int = 1 << 20, name: str = "run.log"
     ) -> bytes | None:

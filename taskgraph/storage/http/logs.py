@@ -41,6 +41,9 @@ class HttpLogs:
     async def append(self, graph_id: str, task_id: str, run: int, data: bytes, name: str = "run.log") -> None:
         raise only_the_server(self._server.address)
 
+    async def append_at(self, graph_id: str, task_id: str, run: int, offset: int, data: bytes, name: str) -> bool:
+        raise only_the_server(self._server.address)
+
     async def copy(self, source: Place, target: Place, name: str) -> bool:
         raise only_the_server(self._server.address)
 

@@ -43,6 +43,9 @@ class EmbeddedLogs:
     async def append(self, graph_id: str, task_id: str, run: int, data: bytes, name: str = "run.log") -> None:
         await self._call(_append, self._file(graph_id, task_id, run, name), data, self._store)
 
+    async def append_at(self, graph_id: str, task_id: str, run: int, offset: int, data: bytes, name: str) -> bool:
+        return await self._call(_append_at, self._file(graph_id, task_id, run, name), offset, data, self._store)
+
     async def read(
         self, graph_id: str, task_id: str, run: int, *, offset: int = 0, limit: int = 1 << 20, name: str = "run.log"
     ) -> bytes | None:
@@ -87,6 +90,25 @@ def _append(path: Path, data: bytes, store: Path) -> None:
         rest = memoryview(data)
         while rest:  # a file may take less than it is given
             rest = rest[file.write(rest) :]
+
+
+def _append_at(path: Path, offset: int, data: bytes, store: Path) -> bool:
+    try:
+        import fcntl  # here: programs import this module where there is none
+    except ImportError:
+        lock = None  # of two that write the same file at once, one may overwrite what is the same
+    else:
+        lock = fcntl.flock
+    make_folder(path.parent, folder_mode(store))
+    with open(os.open(path, os.O_WRONLY | os.O_CLOEXEC | os.O_CREAT, file_mode(store)), "wb", buffering=0) as file:
+        if lock is not None:
+            lock(file, fcntl.LOCK_EX)
+        if file.seek(0, os.SEEK_END) != offset:
+            return False
+        rest = memoryview(data)
+        while rest:
+            rest = rest[file.write(rest) :]
+    return True
 
 
 def _read(path: Path, offset: int, limit: int) -> bytes | None:
