@@ -11,7 +11,7 @@ from typing import Any, Final
 from taskgraph.documents.nodes import GraphDocument
 from taskgraph.interfaces.app import App
 from taskgraph.interfaces.operations import document as documents
-from taskgraph.model.errors import InvalidInput, Refused, TaskgraphError
+from taskgraph.model.errors import InvalidInput, Refused
 from taskgraph.model.states import GRAPH_ENDED, GraphState
 from taskgraph.queries.lookup import nearest
 from taskgraph.queries.values import GraphsWanted
@@ -129,8 +129,8 @@ async def collect_for_graph(app: App, graph_id: str, wanted: Wanted) -> Collecte
     if past:
         try:
             document = (await documents.stored(app, graph_id)).document
-        except TaskgraphError:  # it is rehearsed without corrections  # reach: rehearsal
-            document = None
+        except Refused:
+            document = None  # it is rehearsed without corrections
     crew: dict[tuple[str, ...], int] = {}
     for each in (await app.crew()).workers:
         if each.claims and each.live and each.slots:
