@@ -427,6 +427,42 @@ async def test_a_transfer_that_dies_at_any_call_is_gone_on_with(where: str, kind
 
 
 @pytest.mark.campaign
+@pytest.mark.parametrize("kind", ["before", "after"])
+async def test_the_same_into_and_out_of_every_store(stage: Stage, kind: str) -> None:
+    """There and back, killed once on each way, with one graph for each storage call."""
+    at = 0
+    while True:
+        at += 1
+        memory, shelf, there = memory_stage(), Shelf(), There()
+        other = Stage(stage.tables, stage.queues, stage.clock, prefix=stage.names.prefix, kind=stage.kind)
+        memory.graph_id = other.graph_id = f"graph-{at}"
+        await memory.submit(graph(SHAPE))
+        know(memory, other)
+        await memory.complete("a")
+        traps = Trap(at, kind), Trap(at, kind)
+        for source, target, trap in ((memory, other, traps[0]), (other, memory, traps[1])):
+            logs = (shelf, there) if source is memory else (there, shelf)
+            killed = (
+                side(source, logs[0], source.more_handlers(trap)),
+                side(target, logs[1], target.more_handlers(trap)),
+            )
+            with contextlib.suppress(CrashError):
+                await bring(*killed, source.graph_id)
+            assert lives(await state_of(source), await state_of(target)) <= 1
+            again = side(source, logs[0]), side(target, logs[1])
+            assert (await bring(*again, source.graph_id)).state == "running"
+            await target.complete("b" if target is other else "c")
+        memory.clock.advance(limits.REDISPATCH_SECONDS)
+        await memory.sweep()
+        assert await memory.work() == "finished", at
+        assert memory.executed + other.executed == Counter({(label, 0): 1 for label in SHAPE})
+        assert is_gapless(await sequences(memory))
+        assert await is_clean(memory)
+        if at > max(len(trap.calls) for trap in traps):
+            return
+
+
+@pytest.mark.campaign
 @pytest.mark.parametrize("kind", ["before", "after", "unclear", "conflict"])
 async def test_a_stay_that_dies_at_any_call_is_gone_on_with(kind: str) -> None:
     memory, far, here, there = await sealed_stage()
