@@ -70,7 +70,10 @@ GRAPHS: Final[dict[str, dict[str, Any]]] = {
             "deeper": {**NOOP, "requires": ["skipped"]},
             "after": {**NOOP, "requires": ["bad"], "when": "any-failed"},
             "any": {**NOOP, "requires": [{"label": "bad", "optional": True}]},
+            "fine": NOOP,
+            "enough": {**NOOP, "requires": ["some"]},
         },
+        "groups": {"some": {"tasks": ["bad", "any", "fine"], "success": {"atLeast": "50%", "rest": "cancel"}}},
     },
     "says": {"tasks": {"says": _command("printf", "0123456789")}},
     "extended": {"tasks": {"one": NOOP, "far": FAR}},
@@ -120,6 +123,13 @@ async def compare(server: Server, graph_id: str, page: dict[str, Any]) -> None:
     details = {each.status.label: each for each in await queries.details(graph_id)}
     assert page["tasks"] == {label: _task(each) for label, each in details.items()}
     assert page["read"] == len(details)
+    if graph_id == "continued":
+        success = (await queries.group(graph_id, "some")).success
+        assert success is not None
+        numbers = {name: getattr(success, name) for name in ("ok", "bad", "needs", "of", "decided")}
+        assert page["standings"] == [{"group": "some", **numbers, "cancels": True}]
+    else:
+        assert page["standings"] == []
     if graph_id == "says":
         pieces = [["01234", 0, 10], ["6789", 6, 10], ["3456789", 3, 10], ["", 10, 10]]
         assert page["log"] == {"pieces": pieces, "none": "missing"}

@@ -12,6 +12,7 @@ import { events } from "../src/model/journal.ts";
 import { asListed } from "../src/model/list.ts";
 import { load } from "../src/model/load.ts";
 import { Past } from "../src/model/past.ts";
+import { standings } from "../src/model/standings.ts";
 import { TASK_STATES } from "../src/model/states.ts";
 import { task } from "../src/model/task.ts";
 import { criticalPath, spans } from "../src/model/times.ts";
@@ -84,6 +85,7 @@ async function print(rows: Rows, id: string): Promise<unknown> {
     tasks: tasksOf(graph),
     read: read.at(-1) ?? 0,
     log: await logOf(rows, graph),
+    standings: await standings(rows, id),
     event: graph.event,
     events: journal.map(({ sequence, part, kind, fields }) => {
       return { cursor: `${sequence}.${part}`, event: kind, ...fields };

@@ -4,6 +4,7 @@ import { useRef, useState } from "preact/hooks";
 import type { VNode } from "preact";
 
 import { object, text, texts, time, whole } from "../model/columns.ts";
+import { standings } from "../model/standings.ts";
 import { FAILED_CODES, TASK_STATES } from "../model/states.ts";
 import { href } from "../route.ts";
 import { count, duration, now } from "./format.ts";
@@ -12,7 +13,7 @@ import { html } from "./html.ts";
 import { answered, Empty, Facts, Json, State, Time, useAsked } from "./parts.ts";
 import { rest } from "./picked.ts";
 import { Remedy } from "./remedy.ts";
-import { ask, judges, path, source } from "./source.ts";
+import { ask, judges, path, read, source } from "./source.ts";
 import { countsOf, endOf, stateOf } from "./store.ts";
 
 interface Cause {
@@ -177,6 +178,33 @@ function Cost({ open, graph }: Of): VNode | null {
   </section>`;
 }
 
+/** How groups stand that need only some of their tasks. */
+function Groups({ open, graph }: Of): VNode | null {
+  const any = graph.header.columns.counting === true;
+  const asked = useAsked(
+    async () => (any ? read((rows) => standings(rows, open.id)) : []),
+    [open.id, any, usePaced(graph.event, LIMITS_SECONDS)],
+  );
+  if (!any) return null;
+  return html`<section class="card">
+    <h2>Groups that need some</h2>
+    ${answered(
+      asked,
+      "groups",
+      (found) => html`<ul class="plain">
+      ${found.map(
+        (each) => html`<li key=${each.group}>
+          Group <b>${each.group}</b>: ${count(each.ok)} ok, ${count(each.bad)} bad, needs ${count(each.needs)} of
+          ${" "}${count(each.of)}${each.decided ? `: it has ${each.decided}` : ", open"}${
+            each.decided && each.cancels ? ", the rest is cancelled" : ""
+          }
+        </li>`,
+      )}
+    </ul>`,
+    )}
+  </section>`;
+}
+
 function Results({ open, graph }: Of): VNode | null {
   const over = OVER.includes(stateOf(graph.header));
   const asked = useAsked(
@@ -261,6 +289,7 @@ export function Summary(of: Of): VNode {
     <div class="cards">
       ${!OVER.includes(stateOf(graph.header)) && html`<${Heavy} of=${of} title="What it waits for" view=${Blockers} />`}
       <${Failures} open=${open} graph=${graph} />
+      <${Groups} open=${open} graph=${graph} />
       <${Limits} open=${open} graph=${graph} />
       <${About} open=${open} graph=${graph} />
       <${Heavy} of=${of} title="Cost" view=${Cost} />
