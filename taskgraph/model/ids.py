@@ -110,6 +110,8 @@ def is_task_id(text: str) -> bool:
 
 def resume_command(graph_id: str, holder: str, *, spent: bool = False) -> str:
     """spent: the budget of the graph is, so that it takes a larger one."""
+    if holder == DEPARTING:
+        return f"taskgraph transfer {graph_id} --stay"
     group = held_group(holder)
     if spent and not group:
         return f"taskgraph resume {graph_id} --budget AMOUNT"

@@ -185,6 +185,10 @@ async def test_what_runs_is_waited_for_or_given_up(memory: Stage) -> None:
     assert (len(running), settling) == (2, False)
     await memory.deliver(memory.completed(a))
     assert await memory.offered() == [], "nothing begins any more"
+    found = await examine_graph(memory.handlers, memory.poison, memory.graph_id)
+    assert [f"taskgraph transfer {memory.graph_id} --stay"] == [
+        each.remedy for each in found.causes if "held" in each.text
+    ]
     assert len((await under_way(here, memory.graph_id))[0]) == 1
     assert await give_up_runs(here, memory.graph_id, "it goes elsewhere") == 1
     assert await under_way(here, memory.graph_id) == ([], False)

@@ -30,7 +30,7 @@ from taskgraph.interfaces.cli.tasks import task_words
 from taskgraph.model.errors import InvalidInput
 from taskgraph.model.ids import rerun_failed
 from taskgraph.model.priorities import NORMAL
-from taskgraph.model.states import GRAPH_ENDED, PAUSED, FailurePolicy, GraphState, TaskState, held_group
+from taskgraph.model.states import GRAPH_ENDED, PAUSED, WHOLE, FailurePolicy, GraphState, TaskState, held_group
 
 if TYPE_CHECKING:
     from taskgraph.interfaces.app import App
@@ -321,7 +321,9 @@ def _pace_words(found: "GraphStatus") -> str:
 
 def _paused_words(held: Sequence[str]) -> str:
     return (
-        "all of it" if PAUSED in held else ", ".join(f"group “{name}”" for each in held if (name := held_group(each)))
+        "all of it"
+        if not WHOLE.isdisjoint(held)
+        else ", ".join(f"group “{name}”" for each in held if (name := held_group(each)))
     )
 
 

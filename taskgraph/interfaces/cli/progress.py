@@ -13,7 +13,7 @@ from taskgraph.interfaces import views
 from taskgraph.interfaces.cli.output import Output, Stream, count, fitted, safe, seconds, seconds_at_this_pace, short
 from taskgraph.model.columns import texts
 from taskgraph.model.errors import StorageUnavailable
-from taskgraph.model.states import PAUSED, GraphState, TaskState, state_in_words
+from taskgraph.model.states import WHOLE, GraphState, TaskState, state_in_words
 
 if TYPE_CHECKING:
     from taskgraph.interfaces.app import App
@@ -260,7 +260,7 @@ def counts_line(stream: Stream, tally: Tally, here: Here | None = None) -> str:
     if counts["waiting"]:
         parts.append(f"{counts['waiting']:,} waiting")
     if tally.held:
-        parts.append("paused" if PAUSED in tally.held else f"{count(len(tally.held), 'group')} paused")
+        parts.append("paused" if not WHOLE.isdisjoint(tally.held) else f"{count(len(tally.held), 'group')} paused")
     if here is not None and here.others:
         parts.append(f"and {count(here.others, 'task')} of other graphs running here")
     return ", ".join(parts)
