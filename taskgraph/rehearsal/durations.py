@@ -5,6 +5,7 @@ number of slots, say, differ by the slots and by nothing else.
 """
 
 import heapq
+import math
 import random
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -22,6 +23,7 @@ _OUTCOMES: Final = frozenset({"completed", "failed", "exception", "temporary"})
 """Ends of runs that a next run may have as well; others were lost, stopped, or handed back half way."""
 _UNDONE: Final = frozenset({"handed-back", "stopped"})  # it may never have begun
 _TRIES: Final = 32
+_STUDENT_MAX: Final = 4.0  # two values are a guess: they foretell no factor of a hundred
 _MOMENT_SECONDS: Final = 0.015
 _CONTRADICTIONS: Final = 0.01  # of the runs
 
@@ -159,7 +161,7 @@ class Durations:
         return not self.history
 
     def draws(self, seed: int) -> "Draws":
-        return Draws(self, seed, random.Random(f"{seed}").choice(self.days) if self.days else 1.0)
+        return Draws(self, seed, drawn_from_few(self.days, random.Random(f"{seed}")) if self.days else 1.0)
 
 
 def known_durations(
@@ -232,6 +234,21 @@ class Draws:
             if seconds > ran_seconds:
                 return seconds, outcome
         return ran_seconds, outcome  # longer than any before: it may end at any moment
+
+
+def drawn_from_few(factors: Sequence[float], chance: random.Random) -> float:
+    """Another factor of the kind of these few: their logarithms are taken for a sample of a normal distribution.
+
+    A few graphs show too little of how different graphs are, so the next one is drawn wider than they lie: by Student's
+    distribution, as it predicts one more value. A single one shows nothing of that, and is taken as it is.
+    """
+    logs = [math.log(each) for each in factors]
+    middle, more = sum(logs) / len(logs), len(logs) - 1
+    if not more:
+        return factors[0]
+    spread = math.sqrt(sum((each - middle) ** 2 for each in logs) / more * (1 + 1 / len(logs)))
+    student = chance.gauss(0.0, 1.0) / math.sqrt(chance.gammavariate(more / 2, 2.0) / more)
+    return math.exp(middle + spread * min(max(student, -_STUDENT_MAX), _STUDENT_MAX))
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,6 +34,10 @@ FAMILIES: Final = (
     "wf-seismology-100p",
     "wf-1000genome-8ch-100k",
     "make-redis-all",
+    "wf-bwa-large",
+    "wf-bacass-11",
+    "mozilla-firefox-tv",
+    "dask-cholesky-24",
 )
 LLD: Final = "ninja-llvm-lld"
 HISTORY: Final = 5
@@ -121,14 +125,14 @@ def row(name: str, slots: int, found: Forecast, truth: Past) -> tuple[float, boo
     return off, inside
 
 
-def family(folder: Path, name: str, work: float, seeds: int) -> list[tuple[float, bool]]:
+def family(folder: Path, name: str, work: float, seeds: int, first: int) -> list[tuple[float, bool]]:
     tasks = source(folder, name)
     base, document = base_seconds(tasks, work), document_of(name, tasks)
     past: list[Past] = []
     results: list[tuple[float, bool]] = []
     with tempfile.TemporaryDirectory() as place:
-        for number in range(HISTORY + TRUTHS):
-            found = foretold(document, past[-HISTORY:], SLOTS, seeds) if number >= HISTORY else None
+        for number in range(first, first + HISTORY + TRUTHS):
+            found = foretold(document, past[-HISTORY:], SLOTS, seeds) if number >= first + HISTORY else None
             store = f"sqlite:///{place}/store.db"
             executor = Drawn(base, number)
             past.append(asyncio.run(ran(store, f"{name}-{number}", document, executor, SLOTS)))
@@ -178,6 +182,7 @@ def main() -> None:
     parser.add_argument("what", choices=[*FAMILIES, LLD, "speed"])
     parser.add_argument("--work", type=float, default=24.0, help="seconds that all runs of a graph take together")
     parser.add_argument("--seeds", type=int, default=20)
+    parser.add_argument("--first", type=int, default=0, help="number of the first draw of what runs take")
     given = parser.parse_args()
     if given.what == "speed":
         speed(given.folder)
@@ -185,7 +190,7 @@ def main() -> None:
     results = (
         lld(given.folder, given.work, given.seeds)
         if given.what == LLD
-        else family(given.folder, given.what, given.work, given.seeds)
+        else family(given.folder, given.what, given.work, given.seeds, given.first)
     )
     within = sum(abs(off) <= 0.1 for off, _ in results)
     inside = sum(each for _, each in results)
