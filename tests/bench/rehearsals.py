@@ -80,7 +80,9 @@ class Drawn:
 
     def __init__(self, base: Mapping[str, float], seed: int) -> None:
         self._base, self._seed = base, seed
-        self._day = random.Random(seed).lognormvariate(0.0, DAY)
+        self._day = random.Random(f"{sorted(base)[0]}:{seed}").lognormvariate(
+            0.0, DAY
+        )  # each graph has days of its own
 
     def can_run(self, definition: Mapping[str, Any]) -> str | None:
         return None

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from taskgraph.documents.nodes import TaskNode
+from taskgraph.model.budget import BUDGET, OVER, REACHED
 from taskgraph.model.columns import Value
 from taskgraph.model.ids import GRAPH, group_owner, ids_text, join_reference, row_key, task_id_of
 from taskgraph.model.messages import MESSAGE_TYPES, parse
@@ -52,6 +53,7 @@ from taskgraph.protocol.recall import ManualRerun, Ready, Recall
 from taskgraph.protocol.relays import Fire, Remind, Skip
 from taskgraph.protocol.runs import CannotRun, Claim, Completed, Failed, HandBack, LeaseLost, Overdue, Renew
 from taskgraph.protocol.set_limit import ChangeLimit, ComeUnder, PublishLimits, Recount
+from taskgraph.protocol.spending import Charge
 from taskgraph.protocol.tally import SCHEMA_OF_TALLIES
 from taskgraph.protocol.transfer import SEALED_KINDS, Arrive, Confirm, Depart, Remain, Withdraw, seal
 from taskgraph.protocol.wiring import Link
@@ -286,6 +288,14 @@ _ASKED_ANEW: Final = _edit(TaskEdit(TASK, {"when": "any-failed"}, again=True))
 
 def _spent(**columns: Value) -> Scene:
     return Scene(columns={"rerunsLeft": 0, **columns})
+
+
+_CHARGED: Final = Charge(2.0, "USD", "2026-11-26")
+
+
+def _budget(reached: str = "", **budget: Any) -> Scene:
+    columns: Columns = {BUDGET: json.dumps(budget)}
+    return Scene(graph_columns={**columns, REACHED: reached} if reached else columns)
 
 
 _STALLED: Final[Columns] = {"stalled": PAST, "stalledBecause": "x", "stalledAt": 0}
@@ -561,6 +571,15 @@ CASES: Final[Mapping[str, Sequence[Case]]] = {
             ("task",),
             Scene(tally={**DECIDED, "rest": "cancel"}, policy=CONTINUE),
         ),
+    ),
+    "Charge": (
+        Case("there is no budget", _CHARGED, ("graph",)),
+        Case("the budget is larger", _CHARGED, ("graph",), _budget(amount=9)),
+        Case("it is near the budget", _CHARGED, ("graph",), _budget(amount=2.2)),
+        Case("it is the budget, which pauses", _CHARGED, ("graph",), _budget(amount=2)),
+        Case("it is the budget, which cancels", _CHARGED, ("graph",), _budget(amount=2, onExceeded="cancel")),
+        Case("it is the budget, which only says so", _CHARGED, ("graph",), _budget(amount=2, onExceeded="notify")),
+        Case("that has been said", _CHARGED, ("graph",), _budget(reached=OVER, amount=2)),
     ),
     "Hold": (
         Case("the graph is paused", Hold("paused", True, LATER.isoformat(), "y"), ("graph",)),

@@ -196,7 +196,8 @@ REMEMBERED: Final[Mapping[type, tuple[set[str], set[str]]]] = {
     Consumer: (
         set(),
         {"handlers", "poison", "_wakeup", "_lease_seconds", "_idle_seconds_max", "_waiting", "_tasks", "local_worker"}
-        | {"own", "received", "_beside", "_found_empty", "_leads", "_queues", "_receiving", "_pumping"},
+        | {"own", "received", "_beside", "_found_empty", "_leads", "_queues", "_receiving", "_pumping"}
+        | {"_pump_seconds"},
     ),
     playing.Driver: (
         {"place", "moved", "consumer", "submitted", "acts_done", "act_tried_at", "rerun_of", "next_sweep"},

@@ -379,8 +379,8 @@ def test_external_dependencies_may_be_refused():
 
 
 def test_an_executor_may_be_named_and_its_payload_is_then_checked():
-    graph = imported(full(), "taskgraph", executor="docker")
-    assert {node.task["executor"] for node in graph.document.tasks.values()} == {"docker"}
+    graph = imported(full(), "taskgraph", executor="lambda")
+    assert {node.task["executor"] for node in graph.document.tasks.values()} == {"lambda"}
     assert set(found(full(), "taskgraph", executor="command")) >= {
         ("missing", "/build-docker-image-base"),
         ("wrong-type", "/build-linux~1opt"),
