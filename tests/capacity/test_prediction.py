@@ -102,7 +102,13 @@ def test_a_run_that_does_not_end_says_what_is_left() -> None:
         playing.play()
 
 
-@pytest.mark.parametrize("together", [False, True], ids=["handlers alone", "with workers in them"])
+@pytest.mark.parametrize(
+    "together",
+    [
+        pytest.param(False, id="handlers alone", marks=pytest.mark.campaign),
+        pytest.param(True, id="with workers in them"),
+    ],
+)
 def test_four_handlers_that_share_graphs_out_are_three_times_as_fast_as_one(together: bool) -> None:
     """With the account's published limits. By one queue three of them stand by."""
     shared = Shared(together, 8)
@@ -112,6 +118,7 @@ def test_four_handlers_that_share_graphs_out_are_three_times_as_fast_as_one(toge
     assert max(used) < 1.5 * min(used)
 
 
+@pytest.mark.campaign
 def test_by_one_queue_of_events_four_handlers_are_no_faster_than_one() -> None:
     shared = Shared(False, 1)
     (one, _), (four, _) = shared.play(1), shared.play(4)

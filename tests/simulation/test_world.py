@@ -195,6 +195,7 @@ def test_a_history_is_the_same_with_and_without_its_trace_and_on_its_own_tape() 
         assert taped.tables.partitions == plain.tables.partitions
 
 
+@pytest.mark.campaign
 def test_several_processes_play_what_one_plays() -> None:
     one, two = (campaign(70_000, histories=620, processes=processes, profile="tiny") for processes in (1, 2))
     ours, theirs = one.as_object(), two.as_object()

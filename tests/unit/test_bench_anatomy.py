@@ -292,6 +292,7 @@ def test_a_write_of_another_process_is_a_conflict_of_the_floor_and_costs_a_look(
 # --- the whole
 
 
+@pytest.mark.campaign
 def test_a_cell_is_taken_apart() -> None:
     """For real: the steps cover all but a few per cent, and nearly all that the process used is in a sample."""
     cell = Cell(shape("fan-3000"), "embedded", "noop", Layout(), 2)
