@@ -80,9 +80,8 @@ class Drawn:
 
     def __init__(self, base: Mapping[str, float], seed: int) -> None:
         self._base, self._seed = base, seed
-        self._day = random.Random(f"{sorted(base)[0]}:{seed}").lognormvariate(
-            0.0, DAY
-        )  # each graph has days of its own
+        # Each graph has days of its own.
+        self._day = random.Random(f"{min(base)}:{seed}").lognormvariate(0.0, DAY)
 
     def can_run(self, definition: Mapping[str, Any]) -> str | None:
         return None
