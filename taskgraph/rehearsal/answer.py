@@ -52,6 +52,7 @@ def to_json(found: Forecast, *, runs: bool = False) -> dict[str, Any]:
         "pausedTargets": list(found.paused),
         "operations": {name: found.operations.get(name, 0) for name in _OPERATIONS},
         "rowsPerSecond": {"most": found.rows_per_second, "of": ROWS_PER_SECOND_MAX},
+        "cost": _cost(found),
         "deadlines": [
             {"label": each.label or None, "deadline": _time(each.deadline), "share": each.share}
             for each in found.deadlines
@@ -68,6 +69,17 @@ def to_json(found: Forecast, *, runs: bool = False) -> dict[str, Any]:
             }
             for span in (found.runs if runs else ())
         ],
+    }
+
+
+def _cost(found: Forecast) -> dict[str, Any]:
+    prices, budget = found.cost.pricing.prices, found.cost.pricing.budget
+    return {
+        "amount": dict(zip(_NAMES, found.cost.amounts, strict=True)),
+        "currency": prices.currency,
+        "pricesOf": prices.date,
+        "budget": budget.amount if budget is not None else None,
+        "overBudget": found.cost.over,
     }
 
 

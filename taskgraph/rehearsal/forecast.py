@@ -4,6 +4,7 @@ Graphs that ran before are rehearsed once more with the very seconds that their 
 off shows what no rehearsal knows, the pauses between runs of a busy machine, say. Forecasts are corrected by it.
 """
 
+import math
 import random
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -12,8 +13,10 @@ from datetime import datetime, timedelta
 from statistics import median
 from typing import Final
 
+from taskgraph.model.budget import DEFAULT_PRICES, Budget, Prices
 from taskgraph.model.columns import time_of
 from taskgraph.model.ids import GRAPH
+from taskgraph.model.spent import Used
 from taskgraph.queries.timeline import PathStep, RunSpan
 from taskgraph.rehearsal.durations import AsItWas, Durations, Past, drawn_from_few, quantiles
 from taskgraph.rehearsal.play import LATENCY_SECONDS, Bench, Played, Runs, play
@@ -59,6 +62,31 @@ class AtRisk:
 
 
 @dataclass(frozen=True, slots=True)
+class Pricing:
+    """What things cost. files_per_run: requests for files that a run makes, for its log and its result."""
+
+    prices: Prices = DEFAULT_PRICES
+    budget: Budget | None = None
+    files_per_run: float = 0.0
+
+    def amount(self, played: Played) -> float:
+        files = round(self.files_per_run * played.runs)
+        return self.prices.amount(played.spent.and_used(Used(files=files)))
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What the graph costs in all, with what it has spent. amounts: p10, p50, p90, of the rehearsals that finished.
+
+    over: the share of all rehearsals that cost more than the budget.
+    """
+
+    pricing: Pricing
+    amounts: Sequence[float]
+    over: float
+
+
+@dataclass(frozen=True, slots=True)
 class Forecast:
     """seconds, from `now` on: p10, p50, p90 of the rehearsals in which the graph finished, or else of all.
 
@@ -84,6 +112,7 @@ class Forecast:
     operations: Mapping[str, int]
     rows_per_second: int
     deadlines: Sequence[AtRisk]
+    cost: Cost
     runs: Sequence[RunSpan]
 
     @property
@@ -94,6 +123,9 @@ class Forecast:
     def finishing(self) -> float:
         """The share of the rehearsals in which the graph finished."""
         return self.ends.get("finished", 0) / self.seeds
+
+
+NO_PRICING: Final = Pricing()
 
 
 def no_progress(done: int, of: int) -> None:
@@ -110,6 +142,7 @@ def forecast(
     whole: Callable[[str], Start],
     seeds: int = SEEDS,
     latency_seconds: float = LATENCY_SECONDS,
+    pricing: Pricing = NO_PRICING,
     progress: Progress = no_progress,
 ) -> Forecast:
     """Rehearse a graph. begun: gives what a seed begins with. past: graphs to correct by.
@@ -174,8 +207,16 @@ def forecast(
         operations=shown.operations,
         rows_per_second=max((rows for _, rows in shown.rows), default=0),
         deadlines=_at_risk(start, plays, factors),
+        cost=_cost(pricing, plays, finished),
         runs=timeline.runs,
     )
+
+
+def _cost(pricing: Pricing, plays: Sequence[Played], finished: Sequence[int]) -> Cost:
+    amounts = [pricing.amount(each) for each in plays]
+    most = pricing.budget.amount if pricing.budget is not None else math.inf
+    over = sum(each > most for each in amounts) / len(amounts)
+    return Cost(pricing, quantiles([amounts[number] for number in finished]), over)
 
 
 def _is_known(past: Past, start: Start) -> bool:

@@ -18,6 +18,7 @@ from taskgraph.engine.sweep import Swept, sweep_graph
 from taskgraph.model import limits
 from taskgraph.model.columns import object_of, time_of
 from taskgraph.model.placement import Offer
+from taskgraph.model.spent import Spent, spent_in
 from taskgraph.model.states import GRAPH_ENDED, TASK_UNRESOLVED, GraphState, TaskState
 from taskgraph.model.timing import DEADLINE_EXCEEDED, not_yet_seconds
 from taskgraph.queries.graphs import Queries
@@ -25,6 +26,7 @@ from taskgraph.queries.timeline import Timeline
 from taskgraph.rehearsal.start import TABLE, Start, graph_state, handlers_over
 from taskgraph.rehearsal.virtual_time import LoopClock, VirtualLoop, run_in
 from taskgraph.storage.memory import MemoryQueues, MemoryTables
+from taskgraph.storage.metered import Meter, MeteredQueues, MeteredTables
 from taskgraph.storage.queues import Delivery
 from taskgraph.storage.signals.wakeup import Announced, Wakeup
 from taskgraph.storage.tables import Change, Page, Range, Row
@@ -63,7 +65,8 @@ class Played:
 
     operations: calls to storage by kind. rows: (second, rows written in it), in order. ended: label -> the second in
     which it was resolved, of tasks with a deadline, "" for the graph. late: those that did not make it. stays: tasks
-    that are not resolved, by state. timeline: where it was asked for.
+    that are not resolved, by state. runs: that ended. spent: in all, with what the graph had spent before, but for the
+    files of these runs, which leave none. timeline: where it was asked for.
     """
 
     state: str
@@ -73,6 +76,8 @@ class Played:
     ended: Mapping[str, float]
     late: frozenset[str]
     stays: Mapping[str, int]
+    runs: int
+    spent: Spent
     timeline: Timeline | None = None
 
     @property
@@ -154,6 +159,7 @@ class _Rehearsed:
 
     def __init__(self, runs: Runs, running: Mapping[str, tuple[int, float]]) -> None:
         self._runs, self._running = runs, running
+        self.ended = 0
 
     def can_run(self, definition: Mapping[str, Any]) -> str | None:
         return None
@@ -166,6 +172,7 @@ class _Rehearsed:
         else:
             seconds, outcome = self._runs.run(work.label, work.run)
         await asyncio.sleep(seconds)
+        self.ended += 1
         failed = outcome != "completed"
         return Outcome(failed, exception=outcome == "exception", temporary=outcome == "temporary")
 
@@ -208,12 +215,14 @@ class _Play:
         self._queues = store.queues()
         self._counts = _Counts(latency_seconds)
         self._wakeup = Wakeup()
-        tables = _SlowTables(self._inner, self._counts, loop, start.graph_id)
-        queues = Announced(_SlowQueues(self._queues, self._counts), self._wakeup)
-        self._handlers = handlers = handlers_over(tables, store, clock, queues)
+        self._meter = Meter()
+        tables = MeteredTables(_SlowTables(self._inner, self._counts, loop, start.graph_id), self._meter)
+        queues = Announced(MeteredQueues(_SlowQueues(self._queues, self._counts), self._meter), self._wakeup)
+        self._handlers = handlers = handlers_over(tables, store, clock, queues, self._meter)
         poison = Poison(tables, queues, clock, handlers.names)
         self._queries = Queries(self._inner, self._queues, clock, handlers.names)
         looks = _usual_seconds(start, benches, runs) / _LOOKS
+        self._rehearsed = _Rehearsed(runs, start.running)
         self._consumer = Consumer(
             handlers,
             poison,
@@ -227,7 +236,7 @@ class _Play:
             Worker(
                 handlers,
                 poison,
-                Executors([_Rehearsed(runs, start.running)], override=_NAME),
+                Executors([self._rehearsed], override=_NAME),
                 store.logs(),
                 self._wakeup,
                 name=f"{_NAME}-{number}",
@@ -283,8 +292,17 @@ class _Play:
             ended,
             frozenset(late),
             dict(stays),
+            self._rehearsed.ended,
+            self._spent(),
             await self._queries.timeline(start.graph_id) if with_timeline else None,
         )
+
+    def _spent(self) -> Spent:
+        """What the last event says, and what was counted since."""
+        rows = self._inner.partitions[self._start.graph_id]
+        last = rows.get(max((key for key in rows if key.startswith("event:")), default=""))
+        spent = spent_in(last.columns.get("spent")) if last is not None else None
+        return (spent or Spent()).and_used(self._meter.used(self._start.graph_id))
 
     async def _dispatch(self) -> None:
         """Send what stands ready: first what ran when the rows were copied, for its slots are taken."""

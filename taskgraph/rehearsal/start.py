@@ -15,6 +15,7 @@ from taskgraph.documents.nodes import GraphDocument
 from taskgraph.engine.commit import Records
 from taskgraph.engine.handlers import Handlers
 from taskgraph.engine.submission import submit
+from taskgraph.model.budget import BUDGET
 from taskgraph.model.columns import Columns, integer, time_of
 from taskgraph.model.errors import InvalidInput
 from taskgraph.model.foreign_times import asked_after
@@ -28,6 +29,7 @@ from taskgraph.queries.journal import find_end
 from taskgraph.queries.targets import GATES
 from taskgraph.rehearsal.virtual_time import LoopClock, VirtualLoop, run_in
 from taskgraph.storage.memory import MemoryStore, MemoryTables
+from taskgraph.storage.metered import Meter
 from taskgraph.storage.tables import Range, Row, Tables, query_all
 
 TABLE: Final = "rehearsal"
@@ -64,7 +66,7 @@ def start_of_document(document: GraphDocument, now: datetime, graph_id: str) -> 
     """A graph that is submitted now."""
     definitions = {label: node.task for label, node in document.tasks.items()}
     tasks = {label: replace(node, task=_kept(node.task), notify={}) for label, node in document.tasks.items()}
-    bare = replace(document, tasks=tasks, notify={}, written={})
+    bare = replace(document, tasks=tasks, notify={}, written={}, budget=None)
     start = Start(graph_id, now, {}, definitions)
 
     async def write(handlers: Handlers) -> None:
@@ -83,6 +85,9 @@ async def start_of_graph(tables: Tables, graph_id: str, now: datetime) -> Start:
             longer[row.key.removeprefix("definition:")] = row
         elif not row.key.startswith(_NO_BODY):
             rows[row.key] = row
+    if GRAPH in rows:  # its budget holds it when it is spent, and not while that is rehearsed
+        graph = rows[GRAPH]
+        rows[GRAPH] = replace(graph, columns={name: each for name, each in graph.columns.items() if name != BUDGET})
     free, *_ = await find_end(tables, graph_id, 1, 0, 0)
     for row in await query_all(tables, graph_id, Range(event_key(free - 1), "event;")):
         rows[row.key] = row
@@ -149,8 +154,10 @@ def _after(start: Start, act: Any) -> Start:
     )
 
 
-def handlers_over(tables: Tables, store: MemoryStore, clock: LoopClock, queues: Any = None) -> Handlers:
-    handlers = Handlers(Records(tables, clock), queues or store.queues(), clock)
+def handlers_over(
+    tables: Tables, store: MemoryStore, clock: LoopClock, queues: Any = None, meter: Meter | None = None
+) -> Handlers:
+    handlers = Handlers(Records(tables, clock, meter), queues or store.queues(), clock)
     handlers.dispatcher.event_queues.only_first = True
     return handlers
 

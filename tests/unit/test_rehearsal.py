@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from taskgraph.documents.nodes import GraphDocument, GroupNode, TaskNode
+from taskgraph.model.budget import DEFAULT_PRICES, Budget
 from taskgraph.model.ids import row_key, task_id_of
 from taskgraph.queries.timeline import RunSpan, Timeline
 from taskgraph.rehearsal.durations import (
@@ -22,7 +23,7 @@ from taskgraph.rehearsal.durations import (
     past_of,
     quantiles,
 )
-from taskgraph.rehearsal.forecast import Forecast, forecast
+from taskgraph.rehearsal.forecast import Forecast, Pricing, forecast
 from taskgraph.rehearsal.play import Bench, Played, play
 from taskgraph.rehearsal.start import Start, handed_back, limited, start_of_document, start_of_graph
 from taskgraph.rehearsal.waits import LIMIT, SLOTS
@@ -52,7 +53,8 @@ def foreseen(document: GraphDocument, benches: Sequence[Bench], past: Sequence[P
         return start_of_document(document, NOW, f"g{seed}")
 
     durations = known_durations(begun(0).definitions, past)
-    return forecast("", begun, benches, durations, past=past, whole=lambda own: start_of_document(document, NOW, own))
+    whole = lambda own: start_of_document(document, NOW, own)  # noqa: E731
+    return forecast("", begun, benches, durations, past=past, whole=whole, **more)
 
 
 def test_a_chain_takes_the_sum_and_a_fan_what_its_slots_make_of_it() -> None:
@@ -241,3 +243,18 @@ def test_the_next_of_a_few_factors_is_drawn_as_wide_as_they_foretell() -> None:
     assert drawn_from_few([1.1], chance) == 1.1
     assert drawn_from_few([1.1, 1.1], chance) == pytest.approx(1.1)
     assert 0.1 < drawn_from_few([0.9, 1.1], chance) < 10
+
+
+def test_what_a_graph_will_cost_is_its_requests_and_the_seconds_of_its_slots() -> None:
+    prices = DEFAULT_PRICES._replace(per_hour={"default": 3600.0}, files=10_000.0)
+    pricing = Pricing(prices, Budget(29.0), files_per_run=2.0)
+    found = foreseen(graph(task("a", 10), task("b", 20, "a")), [Bench(("default",), 1)], pricing=pricing)
+    assert found.cost.amounts == [pytest.approx(30 + 2 * 2, abs=0.1)] * 3
+    assert found.cost.over == 1.0
+    spent = rehearsed(graph(task("a", 10), task("b", 20, "a"))).spent
+    assert (spent.seconds, spent.tables > 3) == ({"default": pytest.approx(30, abs=0.1)}, True)
+
+
+def test_a_budget_holds_no_rehearsal() -> None:
+    bounded = graph(task("a", 10), task("b", 20, "a"), budget=Budget(1e-9))
+    assert rehearsed(bounded).finished

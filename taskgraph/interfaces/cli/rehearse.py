@@ -158,6 +158,7 @@ def _print(output: Output, found: "Forecast", name: str) -> None:
             ("seconds from", _sources(found)),
             ("corrected", _corrections(found)),
             ("storage", _storage(found)),
+            ("costs", _cost(found)),
         ]
     )
     _print_rest(output, found)
@@ -196,6 +197,17 @@ def _storage(found: "Forecast") -> str:
 
     if found.rows_per_second > ROWS_PER_SECOND_MAX:
         words += f": Azure throttles beyond {ROWS_PER_SECOND_MAX:,} for one graph"
+    return words
+
+
+def _cost(found: "Forecast") -> str:
+    """In all, with what has been spent."""
+    p10, p50, p90 = found.cost.amounts
+    currency, budget = found.cost.pricing.prices.currency, found.cost.pricing.budget
+    spread = f"  ({p10:.4g} to {p90:.4g} in 8 of 10)" if found.seeds > 1 else ""
+    words = f"{p50:.4g} {currency}{spread}"
+    if budget is not None:
+        words += f"; over its budget of {budget.amount:g} in {found.cost.over:.0%} of the rehearsals"
     return words
 
 

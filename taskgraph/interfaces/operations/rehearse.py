@@ -3,7 +3,7 @@
 Collecting reads the store, and writes nothing. Playing takes CPU alone, and a thread that runs no event loop.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Final
@@ -11,12 +11,15 @@ from typing import Any, Final
 from taskgraph.documents.nodes import GraphDocument
 from taskgraph.interfaces.app import App
 from taskgraph.interfaces.operations import document as documents
+from taskgraph.model.budget import Budget, budget_of
 from taskgraph.model.errors import InvalidInput, Refused
 from taskgraph.model.states import GRAPH_ENDED, GraphState
+from taskgraph.queries.costs import cost_of
 from taskgraph.queries.lookup import nearest
+from taskgraph.queries.prices import prices_in
 from taskgraph.queries.values import GraphsWanted
 from taskgraph.rehearsal.durations import Past, known_durations, past_of
-from taskgraph.rehearsal.forecast import SEEDS, Forecast, Progress, forecast, no_progress
+from taskgraph.rehearsal.forecast import SEEDS, Forecast, Pricing, Progress, forecast, no_progress
 from taskgraph.rehearsal.play import Bench
 from taskgraph.rehearsal.start import (
     Start,
@@ -26,6 +29,7 @@ from taskgraph.rehearsal.start import (
     start_of_graph,
     tasks_of,
 )
+from taskgraph.worker.executors import executor_name_of
 
 HISTORY: Final = 5
 SLOTS: Final = 4
@@ -35,6 +39,10 @@ LATENCY_EMBEDDED_SECONDS: Final = 0.002
 LATENCY_SECONDS: Final = 0.02
 """What a call to storage takes: to a file of this machine, and to a service."""
 
+FILES_PER_RUN: Final = 3.0
+"""Requests for the log of a run that prints a little, where no past graph says how many."""
+
+_WITHOUT_LOG: Final = ("noop", "sleep")
 _LOOKED_AT: Final = 4  # times as many graphs as are wanted are listed, for some have not ended
 _RAN: Final = frozenset({*map(str, GRAPH_ENDED), str(GraphState.BLOCKED)})
 _ALL: Final = ""  # in place of targets
@@ -72,6 +80,7 @@ class Collected:
     past: Sequence[Past]
     crew: Mapping[tuple[str, ...], int]
     latency_seconds: float
+    pricing: Pricing
 
     @property
     def tasks(self) -> int:
@@ -94,6 +103,7 @@ class Collected:
             whole=self._whole,
             seeds=wanted.seeds,
             latency_seconds=self.latency_seconds,
+            pricing=self.pricing,
             progress=progress,
         )
 
@@ -113,7 +123,8 @@ class Collected:
 async def collect_for_document(app: App, document: GraphDocument, wanted: Wanted) -> Collected:
     """For a graph that is not submitted. Its history is that of the graphs of its name."""
     past = await _past(app, document.metadata.get("name", ""), "", wanted.history)
-    return Collected(wanted, "", app.clock.now(), None, document, past, {}, _latency(app))
+    pricing = await _pricing(app, document.budget, past, [node.task for node in document.tasks.values()])
+    return Collected(wanted, "", app.clock.now(), None, document, past, {}, _latency(app), pricing)
 
 
 async def collect_for_graph(app: App, graph_id: str, wanted: Wanted) -> Collected:
@@ -136,7 +147,8 @@ async def collect_for_graph(app: App, graph_id: str, wanted: Wanted) -> Collecte
         if each.claims and each.live and each.slots:
             targets = tuple(sorted(each.targets))
             crew[targets] = crew.get(targets, 0) + each.slots
-    return Collected(wanted, graph_id, copied.now, copied, document, past, crew, _latency(app))
+    pricing = await _pricing(app, budget_of(status.columns.get), past, copied.definitions.values())
+    return Collected(wanted, graph_id, copied.now, copied, document, past, crew, _latency(app), pricing)
 
 
 def benches_of(wanted: Wanted, crew: Mapping[tuple[str, ...], int], start: Start) -> list[Bench]:
@@ -221,6 +233,18 @@ async def _past(app: App, name: str, schedule: str, most: int, *, but: str = "")
     listed = await app.queries.graphs(limit=most * _LOOKED_AT, schedule=schedule, wanted=wanted)
     ran = [each for each in listed if each.graph_id != but and each.state in _RAN and (schedule or each.name == name)]
     return [past_of(await app.queries.timeline(each.graph_id)) for each in ran[:most]]
+
+
+async def _pricing(
+    app: App, budget: Budget | None, past: Sequence[Past], definitions: Collection[Mapping[str, Any]]
+) -> Pricing:
+    """By the prices of the store, and by how many requests for files a run of past graphs has made."""
+    costs = [await cost_of(app.tables, each.graph_id) for each in past]
+    files = sum(each.spent.files for each in costs if each.spent is not None)
+    runs = sum(len(each.runs) for each, cost in zip(past, costs, strict=True) if cost.spent is not None)
+    quiet = sum(executor_name_of(each) in _WITHOUT_LOG for each in definitions)
+    assumed = FILES_PER_RUN * (1 - quiet / max(1, len(definitions)))
+    return Pricing(await prices_in(app.tables), budget, files / runs if runs else assumed)
 
 
 def _as_pattern(name: str) -> str:
