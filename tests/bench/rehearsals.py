@@ -44,7 +44,6 @@ HISTORY: Final = 5
 TRUTHS: Final = 5
 SLOTS: Final = 4
 SPREAD: Final = 0.25  # of the logarithm of what a run takes
-DAY: Final = 0.08  # of that by which all runs of a graph are slower or faster
 FAILING: Final = 0.03
 RERUNS: Final = 5
 
@@ -78,10 +77,10 @@ class Drawn:
     instant = False
     queue = None
 
-    def __init__(self, base: Mapping[str, float], seed: int) -> None:
+    def __init__(self, base: Mapping[str, float], seed: int, day: float) -> None:
+        """day: of the logarithm of that by which all runs of a graph are slower or faster."""
         self._base, self._seed = base, seed
-        # Each graph has days of its own.
-        self._day = random.Random(f"{min(base)}:{seed}").lognormvariate(0.0, DAY)
+        self._day = random.Random(f"{min(base)}:{seed}").lognormvariate(0.0, day)  # each graph has days of its own
 
     def can_run(self, definition: Mapping[str, Any]) -> str | None:
         return None
@@ -126,7 +125,7 @@ def row(name: str, slots: int, found: Forecast, truth: Past) -> tuple[float, boo
     return off, inside
 
 
-def family(folder: Path, name: str, work: float, seeds: int, first: int) -> list[tuple[float, bool]]:
+def family(folder: Path, name: str, work: float, seeds: int, first: int, day: float) -> list[tuple[float, bool]]:
     tasks = source(folder, name)
     base, document = base_seconds(tasks, work), document_of(name, tasks)
     past: list[Past] = []
@@ -135,24 +134,24 @@ def family(folder: Path, name: str, work: float, seeds: int, first: int) -> list
         for number in range(first, first + HISTORY + TRUTHS):
             found = foretold(document, past[-HISTORY:], SLOTS, seeds) if number >= first + HISTORY else None
             store = f"sqlite:///{place}/store.db"
-            executor = Drawn(base, number)
+            executor = Drawn(base, number, day)
             past.append(asyncio.run(ran(store, f"{name}-{number}", document, executor, SLOTS)))
             if found is not None:
                 results.append(row(name, SLOTS, found, past[-1]))
     return results
 
 
-def lld(folder: Path, work: float, seeds: int) -> list[tuple[float, bool]]:
+def lld(folder: Path, work: float, seeds: int, day: float) -> list[tuple[float, bool]]:
     """On 2, 4 and 8 slots, by two runs on 8."""
     tasks = source(folder, LLD)
     base, document = base_seconds(tasks, work), document_of(LLD, tasks)
     results: list[tuple[float, bool]] = []
     with tempfile.TemporaryDirectory() as place:
         store = f"sqlite:///{place}/store.db"
-        past = [asyncio.run(ran(store, f"lld-{number}", document, Drawn(base, number), 8)) for number in range(2)]
+        past = [asyncio.run(ran(store, f"lld-{number}", document, Drawn(base, number, day), 8)) for number in range(2)]
         for slots in (2, 4, 8):
             found = foretold(document, past, slots, seeds)
-            truth = asyncio.run(ran(store, f"lld-on-{slots}", document, Drawn(base, 100 + slots), slots))
+            truth = asyncio.run(ran(store, f"lld-on-{slots}", document, Drawn(base, 100 + slots, day), slots))
             results.append(row(LLD, slots, found, truth))
     return results
 
@@ -184,14 +183,15 @@ def main() -> None:
     parser.add_argument("--work", type=float, default=24.0, help="seconds that all runs of a graph take together")
     parser.add_argument("--seeds", type=int, default=20)
     parser.add_argument("--first", type=int, default=0, help="number of the first draw of what runs take")
+    parser.add_argument("--day", type=float, default=0.0, help="how far graphs differ as a whole: 0.08 for 8 %%")
     given = parser.parse_args()
     if given.what == "speed":
         speed(given.folder)
         return
     results = (
-        lld(given.folder, given.work, given.seeds)
+        lld(given.folder, given.work, given.seeds, given.day)
         if given.what == LLD
-        else family(given.folder, given.what, given.work, given.seeds, given.first)
+        else family(given.folder, given.what, given.work, given.seeds, given.first, given.day)
     )
     within = sum(abs(off) <= 0.1 for off, _ in results)
     inside = sum(each for _, each in results)
