@@ -9,6 +9,7 @@ from taskgraph.model.errors import NoGraph
 from taskgraph.model.ids import GRAPH, value
 from taskgraph.model.spent import Spent, spent_in
 from taskgraph.queries.journal import find_end
+from taskgraph.queries.lookup import check_graph_id
 from taskgraph.queries.prices import prices_row
 from taskgraph.storage.tables import Tables
 
@@ -53,7 +54,8 @@ async def cost_of(tables: Tables, graph_id: str) -> Cost:
 
 
 async def cost_at(tables: Tables, graph_id: str, prices: Prices, etag: str) -> Cost:
-    """At these prices. Raises NotFound, StorageUnavailable."""
+    """At these prices. Raises NotFound, InvalidInput for no possible id, StorageUnavailable."""
+    check_graph_id(graph_id)
     (graph,) = await tables.get(graph_id, [GRAPH])
     if graph is None:
         raise NoGraph(graph_id)

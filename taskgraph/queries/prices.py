@@ -40,7 +40,7 @@ async def write_prices(tables: Tables, document: Mapping[str, Any], now: datetim
         try:
             await tables.commit(PRICES, [change])
             return
-        except (Conflict, Unclear):
+        except (Conflict, Unclear):  # reach: prices
             continue  # another call was quicker, or this one was: look
     raise Conflict("the list of prices is being written by others; try again")
 

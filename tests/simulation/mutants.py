@@ -184,7 +184,7 @@ async def commit_whatever_was_read(self: MemoryTables, partition: str, changes: 
 
 
 async def commit_row_by_row(
-    self: Records, graph_id: str, changes: Sequence[Change], operation: Operation, rows: dict[str, Row | None]
+    self: Records, graph_id: str, changes: Sequence[Change], operation: Operation, rows: dict[str, Row | None], *_: Any
 ) -> None:
     for change in changes:
         await self.tables.commit(graph_id, [change])
@@ -209,21 +209,31 @@ async def commit_with_graph_row_as_it_stands(
 
 
 async def commit_facts_first(
-    self: Records, graph_id: str, changes: Sequence[Change], operation: Operation, rows: dict[str, Row | None]
+    self: Records,
+    graph_id: str,
+    changes: Sequence[Change],
+    operation: Operation,
+    rows: dict[str, Row | None],
+    *more: Any,
 ) -> None:
     facts = [each for each in changes if each.key.startswith("event:")]
     for part in (facts, [each for each in changes if each not in facts]):
         if part:
-            await _records_commit(self, graph_id, part, operation, rows)
+            await _records_commit(self, graph_id, part, operation, rows, *more)
 
 
 async def commit_cursor_first(
-    self: Records, graph_id: str, changes: Sequence[Change], operation: Operation, rows: dict[str, Row | None]
+    self: Records,
+    graph_id: str,
+    changes: Sequence[Change],
+    operation: Operation,
+    rows: dict[str, Row | None],
+    *more: Any,
 ) -> None:
     heads = [each for each in changes if isinstance(each, Merge) and "cursor" in each.columns]
     for part in (heads, [each for each in changes if each not in heads]):
         if part:
-            await _records_commit(self, graph_id, part, operation, rows)
+            await _records_commit(self, graph_id, part, operation, rows, *more)
 
 
 async def acknowledge_first(self: Consumer, graph_id: str, batch: Sequence[Waiting]) -> None:

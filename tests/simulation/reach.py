@@ -155,6 +155,11 @@ ELSEWHERE: Final = (
         ("tests/scenarios/test_notices.py", "tests/unit/test_notices.py"),
     ),
     Place(
+        "prices",
+        "the list of prices, which no history writes",
+        ("tests/unit/test_spending.py",),
+    ),
+    Place(
         "plans",
         "plans that are made again of rows of different moments: others seldom write while one is",
         ("tests/scenarios/test_planned.py",),

@@ -1,6 +1,7 @@
 """What a graph has cost: what is counted, how totals grow, and what a budget does."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -9,6 +10,7 @@ import pytest
 
 from taskgraph.model.budget import DEFAULT_PRICES, Budget, budget_of, is_spent, prices_from, watch_of
 from taskgraph.model.clock import SystemClock
+from taskgraph.model.errors import Conflict, InvalidInput, Unclear
 from taskgraph.model.ids import GRAPH
 from taskgraph.model.messages import TaskCompleted, TaskFailed, TaskResult, parse, to_text
 from taskgraph.model.spent import NOTHING, OTHER, TARGETS_MAX, Spent, Used, spent_in
@@ -18,9 +20,11 @@ from taskgraph.protocol.invariants.examine import examine
 from taskgraph.protocol.pause import Hold
 from taskgraph.protocol.runs import Claim, Completed, Failed, HandBack, LeaseLost, completions_of, failures_of
 from taskgraph.protocol.spending import Charge
+from taskgraph.queries.costs import cost_of
+from taskgraph.queries.prices import prices_in, write_prices
 from taskgraph.storage.memory import MemoryQueues, MemoryTables
 from taskgraph.storage.metered import Meter, MeteredQueues, MeteredTables, graph_of
-from taskgraph.storage.tables import Insert, Range
+from taskgraph.storage.tables import Change, Insert, Range
 from tests.unit import transition_rows
 from tests.unit.transition_rows import NOW, Rows, changed, columns, events, rows_of, running, task_id
 
@@ -289,3 +293,30 @@ async def test_messages_count_for_their_graph_and_an_empty_receipt_for_none() ->
     await queues.renew(one, lease_seconds=30)
     await queues.delete(two)
     assert meter.used(GRAPH_ID) == Used(queues=6), "one receipt, two messages that were sent and are deleted, a renewal"
+
+
+class Contested(MemoryTables):
+    """Another call is quicker, so often; or the answer is lost, and the commit with it."""
+
+    def __init__(self, errors: list[Exception]) -> None:
+        super().__init__()
+        self.errors = errors
+
+    async def commit(self, partition: str, changes: Sequence[Change]) -> list[str | None]:
+        if self.errors:
+            raise self.errors.pop()
+        return await super().commit(partition, changes)
+
+
+async def test_prices_are_written_however_often_others_are_quicker() -> None:
+    tables = Contested([Conflict("another was quicker"), Unclear("no answer")])
+    made = DEFAULT_PRICES._replace(currency="EUR")
+    await write_prices(tables, made.document(), NOW, "me")
+    assert await prices_in(tables) == made
+    with pytest.raises(Conflict, match="is being written by others"):
+        await write_prices(Contested([Conflict("x")] * 100), made.document(), NOW, "me")
+
+
+async def test_of_what_is_no_id_there_is_no_cost() -> None:
+    with pytest.raises(InvalidInput):
+        await cost_of(MemoryTables(), "\x84")
