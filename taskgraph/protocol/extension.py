@@ -21,7 +21,7 @@ from taskgraph.model.states import WHOLE, TaskState
 from taskgraph.protocol.conditions import COMPLETED, Ending, ending_of, goes_on
 from taskgraph.protocol.context import Context, Item, Outcome, Rules, Verdict
 from taskgraph.protocol.definitions import SCHEMA
-from taskgraph.protocol.propagation import DEFERRED, GOING, count_down, dispatch
+from taskgraph.protocol.propagation import DEFERRED, GOING, RECALL, count_down, dispatch
 from taskgraph.protocol.rows import Draft
 from taskgraph.protocol.wiring import Link, relay_row
 from taskgraph.storage.tables import Insert
@@ -293,7 +293,9 @@ def register(link: Link, stamp: str, context: Context) -> Ending | None:
     if len(have) + len(new) > limits.DEPENDENTS_MAX:
         fork = fork_reference(link.task_id, stamp)
         schema = task.integer("schema") or SCHEMA
-        context.view.insert(relay_row(fork, [link.task_id], have, schema, resolved=ending is not None))
+        # What is to be recalled reaches those below the fork by the fork: it stands as if it had passed on the end.
+        passed = ending is not None or task.text("due") == RECALL
+        context.view.insert(relay_row(fork, [link.task_id], have, schema, resolved=passed))
         task.set_ids("dependents", [fork, *new])
     elif new:
         task.set_ids("dependents", [*have, *new])

@@ -816,6 +816,18 @@ def test_links_of_one_step_and_of_one_commit_make_forks_of_different_names() -> 
     assert written(decision)[HEAD] == {"cursor": 6}
 
 
+@pytest.mark.parametrize(("due", "state"), [("recall", "completed"), ("", "unscheduled")])
+def test_a_recall_that_is_due_goes_on_through_a_fork_of_a_link(due: str, state: str) -> None:
+    """Those below the fork have gone on, and wait again only if the recall finds it as one that had passed on."""
+    before = [task_id(f"d{number}") for number in range(limits.DEPENDENTS_MAX)]
+    rows = changed(rows_of({"a": []}), "a", dependents=json.dumps(before), state="unscheduled", due=due, run=1)
+    rows |= {HEAD: request("accepted", cursor=4), fork_reference(A, "r-4"): None}
+    decision = decided(rows, LinkTasks("r", 4, (Link(A, ("x" * 22,)),)))
+    fork = written(decision)[fork_reference(A, "r-4")]
+    assert (fork["state"], json.loads(str(fork["requiresLeft"]))) == (state, [] if due else [A])
+    assert json.loads(str(fork["dependents"])) == before
+
+
 def full_graph(named: list[str], left: list[str]) -> Rows:
     return grown(requires=json.dumps(named), requiresLeft=json.dumps(left))
 
