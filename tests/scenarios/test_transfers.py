@@ -13,7 +13,7 @@ from taskgraph.engine.control import hold_back
 from taskgraph.engine.doctor import examine_graph
 from taskgraph.engine.handlers import Handlers
 from taskgraph.engine.sweep import sweep
-from taskgraph.engine.transfer import Moved, Side, abandon, give_up_runs, go_on, hold, move, stay, under_way
+from taskgraph.engine.transfer import Moved, Side, _put, abandon, give_up_runs, go_on, hold, move, stay, under_way
 from taskgraph.model import limits
 from taskgraph.model.errors import Conflict, Refused, StorageUnavailable, Unclear
 from taskgraph.model.ids import GRAPH
@@ -23,6 +23,7 @@ from taskgraph.model.states import GraphState
 from taskgraph.protocol.context import Outcome
 from taskgraph.protocol.rows import is_sealed
 from taskgraph.protocol.transfer import Confirm, Depart
+from taskgraph.storage.tables import Insert
 from taskgraph.testing import HurriedClock, MemoryQueues, MemoryTables
 from tests.scenarios.stage import CrashError, Stage, Trap, extension, graph, memory_stage
 from tests.scenarios.test_retention import Shelf, rows
@@ -327,6 +328,19 @@ async def test_half_a_graph_is_not_let_live(memory: Stage) -> None:
     assert await far.state() == "restoring"
     with pytest.raises(Refused, match="not all of its rows"):
         await abandon(side(far, There()), far.graph_id)
+
+
+async def test_rows_come_in_under_the_etag_of_the_graph_row() -> None:
+    """A call that another has overtaken brings in nothing more: the graph may live there by now, and lack a row."""
+    _, far, here, there = await sealed_stage()
+    tables = there.handlers.records.tables
+    (before,) = await tables.get(far.graph_id, [GRAPH])
+    assert before is not None
+    late = [Insert("limit:late", {"schema": 1})]
+    await move(here, there, far.graph_id)
+    with pytest.raises(Conflict):
+        await _put(there, far.graph_id, before, late)
+    assert await tables.get(far.graph_id, ["limit:late"]) == [None]
 
 
 # --- what is refused -----------------------------------------------------------------------------------------------
