@@ -52,6 +52,7 @@ async def run(payload: dict[str, Any], **more: Any) -> tuple[Outcome, list[str]]
 
 async def test_the_client_is_asked_for_one_run(client: Path) -> None:
     env = {"ONE": "1", "PATH": "/opt/bin:/bin"}
+    assert "TASKGRAPH_DOCKER" in os.environ
     outcome, words = await run({**GOOD, "env": env, "options": ["--network", "none"]}, folder=str(client))
     assert outcome == Outcome(failed=False, exit_code=0)
     assert words[:6] == ["run", "--rm", "--name", "taskgraph-c1", "--label", "taskgraph.task=g/t"]
@@ -59,6 +60,7 @@ async def test_the_client_is_asked_for_one_run(client: Path) -> None:
     assert f"{client}:{client}" in words
     assert words[words.index("--workdir") + 1] == str(client)
     assert {"ONE", "PATH=/opt/bin:/bin", "TASKGRAPH_TASK_ID"} <= set(words)
+    assert not {"TASKGRAPH_DOCKER", "FOLDER"} & set(words), "what is the worker's own stays with it"
     got = (client / "env").read_text().splitlines()
     assert "ONE=1" in got, "a value goes through the environment, which other users cannot read"
     assert f"PATH={os.environ['PATH']}" in got, "the client keeps its own"
@@ -91,6 +93,8 @@ async def test_an_engine_that_fails_is_named(client: Path, monkeypatch: pytest.M
         ({**GOOD, "image": "--privileged"}, "payload.image must name an image"),
         ({**GOOD, "options": "--rm"}, "payload.options must be a list"),
         ({**GOOD, "inheritEnv": True}, "must be a list of names"),
+        ({**GOOD, "inheritEnv": "HOME"}, "payload.inheritEnv must be"),
+        ({**GOOD, "env": {"DOCKER_HOST": {"$secret": "host"}}}, "a secret cannot be DOCKER_HOST"),
         ({"image": "tiny"}, "payload.command must be a list"),
     ],
 )

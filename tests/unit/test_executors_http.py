@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import AsyncIterator, Callable
-from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -12,20 +11,7 @@ from taskgraph.documents.read import read_document
 from taskgraph.model.errors import InvalidGraph
 from taskgraph.model.secrecy import Handed
 from taskgraph.worker.executors import Outcome, Work, built_in
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.slept: list[float] = []
-
-    def now(self) -> datetime:
-        return datetime(2026, 1, 1, tzinfo=UTC)
-
-    def monotonic(self) -> float:
-        return sum(self.slept)
-
-    async def sleep(self, seconds: float) -> None:
-        self.slept.append(seconds)
+from tests.unit.test_executors import ManualClock
 
 
 class Service:
@@ -62,21 +48,21 @@ async def service() -> AsyncIterator[Service]:
 JSON = {"Content-Type": "application/json"}
 
 
-async def run(payload: dict[str, Any], clock: Clock | None = None, **secrets: str) -> tuple[Outcome, str]:
+async def run(payload: dict[str, Any], clock: ManualClock | None = None, **secrets: str) -> tuple[Outcome, str]:
     log: list[bytes] = []
 
     async def write(data: bytes) -> None:
         log.append(data)
 
     definition = {"executor": "http", "payload": payload}
-    executors = built_in(clock or Clock(), handed=Handed(secrets=secrets))
+    executors = built_in(clock or ManualClock(), handed=Handed(secrets=secrets))
     assert executors.why_not(definition) is None
     outcome = await executors.choose(definition).run(Work("g", "t", 2, "a", "c1", definition), write)
     return outcome, b"".join(log).decode()
 
 
 def test_it_is_made_when_a_task_asks_for_it() -> None:
-    assert built_in(Clock()).why_not({"executor": "http", "payload": {}}) is None
+    assert built_in(ManualClock()).why_not({"executor": "http", "payload": {}}) is None
 
 
 async def test_an_answer_is_the_result(service: Service) -> None:
@@ -106,7 +92,7 @@ async def test_a_service_at_work_is_asked_until_it_is_done(service: Service) -> 
         (202, "", {"Location": "/status/2"}),
         (200, "[1]", JSON),
     )
-    clock = Clock()
+    clock = ManualClock()
     outcome, _ = await run({"url": f"{service.url}/start"}, clock)
     assert outcome == Outcome(failed=False, result=b"[1]")
     assert [(method, path) for method, path, _, _ in service.asked] == [

@@ -25,6 +25,11 @@ _CHOSEN: Final = "TASKGRAPH_DOCKER"
 """The variable of the worker that names its client, by name or path."""
 
 _LABEL: Final = "taskgraph.task"
+_OF_THE_RUN: Final = tuple(
+    f"TASKGRAPH_{each}" for each in ("GRAPH_ID", "TASK_ID", "LABEL", "RUN_ID", "FENCING_TOKEN", "STORE")
+)
+"""Variables that every command gets, beside the place of its result; other settings stay with the worker."""
+
 _RESULT: Final = "/run/taskgraph-result.json"
 _OF_THE_CLIENT: Final = re.compile(
     r"PATH|HOME|TMPDIR|LANG|LC_.*|LD_.*|SSH_.*|(?:https?|ftp|no|all)_proxy|(?:DOCKER|BUILDKIT|CONTAINER|XDG|STORAGE)S?_.*",
@@ -48,14 +53,16 @@ class _Container(Order):
 def _read(definition: Mapping[str, Any]) -> _Container:
     """Raises InvalidInput with what is wrong with the payload, in one sentence."""
     payload = payload_of(definition)
-    image, options, inherited = payload.get("image"), payload.get("options") or [], payload.get("inheritEnv")
+    image, options = payload.get("image"), payload.get("options") or []
     if not isinstance(image, str) or not image or image.startswith("-"):
         raise InvalidInput('payload.image must name an image, such as "python:3.12-slim"')
     if not isinstance(options, list | tuple) or not all(isinstance(each, str) for each in options):
         raise InvalidInput('payload.options must be a list of options of docker run, such as ["--network", "none"]')
-    if inherited is True:
+    order = read_order(definition)
+    if order.inherited is True:
         raise InvalidInput("payload.inheritEnv of a container must be a list of names of variables")
-    order = read_order({"payload": {key: value for key, value in payload.items() if key != "inheritEnv"}})
+    if theirs := [name for name in order.secrets if _OF_THE_CLIENT.fullmatch(name)]:
+        raise InvalidInput(f"payload.env: a secret cannot be {theirs[0]}, which docker itself would go by")
     return _Container(
         order.argv,
         order.env,
@@ -66,7 +73,7 @@ def _read(definition: Mapping[str, Any]) -> _Container:
         order.timeout_seconds,
         image,
         tuple(options),
-        frozenset(inherited or ()),
+        frozenset(map(os.fsdecode, order.inherited or ())),
     )
 
 
@@ -123,8 +130,8 @@ class DockerExecutor(CommandExecutor):
             words += ["--volume", f"{work.files}:{work.files}:ro"]
         words += ["--workdir", os.path.abspath(order.cwd or folder)]
         words += ["--env", f"TASKGRAPH_RESULT_FILE={_RESULT}"]
-        ours = [name for name in map(os.fsdecode, env) if name.startswith("TASKGRAPH_") or name == "TRACEPARENT"]
-        for name in sorted({*ours, *order.env, *order.secrets, *container.passed} - {"TASKGRAPH_RESULT_FILE"}):
+        traced = ["TRACEPARENT"] if work.traceparent else []
+        for name in sorted({*_OF_THE_RUN, *traced, *order.env, *order.secrets, *container.passed}):
             if _OF_THE_CLIENT.fullmatch(name) and name in order.env:
                 words += ["--env", f"{name}={order.env[name]}"]
                 env.pop(os.fsencode(name), None)
