@@ -206,6 +206,7 @@ _FORMS: Final[dict[str | int, str]] = {
         "An address begins with https:// or http:// and a host, whose port is 65535 at most; it holds neither "
         "blanks nor backslashes nor characters beyond ASCII."
     ),
+    "url": "An address begins with https:// or http://.",
     "secret": "The name of a secret is a letter followed by letters, digits and underscores.",
 }
 

@@ -183,3 +183,10 @@ def test_a_secret_in_an_address_is_refused() -> None:
     )
     text["tasks"]["a"]["task"]["payload"] = {"url": "http://x", "headers": {"A": {"$secret": "s"}}}
     assert read_document(json.dumps(text)).tasks["a"]
+
+
+def test_an_address_of_another_kind_is_refused_with_the_remedy() -> None:
+    with pytest.raises(InvalidGraph) as caught:
+        read_document('{"tasks": {"a": {"task": {"executor": "http", "payload": {"url": "ftp://x"}}}}}')
+    (problem,) = caught.value.problems
+    assert problem.remedy == "An address begins with https:// or http://."
