@@ -11,8 +11,8 @@ _OPERATIONS: Final = ("reads", "pages", "commits", "sends", "receives", "deletes
 _SOURCES: Final = ("history", "document", "assumed")
 
 
-def to_json(found: Forecast, *, runs: bool = False) -> dict[str, Any]:
-    """runs: with the runs of the rehearsal in the middle."""
+def to_json(found: Forecast, *, runs: int = 0) -> dict[str, Any]:
+    """runs: with so many runs of the rehearsal in the middle, those that begin first."""
     return {
         "graphId": found.graph_id or None,
         "now": _time(found.now),
@@ -67,8 +67,9 @@ def to_json(found: Forecast, *, runs: bool = False) -> dict[str, Any]:
                 "started": _time(span.started),
                 "ended": _time(span.ended) if span.ended is not None else None,
             }
-            for span in (found.runs if runs else ())
+            for span in found.runs[:runs]
         ],
+        "runsLeftOut": max(0, len(found.runs) - runs) if runs else 0,
     }
 
 

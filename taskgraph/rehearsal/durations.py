@@ -143,6 +143,7 @@ class Durations:
     """What is known. said: label -> seconds by the document. assumed: label -> seconds of a task of which nothing is.
 
     history: label -> runs of it that ended, in `graphs`. days: of each of these, how slow its runs were beside all.
+    failing: labels whose runs all fail.
     """
 
     said: Mapping[str, float] = field(default_factory=dict)
@@ -150,6 +151,7 @@ class Durations:
     history: Mapping[str, Sequence[Ran]] = field(default_factory=dict)
     days: Sequence[float] = ()
     graphs: Sequence[str] = ()
+    failing: Collection[str] = ()
 
     def source(self, label: str) -> str:
         """Where the seconds of a task come from."""
@@ -170,10 +172,11 @@ def known_durations(
     *,
     assumed: Mapping[str, float] = {},
     dropped: Collection[str] = (),
+    failing: Collection[str] = (),
 ) -> Durations:
     """What is known of these tasks, by label. assumed: seconds by executor, "" for any that is not named.
 
-    dropped: they take no time, as if they were not there.
+    dropped: they take no time, as if they were not there. failing: they take their time, and fail.
     """
     history: dict[str, list[Ran]] = {}
     for number, graph in enumerate(past):
@@ -194,7 +197,8 @@ def known_durations(
         for label, task in definitions.items()
         if label not in said and label not in history
     }
-    return Durations(said, others, history, _days(history, len(past)), [each.graph_id for each in past])
+    graphs = [each.graph_id for each in past]
+    return Durations(said, others, history, _days(history, len(past)), graphs, failing)
 
 
 def _days(history: Mapping[str, Sequence[Ran]], graphs: int) -> list[float]:
@@ -221,6 +225,10 @@ class Draws:
 
     def run(self, label: str, number: int, ran_seconds: float = 0.0) -> tuple[float, str]:
         """Seconds and outcome of a run. ran_seconds: it has run for so long already, and takes longer than that."""
+        seconds, outcome = self._drawn(label, number, ran_seconds)
+        return seconds, "failed" if label in self.durations.failing else outcome
+
+    def _drawn(self, label: str, number: int, ran_seconds: float) -> tuple[float, str]:
         known = self.durations
         runs = known.history.get(label)
         if runs is None:

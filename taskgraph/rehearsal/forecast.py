@@ -17,7 +17,7 @@ from taskgraph.model.budget import DEFAULT_PRICES, Budget, Prices
 from taskgraph.model.columns import time_of
 from taskgraph.model.ids import GRAPH
 from taskgraph.model.spent import Used
-from taskgraph.queries.timeline import PathStep, RunSpan
+from taskgraph.queries.timeline import PathStep, RunSpan, Timeline
 from taskgraph.rehearsal.durations import AsItWas, Durations, Past, drawn_from_few, quantiles
 from taskgraph.rehearsal.play import LATENCY_SECONDS, Bench, Played, Runs, play
 from taskgraph.rehearsal.start import Start, limited, tasks_of
@@ -92,7 +92,8 @@ class Forecast:
 
     ends: how many rehearsals ended in which state. sources: how many tasks have their seconds from where. corrections:
     of past graphs, what each took by what its rehearsal took. states: tasks by state, at the end of the one in the
-    middle. rows_per_second: the most rows written in a second of it. runs, path: of it, too.
+    middle. rows_per_second: the most rows written in a second of it. path, runs: of it, too; runs that had ended before
+    are not among these.
     """
 
     graph_id: str
@@ -208,8 +209,21 @@ def forecast(
         rows_per_second=max((rows for _, rows in shown.rows), default=0),
         deadlines=_at_risk(start, plays, factors),
         cost=_cost(pricing, plays, finished),
-        runs=timeline.runs,
+        runs=_played(start, timeline),
     )
+
+
+def _played(start: Start, found: Timeline) -> list[RunSpan]:
+    """The runs that end in a rehearsal. What ran when it began goes on there in a next run, and here in its own."""
+    runs: list[RunSpan] = []
+    for span in found.runs:
+        if span.started < start.now and span.ended is not None and span.ended <= start.now:
+            continue
+        number, ran = start.running.get(span.task_id, (0, 0.0))
+        if number and span.run == number:
+            span = replace(span, ready=None, started=start.now - timedelta(seconds=ran))
+        runs.append(replace(span, run=span.run - 1) if number else span)
+    return sorted(runs, key=lambda each: each.started)
 
 
 def _cost(pricing: Pricing, plays: Sequence[Played], finished: Sequence[int]) -> Cost:

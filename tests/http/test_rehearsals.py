@@ -2,6 +2,8 @@
 
 from typing import Any, Final
 
+import pytest
+
 from taskgraph.interfaces.http import rehearsals
 from tests.http.serving import Server, shape_errors
 
@@ -23,11 +25,23 @@ async def test_a_document_and_a_graph_are_forecast_and_nothing_is_written(local:
     answer = await local.get("/graphs/g/rehearsal?drop=b")
     assert (answer.status, answer.json["graphId"]) == (200, "g")
     assert 550 < answer.json["seconds"]["p50"] < 602
+    answer = await local.get("/graphs/g/rehearsal?fail=a&slots=default%2Bgpu%3D3&runs=1")
+    assert (answer.json["ends"], answer.json["stays"]) == ({"blocked": 1}, {"unscheduled": 1})
+    assert answer.json["slots"] == [{"targets": ["default", "gpu"], "slots": 3}]
+    assert [(each["label"], each["outcome"]) for each in answer.json["runs"]] == [("a", "failed")]
+
+
+async def test_runs_in_an_answer_are_bounded(local: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rehearsals, "RUNS_SHOWN_MAX", 1)
+    answer = await local.ask("POST", "/graphs:rehearse?slots=2&runs=1", data=CHAIN)
+    assert ([each["label"] for each in answer.json["runs"]], answer.json["runsLeftOut"]) == (["a"], 1)
 
 
 async def test_what_cannot_be_rehearsed_is_refused(local: Server) -> None:
     assert (await local.ask("POST", "/graphs:rehearse?slots=x", data=CHAIN)).status == 400
+    assert (await local.ask("POST", "/graphs:rehearse?slots=a%2Bb%3D1,b%3D2", data=CHAIN)).status == 400
     assert (await local.ask("POST", "/graphs:rehearse?limit=nothing%3D1", data=CHAIN)).status == 400
+    assert (await local.ask("POST", "/graphs:rehearse?fail=nothing", data=CHAIN)).status == 400
     many = {"tasks": {f"t{number}": {} for number in range(rehearsals.RUNS_MAX // 100 + 1)}}
     answer = await local.ask("POST", "/graphs:rehearse?seeds=100", data=many)
     assert (answer.status, answer.code) == (413, "too-large")

@@ -12,6 +12,7 @@ from taskgraph.documents.nodes import GraphDocument, GroupNode, TaskNode
 from taskgraph.model.budget import DEFAULT_PRICES, Budget
 from taskgraph.model.ids import row_key, task_id_of
 from taskgraph.queries.timeline import RunSpan, Timeline
+from taskgraph.rehearsal.answer import to_json
 from taskgraph.rehearsal.durations import (
     AsItWas,
     Durations,
@@ -150,6 +151,14 @@ def test_a_slow_day_is_slow_for_all_runs() -> None:
         assert [draws.run(label, 0)[0] for label in "abc"] == [pytest.approx(10.0 * draws.day)] * 3
 
 
+def test_a_task_that_is_said_to_fail_takes_its_time_and_uses_up_its_reruns() -> None:
+    start = start_of_document(graph(task("a", 10, reruns=1), task("b", 10, "a"), task("c", 5)), NOW, "g")
+    known = known_durations(start.definitions, failing=["a"])
+    found = play(start, [Bench(("default",), 2)], known.draws(0))
+    assert (found.state, found.stays) == ("blocked", {"unscheduled": 1})
+    assert found.seconds == pytest.approx(20, abs=0.5)
+
+
 def test_where_seconds_come_from() -> None:
     definitions: dict[str, Mapping[str, Any]] = {
         "noop": {},
@@ -220,6 +229,13 @@ def test_of_a_live_graph_the_rest_is_rehearsed_and_nothing_is_written() -> None:
     assert play(start, [Bench(("default",), 2)], known.draws(0)).seconds == pytest.approx(30, abs=0.5)
     assert play(start, [Bench(("default",), 1)], known.draws(0)).seconds == pytest.approx(25 + 30, abs=0.5)
     assert play(limited(start, 1), [Bench(("default",), 2)], known.draws(0)).seconds == pytest.approx(55, abs=0.5)
+    found = forecast("g", lambda seed: start, [Bench(("default",), 1)], known, whole=lambda own: start)
+    seconds = [
+        (each.label, each.run, *(round((at - NOW).total_seconds()) for at in (each.started, each.ended or NOW)))
+        for each in found.runs
+    ]
+    assert seconds == [("b", 0, 0, 40), ("c", 0, 40, 70)], "a has ended before, and b runs on as it began"
+    assert [to_json(found, runs=most)["runsLeftOut"] for most in (0, 1, 2)] == [0, 1, 0]
 
 
 def test_quantiles_lie_on_lines_between_the_values() -> None:

@@ -32,8 +32,8 @@ class WhatIf:
         typer.Option(
             "--slots",
             metavar="N",
-            help="Tasks that run side by side: 8 of all targets together, or default=8,gpu=1. Otherwise those of the "
-            "workers that there are; for a file those of `taskgraph run`.",
+            help="Tasks that run side by side: 8 of all targets together, or default=8,gpu=1, or default+gpu=8. "
+            "Otherwise those of the workers that there are; for a file those of `taskgraph run`.",
         ),
     ] = None
     history: Annotated[
@@ -53,11 +53,16 @@ class WhatIf:
     ] = None
     limit: Annotated[
         list[str] | None,
-        typer.Option("--limit", metavar="N", help="What if so many tasks ran at a time, of the graph or GROUP=N."),
+        typer.Option(
+            "--limit",
+            metavar="N",
+            help="What if so many tasks ran at a time, of the graph or GROUP=N; 0 for any number.",
+        ),
     ] = None
     drop: Annotated[
         list[str] | None, typer.Option("--drop", metavar="TASK", help="What if this task took no time.")
     ] = None
+    fail: Annotated[list[str] | None, typer.Option("--fail", metavar="TASK", help="What if this task failed.")] = None
 
     def wanted(self) -> "Wanted":
         """Raises InvalidInput."""
@@ -72,6 +77,7 @@ class WhatIf:
             seconds=read_seconds(self.seconds_of or ()),
             limits=read_limits(self.limit or ()),
             drop=self.drop or (),
+            fail=self.fail or (),
         )
 
 
@@ -94,7 +100,7 @@ def rehearse(
     ],
     about: WhatIf = WhatIf(),
     runs: Annotated[
-        bool, typer.Option("--runs", help="With --json: with each run of the rehearsal in the middle.")
+        bool, typer.Option("--runs", help="With --json: with each run that ends in the rehearsal in the middle.")
     ] = False,
     param: options.ParamOption = None,
     strict: options.StrictOption = False,
@@ -122,7 +128,7 @@ def rehearse(
     found = _played(session, collected)
     from taskgraph.rehearsal.answer import to_json
 
-    if not session.answered(to_json, found, runs=runs):
+    if not session.answered(to_json, found, runs=len(found.runs) if runs else 0):
         _print(session.output, found, name)
 
 

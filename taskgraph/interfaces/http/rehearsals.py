@@ -13,6 +13,9 @@ from taskgraph.rehearsal.answer import to_json
 RUNS_MAX: Final = 50_000
 """Tasks times rehearsals, of one request: about half a millisecond of the server's CPU each."""
 
+RUNS_SHOWN_MAX: Final = 20_000
+"""Runs in an answer, of some 200 bytes each."""
+
 
 async def graph(asked: Asked) -> Any:
     return await _forecast(asked, await rehearsing.collect_for_graph(asked.app, asked.graph, _wanted(asked)))
@@ -33,6 +36,7 @@ def _wanted(asked: Asked) -> Wanted:
         seconds=rehearsing.read_seconds(query["seconds"]),
         limits=rehearsing.read_limits(query["limit"]),
         drop=query["drop"],
+        fail=query["fail"],
     )
 
 
@@ -45,4 +49,4 @@ async def _forecast(asked: Asked, collected: Collected) -> Any:
             f"{collected.tasks:,} tasks, {collected.wanted.seeds} times, are more than the {RUNS_MAX:,} runs that a "
             "server rehearses for one request: ask for fewer seeds, or use taskgraph rehearse",
         )
-    return to_json(await asyncio.to_thread(collected.forecast), runs=asked.query["runs"])
+    return to_json(await asyncio.to_thread(collected.forecast), runs=RUNS_SHOWN_MAX if asked.query["runs"] else 0)

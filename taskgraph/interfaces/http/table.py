@@ -106,7 +106,12 @@ def _limit(default: int, most: int = 1_000) -> Parameter:
 
 
 _REHEARSED: Final = (
-    Parameter("slots", "`8` of all targets, or `default=8,gpu=1`; otherwise those of the workers there are.", _TEXT),
+    Parameter(
+        "slots",
+        "`8` of all targets, `default=8,gpu=1`, or `default+gpu=8` for targets that share them; otherwise those of the "
+        "workers there are.",
+        _TEXT,
+    ),
     Parameter(
         "history",
         "Learn from so many of the last graphs of its name or schedule.",
@@ -114,9 +119,16 @@ _REHEARSED: Final = (
     ),
     Parameter("seeds", "Rehearse so many times.", {"type": "integer", "minimum": 1, "maximum": 100, "default": 10}),
     Parameter("seconds", "What a task takes of which nothing is known: `30`, or `command=30`.", _TEXT, many=True),
-    Parameter("limit", "What if so many ran at a time: `4` of the graph, `GROUP=4`.", _TEXT, many=True),
+    Parameter(
+        "limit", "What if so many ran at a time: `4` of the graph, `GROUP=4`; 0 for any number.", _TEXT, many=True
+    ),
     Parameter("drop", "What if this task took no time.", _TEXT, many=True),
-    Parameter("runs", "With the runs of the rehearsal in the middle.", _FLAG),
+    Parameter("fail", "What if this task failed.", _TEXT, many=True),
+    Parameter(
+        "runs",
+        "With the runs that end in the rehearsal in the middle, at most 20,000: `runsLeftOut` says how many more.",
+        _FLAG,
+    ),
 )
 _SINCE = Parameter("since", "Only created since then.", _TIME)
 _UNTIL = Parameter("until", "Only created until then.", _TIME)

@@ -46,13 +46,15 @@ _WITHOUT_LOG: Final = ("noop", "sleep")
 _LOOKED_AT: Final = 4  # times as many graphs as are wanted are listed, for some have not ended
 _RAN: Final = frozenset({*map(str, GRAPH_ENDED), str(GraphState.BLOCKED)})
 _ALL: Final = ""  # in place of targets
+_TOGETHER: Final = "+"  # between targets
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """slots: target -> slots; "" for a worker that serves all of them; empty: what there is. seconds: by executor.
+    """slots: targets, with `+` between, -> slots that serve these together; "" for all of them; empty: what there is.
 
-    limits: group ("" for the graph) -> the most in flight. drop: labels of tasks that take no time.
+    seconds: by executor. limits: group ("" for the graph) -> the most in flight, 0 for any number. drop: labels of
+    tasks that take no time. fail: of those that fail.
     """
 
     slots: Mapping[str, int] = field(default_factory=dict)
@@ -62,6 +64,7 @@ class Wanted:
     seconds: Mapping[str, float] = field(default_factory=dict)
     limits: Mapping[str, int] = field(default_factory=dict)
     drop: Sequence[str] = ()
+    fail: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,18 +90,21 @@ class Collected:
         return len(self.copied.definitions if self.copied is not None else self.document.tasks if self.document else ())
 
     def forecast(self, progress: Progress = no_progress) -> Forecast:
-        """Play. Raises InvalidInput for a task to drop that there is not, and a limit that cannot be."""
+        """Play. Raises InvalidInput for a task to drop or fail that there is not, and a limit that cannot be."""
         wanted, start = self.wanted, self._start(0)
-        for label in wanted.drop:
-            if label not in start.definitions:
-                near = nearest(label, list(start.definitions))
-                meant = f"; did you mean “{near[0]}”?" if near else ""
-                raise InvalidInput(f"there is no task “{label}” to drop{meant}")
+        for verb, labels in (("drop", wanted.drop), ("fail", wanted.fail)):
+            for label in labels:
+                if label not in start.definitions:
+                    near = nearest(label, list(start.definitions))
+                    meant = f"; did you mean “{near[0]}”?" if near else ""
+                    raise InvalidInput(f"there is no task “{label}” to {verb}{meant}")
         return forecast(
             self.graph_id,
             self._start if self.copied is None else lambda seed: start,
             benches_of(wanted, self.crew, start),
-            known_durations(start.definitions, self.past, assumed=wanted.seconds, dropped=wanted.drop),
+            known_durations(
+                start.definitions, self.past, assumed=wanted.seconds, dropped=wanted.drop, failing=wanted.fail
+            ),
             past=self.past if self.document is not None else (),
             whole=self._whole,
             seeds=wanted.seeds,
@@ -155,7 +161,7 @@ def benches_of(wanted: Wanted, crew: Mapping[tuple[str, ...], int], start: Start
     """Who works: as it was asked for, or who is there, or a worker as `run` brings it."""
     targets = sorted({str(columns.get("target", "default")) for columns in tasks_of(start).values()})
     if wanted.slots and _ALL not in wanted.slots:
-        return [Bench((target,), slots) for target, slots in wanted.slots.items()]
+        return [Bench(tuple(targets.split(_TOGETHER)), slots) for targets, slots in wanted.slots.items()]
     if not wanted.slots and crew:
         # A target that two kinds of workers serve is that of the larger kind.
         benches: list[Bench] = []
@@ -168,8 +174,12 @@ def benches_of(wanted: Wanted, crew: Mapping[tuple[str, ...], int], start: Start
 
 
 def read_slots(text: str) -> dict[str, int]:
-    """`8`, or `default=8,gpu=1`. Raises InvalidInput."""
-    return {name: int(number) for name, number in _pairs("--slots", text, r"a whole number", _whole).items()}
+    """`8`, `default=8,gpu=1`, or `default+gpu=8`. Raises InvalidInput."""
+    slots = {name: int(number) for name, number in _pairs("--slots", text, r"a whole number", _whole).items()}
+    targets = [target for names in slots for target in names.split(_TOGETHER)]
+    if twice := next((each for each in targets if targets.count(each) > 1), None):
+        raise InvalidInput(f"--slots {text}: the target {twice} is named twice")
+    return slots
 
 
 def read_seconds(texts: Sequence[str]) -> dict[str, float]:
@@ -183,8 +193,8 @@ def read_limits(texts: Sequence[str]) -> dict[str, int]:
     for text in texts:
         group, equals, number = text.rpartition("=")
         most = _whole(number)
-        if most is None or most < 1 or (equals and not group):
-            raise InvalidInput(f"--limit {text}: write a whole number from 1 on, or GROUP=NUMBER")
+        if most is None or (equals and not group):
+            raise InvalidInput(f"--limit {text}: write a whole number, or GROUP=NUMBER; 0 for any number")
         found[group] = int(most)
     return found
 
