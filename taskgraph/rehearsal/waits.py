@@ -33,7 +33,7 @@ class Wait:
 
 
 def waits_of(start: Start, benches: Sequence[Bench], found: Timeline) -> list[Wait]:
-    """What was waited for, the worst first."""
+    """What is waited for from then on, the worst first."""
     tasks = tasks_of(start)
     limits = _limits(start)
     by_target = {target: number for number, bench in enumerate(benches) for target in bench.targets}
@@ -50,7 +50,7 @@ def waits_of(start: Start, benches: Sequence[Bench], found: Timeline) -> list[Wa
     for span, columns in spans:
         if span.ready is None:
             continue
-        begin, end = span.ready.timestamp(), span.started.timestamp()
+        begin, end = max(span.ready, start.now).timestamp(), span.started.timestamp()
         if end - begin < _LEAST_SECONDS:
             continue
         scopes = [scope for scope in texts(columns, "limits") if scope in full_limits]

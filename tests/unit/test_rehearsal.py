@@ -210,7 +210,7 @@ def test_of_a_live_graph_the_rest_is_rehearsed_and_nothing_is_written() -> None:
     changes: dict[str, dict[str, Any]] = {
         "a": {"state": "completed", "resolved": later},
         "b": {"state": "running", "claim": "k", "worker": "w", "started": NOW, "leaseUntil": later},
-        "c": {"state": "pending", "requiresLeft": "[]", "pendingSince": later},
+        "c": {"state": "pending", "requiresLeft": "[]", "pendingSince": NOW + timedelta(seconds=5)},
     }
     for label, columns in changes.items():
         row = tables.partitions["g"][row_key(ids[label])]
@@ -230,6 +230,8 @@ def test_of_a_live_graph_the_rest_is_rehearsed_and_nothing_is_written() -> None:
     assert play(start, [Bench(("default",), 1)], known.draws(0)).seconds == pytest.approx(25 + 30, abs=0.5)
     assert play(limited(start, 1), [Bench(("default",), 2)], known.draws(0)).seconds == pytest.approx(55, abs=0.5)
     found = forecast("g", lambda seed: start, [Bench(("default",), 1)], known, whole=lambda own: start)
+    assert [(each.wait.name, each.wait.tasks) for each in found.waits] == [("default", 1)]
+    assert found.waits[0].wait.seconds == pytest.approx(25, abs=0.5), "from now on"
     seconds = [
         (each.label, each.run, *(round((at - NOW).total_seconds()) for at in (each.started, each.ended or NOW)))
         for each in found.runs
