@@ -12,6 +12,7 @@ Kind = Literal["api", "tables", "archive"]
 
 SERVER: Final = "A server works this out"
 ALONE: Final = "the rows of one graph"
+UNTOLD: Final = "A forecast needs a server"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +43,8 @@ PLACES: Final[Sequence[Place]] = (
     Place("#/g/mixed/dag", "build"),
     Place("#/g/mixed/dag?focus=test&depth=1", "Steps around it"),
     Place("#/g/mixed/time", "Critical path"),
+    Place("#/g/mixed/time?forecast=1", "dashed: what is left", tables=UNTOLD, archive=UNTOLD),
+    Place("#/g/mixed/forecast", "Ask anew", tables=UNTOLD, archive=UNTOLD),
     Place("#/g/mixed/tasks", "publish"),
     Place("#/g/mixed/events", "task-completed"),
     Place("#/g/mixed/at/3", "after event 3"),
@@ -55,7 +58,19 @@ PLACES: Final[Sequence[Place]] = (
     Place("#/g/mixed/t/publish/why", "failed"),
 )
 
-_OF_A_GRAPH: Final = ("", "/dag", "/time", "/tasks", "/events", "/at/3", "/plan", "/doctor", "/notices", "/compare")
+_OF_A_GRAPH: Final = (
+    "",
+    "/dag",
+    "/time",
+    "/tasks",
+    "/events",
+    "/at/3",
+    "/plan",
+    "/doctor",
+    "/notices",
+    "/compare",
+    "/forecast",
+)
 _OF_A_TASK: Final = ("", "/log", "/why")
 
 

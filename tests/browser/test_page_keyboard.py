@@ -48,6 +48,7 @@ _LEADS: Final = (
     ("#/g/hostile/dag?sel=fails", "e", "fold="),
     (f"{_GRAPH}/time", "n", "sel=test"),
     (f"{_GRAPH}/time", "c", "critical=1"),
+    (f"{_GRAPH}/time", "v", "forecast=1"),
     (f"{_GRAPH}/time?sel=test", "k", "sel="),
     (f"{_GRAPH}/time?sel=test", "[ ] + - f ArrowLeft Enter", "/t/test"),
     (f"{_GRAPH}/t/test", "w", "/t/test/why"),

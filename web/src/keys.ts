@@ -50,6 +50,7 @@ export const KEYS = {
   focus: key("Graph of tasks, timeline", "Focus on the selected task, or on all", "o"),
   expand: key("Graph of tasks, timeline", "Fold or unfold the group of the selected task", "e"),
   critical: key("Graph of tasks, timeline", "Timeline: critical path alone", "c"),
+  forecast: key("Graph of tasks, timeline", "Timeline: the forecast, or not", "v"),
   why: key("A task", "Why it does not run", "w"),
   log: key("A task", "Its log", "l"),
   result: key("A task", "All of its result", "o"),

@@ -13,7 +13,9 @@ type Run = readonly [outcome: string, ready: number, start: number, end: number]
 function spans(runs: readonly Run[]): Spans {
   const column = (place: 1 | 2 | 3): Float64Array => Float64Array.from(runs, (each) => each[place]);
   const outcome = runs.map(([each]) => each);
-  return { count: runs.length, outcome, ready: column(1), start: column(2), end: column(3) } as unknown as Spans;
+  const none = new Float64Array(runs.length).fill(NaN);
+  const times = { ready: column(1), start: column(2), end: column(3), expectedStart: none, expectedEnd: none };
+  return { count: runs.length, outcome, ...times } as unknown as Spans;
 }
 
 test("each piece of time has the averages of what ran, was ready and was held in it", () => {

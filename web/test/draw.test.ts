@@ -204,11 +204,12 @@ test("only the bars of a part of the time and the lanes are looked at", () => {
     count, task: new Uint32Array(count), run: new Uint16Array(count).fill(1), outcome: Array(count).fill("completed"),
     worker: Array(count).fill(""),
     ready: each((i) => i * 1000), start: each((i) => i * 1000 + 100), end: each((i) => i * 1000 + 900),
+    expectedStart: each(() => NaN), expectedEnd: each(() => NaN), expectedOutcome: Array(count).fill(""),
   };
   const lanes: Lanes = { count: 10, lane: Uint32Array.from({ length: count }, (_, i) => i % 10), headings: [] };
   const made = chart(graph, all, lanes, 2e6);
   assert.deepEqual([made.zero, made.seconds], [0, 999.9]);
-  assert.deepEqual(extent(made, 7), { from: 7, at: 7.1, to: 7.9 });
+  assert.deepEqual(extent(made, 7), { from: 7, at: 7.1, to: 7.9, soon: 7.9, until: 7.9 });
   const seen: number[] = [];
   eachBar(made, { x: 99.95, y: 2, kx: 1, ky: 10, width: 20, height: 9 }, (span) => seen.push(span));
   assert.deepEqual(seen, [102, 112, 103, 113]);

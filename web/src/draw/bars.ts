@@ -1,8 +1,8 @@
-/** Runs as bars: waiting hatched, running solid, lost or tried again outlined, held grey. */
+/** Runs as bars: waiting hatched, running solid, lost or tried again outlined, held grey; what is forecast dashed. */
 
 import type { Graph } from "../model/graph.ts";
 import { CODE, TASK_STATES } from "../model/states.ts";
-import type { Lanes, Spans } from "../model/times.ts";
+import { type Lanes, lasts, type Spans } from "../model/times.ts";
 import type { View } from "./camera.ts";
 import { duration, type Looks } from "./looks.ts";
 import type { Context } from "./marks.ts";
@@ -34,20 +34,38 @@ export function chart(graph: Graph, spans: Spans, lanes: Lanes, now: number): Ch
   for (let i = 0; i < spans.count; i++) {
     const begins = spans.ready[i]! <= spans.start[i]! ? spans.ready[i]! : spans.start[i]! || spans.ready[i]!;
     if (begins < zero) zero = begins;
-    const ends = spans.end[i] || now;
-    if (ends > last) last = ends;
+    if (spans.expectedStart[i]! < zero) zero = spans.expectedStart[i]!;
+    last = Math.max(last, lasts(spans, i, now));
   }
   if (zero > last) [zero, last] = [now - 1000, now];
   return { graph, spans, lanes, start, order, zero, now, seconds: Math.max(0.05, (last - zero) / 1000) };
 }
 
-/** From when to when a run is drawn, in seconds of the drawing: `at` parts waiting from running. */
-export function extent({ spans, zero, now }: Chart, span: number): { from: number; at: number; to: number } {
-  const [ready, began] = [spans.ready[span]!, spans.start[span]!];
-  const to = spans.end[span] || now;
+/**
+ * From when to when a run is drawn, in seconds of the drawing: `at` parts waiting from running, `to` ends what was.
+ * What is forecast of it lies between `soon` and `until`, which ends the whole.
+ */
+interface Extent {
+  readonly from: number;
+  readonly at: number;
+  readonly to: number;
+  readonly soon: number;
+  readonly until: number;
+}
+
+export function extent({ spans, zero, now }: Chart, span: number): Extent {
+  const [ready, began, soon] = [spans.ready[span]!, spans.start[span]!, spans.expectedStart[span]!];
+  const to = spans.outcome[span] === "expected" ? soon : spans.end[span] || now;
   const at = Number.isNaN(began) ? to : began;
   const from = ready <= at ? ready : at;
-  return { from: (from - zero) / 1000, at: (at - zero) / 1000, to: (Math.max(to, at) - zero) / 1000 };
+  const present = Math.max(to, at);
+  return {
+    from: (from - zero) / 1000,
+    at: (at - zero) / 1000,
+    to: (present - zero) / 1000,
+    soon: ((Number.isNaN(began) && !Number.isNaN(soon) ? soon : present) - zero) / 1000,
+    until: (Math.max(present, lasts(spans, span, now)) - zero) / 1000,
+  };
 }
 
 export interface Style {
@@ -82,7 +100,7 @@ export function eachBar(chart: Chart, view: View, act: (span: number, lane: numb
     const end = high;
     while (low < high) {
       const middle = (low + high) >> 1;
-      if (extent(chart, order[middle]!).to < left) low = middle + 1;
+      if (extent(chart, order[middle]!).until < left) low = middle + 1;
       else high = middle;
     }
     for (let k = low; k < end; k++) {
@@ -98,20 +116,26 @@ export function paintBars(context: Context, chart: Chart, view: View, style: Sty
   // Where bars are less than a pixel apart only the first of each pixel is drawn, and what failed.
   let [lastLane, lastPixel] = [-1, -1];
   const over: (() => void)[] = [];
+  const ghosts: Ghost[] = [];
   const step = Math.max(1, Math.floor(0.7 / view.ky));
   eachBar(chart, view, (span, lane) => {
     const bad = OUTLINED.has(chart.spans.outcome[span]!) || chart.spans.outcome[span] === "failed";
     if (!bad && lane % step) return;
-    const { from, at, to } = extent(chart, span);
-    const [x1, x2, x3] = [(from - view.x) * view.kx, (at - view.x) * view.kx, (to - view.x) * view.kx];
-    const pixel = Math.floor(x3);
-    if (!bad && x3 - x1 < 1 && lane === lastLane && pixel === lastPixel) return;
+    const { from, at, to, soon, until } = extent(chart, span);
+    const x = (second: number): number => (second - view.x) * view.kx;
+    const [x1, x2, x3, x4] = [x(from), x(at), x(to), x(until)];
+    const pixel = Math.floor(x4);
+    if (!bad && x4 - x1 < 1 && lane === lastLane && pixel === lastPixel) return;
     [lastLane, lastPixel] = [lane, pixel];
     const y = (lane + 0.5 - view.y) * view.ky;
+    const ends = (chart.spans.expectedEnd[span]! - chart.zero) / 1000;
+    if (ends > soon) ghosts.push({ span, x1: Math.max(-50, x(soon)), x2: Math.min(view.width + 50, x(ends)), y });
+    if (chart.spans.outcome[span] === "expected") return;
     const bar = { x1: Math.max(-50, x1), x2: Math.max(-50, x2), x3, y, high };
     paintWait(context, chart, span, bar, style);
     over.push(() => paintBar(context, chart, span, bar, style));
   });
+  paintGhosts(context, chart, ghosts, high, style);
   // In the lane of a worker a task waited while another one ran: what ran lies above.
   for (const paint of over) paint();
   context.globalAlpha = 1;
@@ -185,14 +209,74 @@ function paintBar(context: Context, chart: Chart, span: number, bar: Bar, style:
   }
 }
 
+/** The forecast of a run, in pixels; `y` is its middle. */
+interface Ghost {
+  readonly span: number;
+  readonly x1: number;
+  readonly x2: number;
+  readonly y: number;
+}
+
+/** Outlines of dashes, those of one colour at once; of low ones a line of dashes. */
+function paintGhosts(context: Context, chart: Chart, all: readonly Ghost[], high: number, style: Style): void {
+  const { looks, found, critical, left } = style;
+  const { graph, spans } = chart;
+  const isPale = ({ span }: Ghost): boolean => found.size > 0 && !found.has(spans.task[span]!);
+  const fails = ({ span }: Ghost): boolean => spans.expectedOutcome[span] !== "completed";
+  const tall = high >= 5;
+  context.setLineDash(tall ? [4, 3] : [3, 2]);
+  context.lineWidth = tall ? 1.2 : Math.max(1, high / 2);
+  for (const [bad, pale] of [[false, true], [true, true], [false, false], [true, false]]) {
+    context.globalAlpha = pale ? 0.25 : 1;
+    context.strokeStyle = bad ? looks.states[CODE["failed"]!]! : looks.edge;
+    context.beginPath();
+    for (const each of all) {
+      if (fails(each) !== bad || isPale(each) !== pale) continue;
+      const { x1, x2, y } = each;
+      if (tall) context.rect(x1 + 0.6, y - high / 2 + 0.6, Math.max(1, x2 - x1 - 1.2), high - 1.2);
+      else {
+        context.moveTo(x1, y);
+        context.lineTo(Math.max(x1 + 1, x2), y);
+      }
+    }
+    context.stroke();
+  }
+  context.setLineDash([]);
+  const named = chart.lanes.headings.length < chart.lanes.count;
+  for (const each of all) {
+    const { span, x2, y } = each;
+    const x1 = Math.max(each.x1, left);
+    context.globalAlpha = isPale(each) ? 0.25 : 1;
+    context.fillStyle = fails(each) ? looks.states[CODE["failed"]!]! : looks.quiet;
+    const task = spans.task[span]!;
+    if (critical.has(task)) context.fillRect(each.x1, y + high / 2 - 1, Math.max(1, x2 - each.x1), high >= 8 ? 2 : 1);
+    if (high < 10 || x2 - x1 <= 14) continue;
+    const mark = fails(each) ? TASK_STATES[CODE["failed"]!]!.mark : "◌";
+    const lasts = duration(spans.expectedEnd[span]! - spans.expectedStart[span]!);
+    const text = x2 - x1 < 46 ? mark : `${mark} ${named ? plain(graph.labels[task]!) : lasts}`;
+    write(context, text, { x1, x2, y, high }, looks);
+  }
+  context.globalAlpha = 1;
+}
+
+/** A text within a bar, as much of it as there is room for. */
+function write(
+  context: Context,
+  text: string,
+  { x1, x2, y, high }: { x1: number; x2: number; y: number; high: number },
+  looks: Looks,
+): void {
+  context.textAlign = "left";
+  context.font = `${Math.max(9, Math.min(12, Math.round(high * 0.75)))}px ${looks.font}`;
+  context.fillText(cut(context, text, x2 - x1 - 8), x1 + 4, y + 0.5);
+}
+
 function paintText(context: Context, { graph, spans, lanes, now }: Chart, span: number, bar: Bar, looks: Looks): void {
   const { x2: from, x3: to, y, high } = bar;
   const state = TASK_STATES[CODE[spans.outcome[span]!] ?? CODE["exception"]!]!;
-  context.textAlign = "left";
-  context.font = `${Math.max(9, Math.min(12, Math.round(high * 0.75)))}px ${looks.font}`;
   // Where each lane is a task its name stands beside the lane already.
   const [begins, label] = [spans.start[span]!, plain(graph.labels[spans.task[span]!]!)];
   const said = lanes.headings.length < lanes.count ? label : duration((spans.end[span] || now) - begins);
   const text = to - from < 46 ? state.mark : `${state.mark} ${said}`;
-  context.fillText(cut(context, text, to - from - 8), from + 4, y + 0.5);
+  write(context, text, { x1: from, x2: to, y, high }, looks);
 }

@@ -101,7 +101,7 @@ export class Gantt {
     let lane = chart.lanes.count;
     for (let span = 0; span < chart.spans.count; span++) {
       const each = extent(chart, span);
-      if (each.to >= left && each.from <= right) lane = Math.min(lane, chart.lanes.lane[span]!);
+      if (each.until >= left && each.from <= right) lane = Math.min(lane, chart.lanes.lane[span]!);
     }
     camera.pan((camera.x - left) * camera.kx + NAMES, (camera.y - lane) * camera.ky + AXIS);
   }
@@ -147,8 +147,8 @@ export class Gantt {
     let found: number | undefined;
     const part = { ...camera.view(), y: lane, height: camera.ky * 0.5 };
     eachBar(chart, part, (span, on) => {
-      const { from, to } = extent(chart, span);
-      if (on === lane && from - near <= second && second <= to + near) found = span;
+      const { from, until } = extent(chart, span);
+      if (on === lane && from - near <= second && second <= until + near) found = span;
     });
     return found;
   }
@@ -256,8 +256,8 @@ export class Gantt {
     const task = chart.spans.task[span]!;
     const selected = task === options.selected;
     if (!selected && !options.found.has(task)) return;
-    const { from, to } = extent(chart, span);
-    const [x1, x2] = [(from - view.x) * view.kx, (to - view.x) * view.kx];
+    const { from, until } = extent(chart, span);
+    const [x1, x2] = [(from - view.x) * view.kx, (until - view.x) * view.kx];
     context.strokeStyle = selected ? looks.accent : looks.found;
     context.lineWidth = selected ? 2.5 : 1.5;
     const top = (chart.lanes.lane[span]! - view.y) * view.ky;
@@ -321,13 +321,16 @@ export class Gantt {
   }
 
   private tip(span: number): string[] {
-    const { graph, spans } = this.chart!;
+    const { graph, spans, now } = this.chart!;
     const { from, at, to } = extent(this.chart!, span);
+    const name = plain(graph.labels[spans.task[span]!]!);
+    const expected = soon(spans, span, now);
+    if (spans.outcome[span] === "expected") return [name, expected];
     const run = spans.run[span]! > 1 ? `run ${spans.run[span]}` : "";
     const waited = at - from > 0.0005 ? `waited ${duration((at - from) * 1000)}` : "";
     const ran = Number.isNaN(spans.start[span]!) ? "" : `ran ${duration((to - at) * 1000)}`;
     const facts = [spans.outcome[span]!, run, waited, ran, plain(spans.worker[span]!)];
-    return [plain(graph.labels[spans.task[span]!]!), facts.filter(Boolean).join(" · ")];
+    return [name, facts.filter(Boolean).join(" · "), ...(expected ? [expected] : [])];
   }
 
   private hover(x: number, y: number): void {
@@ -337,4 +340,15 @@ export class Gantt {
     this.canvas.style.cursor = now === undefined ? "grab" : "pointer";
     if (now !== before) this.repaint();
   }
+}
+
+/** What a forecast says of a run, "" for nothing. */
+function soon(spans: Spans, span: number, now: number): string {
+  const [start, end] = [spans.expectedStart[span]!, spans.expectedEnd[span]!];
+  if (Number.isNaN(end)) return "";
+  const when = (verb: string, time: number): string =>
+    time < now ? `was to ${verb} ${duration(now - time)} ago` : `${verb}s in ${duration(time - now)}`;
+  const begins = Number.isNaN(spans.start[span]!) ? `${when("begin", start)}, ` : "";
+  const outcome = spans.expectedOutcome[span] === "completed" ? "" : `: ${spans.expectedOutcome[span]}`;
+  return `forecast: ${begins}${when("end", end)}${outcome}`;
 }

@@ -1,8 +1,8 @@
-/** How many tasks ran, were ready and were held back over time; and when work was held back by a pause. */
+/** How many tasks ran, will run, were ready and were held back over time; and when work was held back by a pause. */
 
 import type { Fact } from "../rows/port.ts";
 import { moment } from "./columns.ts";
-import type { Spans } from "./times.ts";
+import { lasts, type Spans } from "./times.ts";
 
 /** Averages over pieces of time of the same length; `times` has their beginnings, in milliseconds since 1970. */
 export interface Busy {
@@ -12,6 +12,8 @@ export interface Busy {
   readonly ready: readonly number[];
   /** Ready, but held back now. */
   readonly held: readonly number[];
+  /** Running by a forecast, after `now`. */
+  readonly expected: readonly number[];
 }
 
 /** Sums of lengths of time by pieces, of intervals that come in any order; each takes the same time to add. */
@@ -51,23 +53,26 @@ export function busy(all: Spans, now: number, pieces: number): Busy {
   let [zero, last] = [Infinity, -Infinity];
   for (let span = 0; span < all.count; span++) {
     const [ready, start] = [all.ready[span]!, all.start[span]!];
-    zero = Math.min(zero, ready <= start || Number.isNaN(start) ? ready : start);
-    last = Math.max(last, all.end[span] || now);
+    const begins = ready <= start || Number.isNaN(start) ? ready : start;
+    zero = Math.min(zero, all.outcome[span] === "expected" ? Math.min(now, all.expectedStart[span]!) : begins);
+    last = Math.max(last, lasts(all, span, now));
   }
-  if (!(last > zero)) return { times: [], running: [], ready: [], held: [] };
+  if (!(last > zero)) return { times: [], running: [], ready: [], held: [], expected: [] };
   const size = (last - zero) / pieces;
-  const [running, ready, held] = [new Sums(pieces), new Sums(pieces), new Sums(pieces)];
+  const [running, ready, held, expected] = [0, 0, 0, 0].map(() => new Sums(pieces)) as [Sums, Sums, Sums, Sums];
   const add = (sums: Sums, from: number, to: number): void => {
     if (to > from) sums.add((from - zero) / size, (Math.min(to, last) - zero) / size);
   };
   for (let span = 0; span < all.count; span++) {
     const start = all.start[span]!;
+    add(expected, Math.max(now, all.expectedStart[span]!), all.expectedEnd[span]!);
+    if (all.outcome[span] === "expected") continue;
     const waits = all.outcome[span] === "held" ? held : ready;
     add(waits, all.ready[span]!, Number.isNaN(start) ? now : start);
     add(running, start, all.end[span] || now);
   }
   const times = Array.from({ length: pieces }, (_, piece) => zero + piece * size);
-  return { times, running: running.all(), ready: ready.all(), held: held.all() };
+  return { times, running: running.all(), ready: ready.all(), held: held.all(), expected: expected.all() };
 }
 
 export interface Hold {

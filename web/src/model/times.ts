@@ -13,7 +13,7 @@ export interface Spans {
   readonly run: Uint16Array;
   /**
    * `running`; `pending` and `held` of what waits; a state of a task for a run that ended it; `failed`, `lost`,
-   * `handed-back`, `stopped`, … for one that another followed.
+   * `handed-back`, `stopped`, … for one that another followed; `expected` of one that is only forecast.
    */
   readonly outcome: readonly string[];
   readonly worker: readonly string[];
@@ -23,6 +23,10 @@ export interface Spans {
   readonly start: Float64Array;
   /** NaN while it waits or runs. */
   readonly end: Float64Array;
+  /** When a forecast has it start and end, NaN where it says nothing; and how it ends by that, "" there. */
+  readonly expectedStart: Float64Array;
+  readonly expectedEnd: Float64Array;
+  readonly expectedOutcome: readonly string[];
 }
 
 interface Span {
@@ -33,31 +37,90 @@ interface Span {
   readonly ready: number;
   readonly start: number;
   readonly end: number;
+  expected?: Expected;
 }
 
-/** All runs, as rows know them: of a task that ran very often the latest. */
-export function spans(graph: Graph): Spans {
-  const found: Span[] = [];
-  for (let task = 0; task < graph.ids.length; task++) {
-    found.push(...ran(graph, task));
-    if (graph.state[task] === CODE.pending) {
-      const outcome = graph.held[task] ? "held" : "pending";
-      const ready = graph.pendingSince[task] as number;
-      found.push({ task, run: graph.run[task] as number, outcome, worker: "", ready, start: NaN, end: NaN });
-    }
-  }
-  const order = (span: Span): number => span.start || span.ready || Infinity;
-  found.sort((a, b) => order(a) - order(b));
+/** A run as it is forecast: what runs already has its own start. */
+export interface Expected {
+  readonly run: number;
+  readonly outcome: string;
+  readonly start: number;
+  readonly end: number;
+}
+
+const begins = ({ start, ready, expected }: Span): number => start || ready || expected?.start || Infinity;
+
+function columnsOf(found: readonly Span[]): Spans {
+  const floats = (of: (span: Span) => number): Float64Array => Float64Array.from(found, of);
   return {
     count: found.length,
     task: Uint32Array.from(found, (each) => each.task),
     run: Uint16Array.from(found, (each) => each.run),
     outcome: found.map((each) => each.outcome),
     worker: found.map((each) => each.worker),
-    ready: Float64Array.from(found, (each) => each.ready),
-    start: Float64Array.from(found, (each) => each.start),
-    end: Float64Array.from(found, (each) => each.end),
+    ready: floats((each) => each.ready),
+    start: floats((each) => each.start),
+    end: floats((each) => each.end),
+    expectedStart: floats((each) => each.expected?.start ?? NaN),
+    expectedEnd: floats((each) => each.expected?.end ?? NaN),
+    expectedOutcome: found.map((each) => each.expected?.outcome ?? ""),
   };
+}
+
+/**
+ * All runs, as rows know them: of a task that ran very often the latest. expected: by task, runs that a forecast has;
+ * those of tasks that have ended since are left out.
+ */
+export function spans(graph: Graph, expected: ReadonlyMap<number, readonly Expected[]> = new Map()): Spans {
+  const found: Span[] = [];
+  for (let task = 0; task < graph.ids.length; task++) {
+    found.push(...ran(graph, task));
+    const run = graph.run[task] as number;
+    if (graph.state[task] === CODE.pending) {
+      const outcome = graph.held[task] ? "held" : "pending";
+      const ready = graph.pendingSince[task] as number;
+      found.push({ task, run, outcome, worker: "", ready, start: NaN, end: NaN });
+    }
+    if ((graph.state[task] as number) > (CODE.running as number)) continue;
+    for (const each of expected.get(task) ?? []) {
+      const last = found.at(-1);
+      if (last?.task === task && last.run === each.run && Number.isNaN(last.end)) last.expected = each;
+      else if (each.run >= run) found.push(onlyExpected(task, each));
+    }
+  }
+  return columnsOf(found.sort((a, b) => begins(a) - begins(b)));
+}
+
+function onlyExpected(task: number, expected: Expected): Span {
+  const { run } = expected;
+  return { task, run, outcome: "expected", worker: "", ready: NaN, start: NaN, end: NaN, expected };
+}
+
+/** Those of some tasks. */
+export function only(all: Spans, wanted: (task: number) => boolean): Spans {
+  const kept = [...all.task.keys()].filter((place) => wanted(all.task[place] as number));
+  const floats = (of: Float64Array): Float64Array => Float64Array.from(kept, (each) => of[each] as number);
+  const texts = (of: readonly string[]): string[] => kept.map((each) => of[each] as string);
+  return {
+    count: kept.length,
+    task: Uint32Array.from(kept, (each) => all.task[each] as number),
+    run: Uint16Array.from(kept, (each) => all.run[each] as number),
+    outcome: texts(all.outcome),
+    worker: texts(all.worker),
+    ready: floats(all.ready),
+    start: floats(all.start),
+    end: floats(all.end),
+    expectedStart: floats(all.expectedStart),
+    expectedEnd: floats(all.expectedEnd),
+    expectedOutcome: texts(all.expectedOutcome),
+  };
+}
+
+/** Until when a run takes its lane. now: until when what has no end goes on. */
+export function lasts(all: Spans, span: number, now: number): number {
+  const expected = all.expectedEnd[span] as number;
+  if (all.outcome[span] === "expected") return expected;
+  return all.end[span] || (expected > now ? expected : now);
 }
 
 function ran(graph: Graph, task: number): Span[] {
@@ -113,17 +176,16 @@ export function lanes(graph: Graph, all: Spans, by: By, now: number): Lanes {
     const first = count;
     const ends = new Heap();
     for (const span of listed) {
-      const free = ends.least <= begins(all, span) ? ends.pop() : undefined;
+      const begin = all.start[span] || all.ready[span] || all.expectedStart[span] || 0;
+      const free = ends.least <= begin ? ends.pop() : undefined;
       const own = free ?? count++;
-      ends.push(all.end[span] || now, own);
+      ends.push(lasts(all, span, now), own);
       lane[span] = own;
     }
     return { name, first, lanes: count - first };
   });
   return { count, lane, headings };
 }
-
-const begins = (all: Spans, span: number): number => all.start[span] || all.ready[span] || 0;
 
 function headingOf(graph: Graph, all: Spans, span: number, by: By): string | number {
   const task = all.task[span] as number;

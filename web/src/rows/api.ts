@@ -120,11 +120,12 @@ export class ApiRows implements Rows {
 
   /**
    * The answer of a route as JSON. path: behind `/api/v1`. Throws `Trouble`, whose `problem` is what the server said
-   * (RFC 9457).
+   * (RFC 9457). seconds: for an answer that takes the server longer than others.
    */
-  async ask(method: string, path: string, body?: unknown, signal?: AbortSignal): Promise<unknown> {
+  async ask(method: string, path: string, body?: unknown, signal?: AbortSignal, seconds?: number): Promise<unknown> {
     const said = body === undefined ? {} : { "Content-Type": "application/json" };
-    const answer = await this.fetch(method, path, said, body === undefined ? undefined : JSON.stringify(body), signal);
+    const text = body === undefined ? undefined : JSON.stringify(body);
+    const answer = await this.fetch(method, path, said, text, signal, [], seconds);
     return answer.json().catch(() => {
       throw new Trouble("wrong", `${this.name} does not answer as a server of taskgraph`, "check the address");
     });
@@ -137,6 +138,7 @@ export class ApiRows implements Rows {
     body?: string,
     signal?: AbortSignal,
     taken: readonly number[] = [],
+    seconds?: number,
   ): Promise<Response> {
     const all = this.token ? { ...headers, Authorization: `Bearer ${this.token}` } : headers;
     for (let tried = 1; ; tried++) {
@@ -144,7 +146,7 @@ export class ApiRows implements Rows {
       try {
         const said = body === undefined ? {} : { body };
         const until = signal ? { signal } : {};
-        answer = await answered(`${this.address}/api/v1${path}`, { method, headers: all, ...said, ...until });
+        answer = await answered(`${this.address}/api/v1${path}`, { method, headers: all, ...said, ...until }, seconds);
       } catch (error) {
         signal?.throwIfAborted();
         const words = `${this.name} does not answer (${(error as Error).message})`;

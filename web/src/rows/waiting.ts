@@ -20,8 +20,8 @@ export function pause(seconds: number, signal?: AbortSignal): Promise<void> {
 const ANSWER_SECONDS = 60;
 
 /** An answer with all of its body. Throws what `fetch` throws, also where the answer takes too long. */
-export async function answered(address: string, how: RequestInit): Promise<Response> {
-  const late = AbortSignal.timeout(ANSWER_SECONDS * 1000);
+export async function answered(address: string, how: RequestInit, seconds = ANSWER_SECONDS): Promise<Response> {
+  const late = AbortSignal.timeout(seconds * 1000);
   const signal = how.signal ? AbortSignal.any([how.signal, late]) : late;
   const answer = await fetch(address, { ...how, signal, credentials: "omit", redirect: "error" });
   const body = await answer.arrayBuffer();

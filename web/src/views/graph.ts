@@ -34,6 +34,7 @@ type View = (props: Of) => VNode;
 
 const DagView = lazily(async () => (await import("./dag.ts")).DagView);
 const Timeline = lazily(async () => (await import("./timeline.ts")).Timeline);
+const WhatIf = lazily(async () => (await import("./whatif.ts")).WhatIf);
 const Past = lazily(async () => (await import("./past.ts")).Past);
 
 interface Tab {
@@ -54,6 +55,7 @@ const TABS: readonly Tab[] = [
   { name: "plan", title: "Change", view: PlanView, needs: "judge" },
 ];
 const MORE: readonly Tab[] = [
+  { name: "forecast", title: "Forecast", view: WhatIf },
   { name: "doctor", title: "Doctor", view: Doctor, needs: "judge" },
   { name: "notices", title: "Notices", view: Notices, needs: "judge" },
   { name: "compare", title: "Compare", view: Compared, needs: "graphs" },

@@ -30,8 +30,13 @@ export interface Part {
 
 type Plot = typeof uPlot;
 
-function dataOf({ times, running, ready, held }: Busy): uPlot.AlignedData {
-  return [times, running, ready, held] as unknown as uPlot.AlignedData;
+/** What was ends now, and what is forecast begins there. */
+function dataOf({ times, running, ready, held, expected }: Busy): uPlot.AlignedData {
+  const after = times.findIndex((each) => each > now.peek());
+  const first = after < 0 ? times.length : after;
+  const past = [running, ready, held].map((each) => each.map((value, place) => (place < first ? value : null)));
+  const ahead = expected.map((value, place) => (place < first ? null : value));
+  return [times, ...past, ahead] as unknown as uPlot.AlignedData;
 }
 
 /** Bands where work was held back: hatched, so that they are seen without their colour. */
@@ -101,6 +106,7 @@ function optionsOf(Plot: Plot, element: HTMLElement, shown: { current: Shown }):
       { ...line, stroke: running, fill: `color-mix(in srgb, ${running} 30%, transparent)` },
       { ...line, stroke: states[CODE.pending!]!, dash: [5, 3] },
       { ...line, stroke: quiet, dash: [1, 3] },
+      { ...line, stroke: running, dash: [4, 3] },
     ],
     hooks: {
       drawClear: [(plot) => paintHolds(plot, shown.current.holds, quiet)],
@@ -194,10 +200,12 @@ export function Overview({ graph, all, tick, brushed, fit, marks }: Props): VNod
   const { element, mark } = usePlot({ data, holds, brushed, fit });
   marks.current = mark;
   const most = Math.max(0, ...data.running);
+  const isForecast = all.expectedEnd.some((each) => !Number.isNaN(each));
   return html`<div class="overview">
     <div ref=${element} aria-hidden="true"></div>
     <p><small><span class="state" data-colour="running">▆ running</span>, ${most >= 1 && `${count(Math.round(most))} at
-      most, `}<span class="state" data-colour="pending">╌ ready</span>, ┈ held back; drag to look at a part.
+      most, `}<span class="state" data-colour="pending">╌ ready</span>, ┈ held back${
+      isForecast && ", ╌ running as forecast"}; drag to look at a part.
       ${" "}<${Holds} of=${asked.value === undefined ? [] : asked.value} /></small></p>
   </div>`;
 }

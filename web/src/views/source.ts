@@ -126,6 +126,13 @@ export async function ask<T>(method: string, path: string, body?: unknown): Prom
   return (await watched(judge.ask(method, path, body))) as T;
 }
 
+/** Ask the server for what it alone works out, within so many seconds. Throws `Trouble` where there is none. */
+export async function askServer<T>(address: string, seconds: number): Promise<T> {
+  const { api } = source.value!;
+  if (!api) throw lacking("api");
+  return (await watched(api.ask("GET", address, undefined, undefined, seconds))) as T;
+}
+
 /** Whether what judges is there: a server, or Python in this tab, which is loaded when it is asked first. */
 export function judges(): boolean {
   return Boolean(source.value?.api) || (Boolean(source.value?.judge) && loaded.value);

@@ -109,6 +109,11 @@ export function stateOf(header: Row): string {
   return state === "running" && texts(header, "held").includes("paused") ? "paused" : state;
 }
 
+/** Whether something is left that can come: it runs, is paused or blocked. */
+export function isLive(header: Row): boolean {
+  return ["running", "paused", "blocked"].includes(stateOf(header));
+}
+
 /** When a graph finished or was cancelled, NaN while it has not. */
 export function endOf(header: Row): number {
   const finished = time(header, "finished");

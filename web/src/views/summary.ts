@@ -10,11 +10,12 @@ import { href } from "../route.ts";
 import { count, duration, now } from "./format.ts";
 import { isThere, type Of, taskHref } from "./graph.ts";
 import { html } from "./html.ts";
+import { lazily } from "./lazy.ts";
 import { answered, Empty, Facts, Json, State, Time, useAsked } from "./parts.ts";
 import { rest } from "./picked.ts";
 import { Remedy } from "./remedy.ts";
 import { ask, judges, path, read, source } from "./source.ts";
-import { countsOf, endOf, stateOf } from "./store.ts";
+import { countsOf, endOf, isLive, stateOf } from "./store.ts";
 
 interface Cause {
   readonly text: string;
@@ -26,6 +27,8 @@ const SMALL_TASKS = 5_000;
 const WHY_SECONDS = 30;
 const LIMITS_SECONDS = 5;
 const OVER = ["finished", "cancelled", "deleted"];
+
+const Ends = lazily(async () => (await import("./forecast.ts")).Ends);
 
 function Counts({ open, graph }: Of): VNode {
   const counts = countsOf(graph);
@@ -271,8 +274,7 @@ function Actions({ open, graph }: Of): VNode | null {
   const state = stateOf(graph.header);
   const plan = (change: string, title: string, more = {}): VNode =>
     html`<a class="button judged" href=${href(["g", open.id, "plan"], { change, ...more })}>${title}</a>`;
-  const live = ["running", "paused", "blocked"].includes(state);
-  if (!live) return null;
+  if (!isLive(graph.header)) return null;
   return html`<p class="actions">
     ${state === "paused" ? plan("resume", "Resume …") : plan("pause", "Pause …")}
     ${plan("set-limit", "Limit …")} ${plan("prioritize", "Priority …")} ${plan("cancel", "Cancel …")}
@@ -288,6 +290,7 @@ export function Summary(of: Of): VNode {
     <${Actions} open=${open} graph=${graph} />
     <div class="cards">
       ${!OVER.includes(stateOf(graph.header)) && html`<${Heavy} of=${of} title="What it waits for" view=${Blockers} />`}
+      ${isLive(graph.header) && html`<${Ends} ...${of} />`}
       <${Failures} open=${open} graph=${graph} />
       <${Groups} open=${open} graph=${graph} />
       <${Limits} open=${open} graph=${graph} />
