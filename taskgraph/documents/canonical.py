@@ -42,6 +42,8 @@ def _unusual_of_group(group: GroupNode) -> dict[str, Any]:
     made: dict[str, Any] = {} if group.active else {"active": False}
     if group.success is not None:
         made["success"] = success_object(group.success)
+    if group.grows:
+        made["grows"] = True
     return {**made, "maxInFlight": group.max_in_flight} if group.max_in_flight else made
 
 

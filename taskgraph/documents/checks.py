@@ -153,7 +153,9 @@ def check_groups(groups: Any, labels: frozenset[str], kind: Kind, report: Report
             most = group.get("maxInFlight", 0)
             whole = type(most) is int or (type(most) is float and most.is_integer())
             active, success = group.get("active", True), _success(group.get("success"))
-            found[name] = GroupNode(name, tuple(inside), tuple(wanted), active, int(most) if whole else 0, success)
+            most = int(most) if whole else 0
+            grows = group.get("grows") is True
+            found[name] = GroupNode(name, tuple(inside), tuple(wanted), active, most, success, grows)
     form.close()
     return found
 
@@ -180,6 +182,9 @@ def check_success(groups: Mapping[str, GroupNode], policy: Any, report: Report) 
             message = f"{show(name)} may succeed though some of its tasks fail, and the graph does not go on then."
             report.add(path, "success", message, "Set failurePolicy to continue, or remove `success`.")
         members = len(grouping.units(name, groups))
+        if growing := [each for each in (name, *grouping.inner(name, groups)) if groups[each].grows]:
+            message = f"{show(name)} counts its tasks, and an extension may put more into {show(growing[0])}."
+            report.add(path, "success", message, "Remove `success`, or `grows`.")
         needs = group.success.needs(members)
         if needs > members:
             message = f"{show(name)} needs {needs:,} to complete, and has {members:,} to count."

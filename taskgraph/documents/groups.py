@@ -2,8 +2,9 @@
 
 M tasks before N tasks would be M × N edges; `wire` gives M + N, through two ends of a group: `done` waits for all that
 is in the group, `start` for all that the group requires. A group that needs k of n has a third, `all`: it waits for the
-members, and `done` waits for it. Unknown names pass through (they may be those of a graph that is extended). An end is
-a text that begins with a character which no label has.
+members, and `done` waits for it. `done` of a group that grows waits for what extensions put into it, too. Unknown names
+pass through (they may be those of a graph that is extended). An end is a text that begins with a character which no
+label has.
 """
 
 from collections.abc import Mapping, Sequence
@@ -95,7 +96,7 @@ def units(name: str, groups: Mapping[str, GroupNode]) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _inner(name: str, groups: Mapping[str, GroupNode]) -> set[str]:
+def inner(name: str, groups: Mapping[str, GroupNode]) -> set[str]:
     """All groups in a group."""
     found: set[str] = set()
     todo = [name]
@@ -159,7 +160,7 @@ def wire(tasks: Mapping[str, TaskNode], groups: Mapping[str, GroupNode]) -> Wiri
         """The node that is waited for: a group of one is that one."""
         while name in groups:
             inside = groups[name].tasks
-            if len(inside) != 1 or groups[name].success is not None:
+            if len(inside) != 1 or groups[name].success is not None or groups[name].grows:
                 return DONE + name
             name = inside[0]
         return name
@@ -193,9 +194,9 @@ def wire(tasks: Mapping[str, TaskNode], groups: Mapping[str, GroupNode]) -> Wiri
             must = {stand_in(name) for name in node.requires if name not in node.optional}
             optional[label] = frozenset(map(stand_in, node.optional)) - must - inherited
     todo = [end for wanted in (*requires.values(), *ends.values()) for end in wanted if end.startswith(DONE)]
-    counting = {name for name, group in groups.items() if group.success is not None}
+    ending = {name for name, group in groups.items() if group.success is not None or group.grows}
     # What an extension may require has its end from the start: tasks alone do not say how such a group has ended.
-    todo += [DONE + name for name in groups if counting and not counting.isdisjoint({name, *_inner(name, groups)})]
+    todo += [DONE + name for name in groups if ending and not ending.isdisjoint({name, *inner(name, groups)})]
     while todo:
         end = todo.pop()
         if end not in ends:

@@ -54,7 +54,7 @@ class Success:
 class GroupNode:
     """A name for tasks. tasks, requires: labels, and names of groups. max_in_flight: 0 for any number.
 
-    success: None where all members are to complete.
+    success: None where all members are to complete. grows: an extension may put tasks into it until it has ended.
     """
 
     name: str
@@ -63,6 +63,7 @@ class GroupNode:
     active: bool = True
     max_in_flight: int = 0
     success: Success | None = None
+    grows: bool = False
 
 
 @dataclass(frozen=True, slots=True)

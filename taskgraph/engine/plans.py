@@ -9,12 +9,16 @@ from datetime import datetime
 from typing import Final
 
 from taskgraph.documents.edit_document import EditDocument
+from taskgraph.documents.nodes import GraphDocument
 from taskgraph.documents.read import read_document
 from taskgraph.documents.references import external_labels
 from taskgraph.engine.commit import Records
 from taskgraph.model import limits
+from taskgraph.model.columns import texts
 from taskgraph.model.errors import IntegrityError
-from taskgraph.model.ids import reference_of, row_key, task_id_of
+from taskgraph.model.ids import GRAPH, limit_scope, reference_of, row_key, task_id_of
+from taskgraph.model.states import by_group
+from taskgraph.protocol.concurrency import scopes_of
 from taskgraph.protocol.definitions import gathered, members_of
 from taskgraph.protocol.edit import EditGraph
 from taskgraph.protocol.edit_plan.names import Names, RefusedError, Snapshot
@@ -22,7 +26,8 @@ from taskgraph.protocol.edit_plan.plan import EditPlan
 from taskgraph.protocol.extension import RefuseRequest, request_key
 from taskgraph.protocol.extension_plan import ExtensionPlan, plan_steps, refusal_of
 from taskgraph.protocol.propagation import GOING
-from taskgraph.protocol.wiring import KnownGroup
+from taskgraph.protocol.rows import Draft
+from taskgraph.protocol.wiring import Grown, KnownGroup
 from taskgraph.queries.groups import group_names, group_rows
 from taskgraph.storage.tables import Range, Row, query_all
 
@@ -50,9 +55,34 @@ async def plan_extension(records: Records, graph_id: str, graph: Row, head: Row,
     existing = await _digests(records, graph_id, [*document.tasks, *document.groups, *sorted(outside)])
     # A graph without groups is not asked for any.
     have = await group_names(records.tables, graph_id) if graph.columns.get("groups") else {}
-    refusal = refusal_of(graph, head, document, existing, have, request)
+    grown = await _grown_groups(records, graph_id, graph, document, have, request)
+    refusal = refusal_of(graph, head, document, existing, have, grown, request)
     known = {} if refusal else await _known_groups(records, graph_id, have, outside)
-    return plan_steps(graph_id, graph, head, document, existing, have, known, refusal, now)
+    return plan_steps(graph_id, graph, head, document, existing, have, known, grown, refusal, now)
+
+
+async def _grown_groups(
+    records: Records, graph_id: str, graph: Row, document: GraphDocument, have: Mapping[str, str], request: str
+) -> dict[str, Grown]:
+    """The groups of a document that the graph has already, and that an extension may put tasks into."""
+    found: dict[str, Grown] = {}
+    limited, held = scopes_of(graph.columns), Draft(GRAPH, graph.columns, None).ids("held")
+    for name, group in document.groups.items():
+        if have.get(name, request) == request:
+            continue
+        rows = await group_rows(records.tables, graph_id, name)
+        columns, members = rows[0].columns, frozenset(members_of(rows))
+        if columns.get("grows") is not True:
+            continue
+        around = tuple(texts(columns, "groups"))
+        found[name] = Grown(
+            str(columns.get("join", "")),
+            frozenset(label for label in group.tasks if task_id_of(graph_id, label) in members),
+            around,
+            tuple(each for each in (name, *around) if by_group(each) in held),
+            tuple(each for each in (name, *around) if limit_scope(graph_id, each) in limited),
+        )
+    return found
 
 
 async def _known_groups(

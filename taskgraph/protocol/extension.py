@@ -17,7 +17,7 @@ from taskgraph.model.columns import WAITS_FOR, Value
 from taskgraph.model.errors import IntegrityError
 from taskgraph.model.ids import GRAPH, fork_reference, ids_text, reference_of, row_key, value
 from taskgraph.model.json_strict import compact_json
-from taskgraph.model.states import WHOLE, TaskState
+from taskgraph.model.states import WHOLE, TaskState, by_group
 from taskgraph.protocol.conditions import COMPLETED, Ending, ending_of, goes_on
 from taskgraph.protocol.context import Context, Item, Outcome, Rules, Verdict
 from taskgraph.protocol.definitions import SCHEMA
@@ -37,11 +37,29 @@ def request_key(request: str) -> str:
 
 
 @value
+class Growth:
+    """A group of the graph gets tasks.
+
+    join: its shared join, which waits for `piece` from now on. members: how many tasks more the groups have whose rows
+    are `heads`. around: names of these; held: holders of them, as it was planned.
+    """
+
+    name: str
+    join: str
+    piece: Insert
+    members: int
+    heads: tuple[str, ...]
+    around: tuple[str, ...]
+    held: tuple[str, ...]
+
+
+@value
 class AcceptExtension(Item):
     """Accept an extension. whole: rows and links go into this very commit; otherwise later steps bring them.
 
     revision: of the graph that it was planned for; with another one it must be planned again. columns: of the graph row
-    to set (its nameMapping). fact: fields of the event. held: holders of the groups that it brings in inactive.
+    to set (its nameMapping). fact: fields of the event. held: holders of the groups that it brings in inactive. grown:
+    groups of the graph that get tasks.
     """
 
     request: str
@@ -56,6 +74,7 @@ class AcceptExtension(Item):
     columns: Mapping[str, Value]
     fact: Mapping[str, Any] = field(default_factory=dict)
     held: tuple[str, ...] = ()
+    grown: tuple[Growth, ...] = ()
 
 
 @value
@@ -102,10 +121,12 @@ class FinishExtension(Item):
 def accept_extension(item: AcceptExtension, context: Context) -> Verdict:
     """Guard: from here on the graph waits for the new tasks. Refused unless the graph runs or is blocked.
 
-    A blocked graph stays blocked. In a paused one nothing is made (see `defer_extension`).
+    A blocked graph stays blocked. In a paused one nothing is made (see `defer_extension`). A group that has ended gets
+    no task any more (P37): what requires it may have gone on.
     """
     view = context.view
-    view.require((GRAPH, request_key(item.request)))
+    joins = [row_key(growth.join) for growth in item.grown]
+    view.require((GRAPH, request_key(item.request), *joins, *(key for each in item.grown for key in each.heads)))
     graph, head = view.get(GRAPH), view.get(request_key(item.request))
     if head.text("state") != "staged":
         return Outcome.REPEATED, ""
@@ -116,6 +137,18 @@ def accept_extension(item: AcceptExtension, context: Context) -> Verdict:
         return Outcome.STALE, ""
     if graph.integer("revision") != item.revision or graph.text("extending") not in ("", item.request):
         return Outcome.STALE, ""
+    for growth in item.grown:
+        join = view.get(row_key(growth.join))
+        if join.text("state") != TaskState.UNSCHEDULED or not join.ids("requiresLeft"):
+            return _refuse(head, context, f"the group “{growth.name}” has ended, and gets no task any more")
+        names = set(map(by_group, growth.around))
+        if names.intersection(graph.ids("held")) != set(growth.held):
+            return Outcome.STALE, "groups were held back, or let go on, since it was planned"
+    for growth in item.grown:
+        await_leaves(growth.piece, (), view.get(row_key(growth.join)), context)
+        for key in growth.heads:
+            group = view.get(key)
+            group.set("tasks", group.integer("tasks") + growth.members)
     await_leaves(item.top, item.leaves, graph, context)
     _not_deferred(head, graph)
     graph.set("tasks", graph.integer("tasks") + item.tasks)
@@ -202,36 +235,42 @@ def _refuse(head: Draft, context: Context, reason: str) -> Verdict:
     return refuse(head, context, reason)
 
 
-def await_leaves(top: Insert | None, leaves: Sequence[str], graph: Draft, context: Context) -> None:
-    requires, left = graph.ids("requires"), graph.ids("requiresLeft")
+def await_leaves(top: Insert | None, leaves: Sequence[str], waiting: Draft, context: Context) -> None:
+    """Let a row wait for more: the graph for new leaves, or the join of a group for its new tasks.
+
+    top: the join that gathers them, which is inserted; None if they are named directly.
+    """
+    requires, left = waiting.ids("requires"), waiting.ids("requiresLeft")
     if top is None:
         leaves = list(leaves)
     else:
         reference = reference_of(top.key)
         leaves = [reference]
-        if len(requires) + 1 > limits.GRAPH_REQUIRES_MAX:
-            requires = left  # what is fulfilled need not be named any more
-        if len(requires) + 1 > limits.GRAPH_REQUIRES_MAX:
-            # The new join takes the place of an old leaf on the graph row, mostly of a join, and waits for it: so the
+        most = limits.GRAPH_REQUIRES_MAX if waiting.key == GRAPH else limits.REQUIRES_MAX
+        if len(requires) + 1 > most and waiting.key == GRAPH:
+            requires = left  # what is fulfilled need not be named there any more
+        if len(requires) + 1 > most:
+            # The new join takes the place of an old leaf on the waiting row, mostly of a join, and waits for it: so the
             # degree stays bounded.
-            old, row = _graph_leaf(left, context)
-            row.set_ids("dependents", [reference if each == GRAPH else each for each in row.ids("dependents")])
+            own = reference_of(waiting.key)
+            old, row = _leaf_of(own, left or requires, context)
+            row.set_ids("dependents", [reference if each == own else each for each in row.ids("dependents")])
             below = [*Draft(top.key, top.columns, None).ids("requires"), old]
             top = Insert(top.key, {**top.columns, "requires": ids_text(below), "requiresLeft": ids_text(below)})
             requires = [each for each in requires if each != old]
             left = [each for each in left if each != old]
         context.view.insert(top)
-    graph.set_ids("requires", [*requires, *leaves])
-    graph.set_ids("requiresLeft", [*left, *leaves])
+    waiting.set_ids("requires", [*requires, *leaves])
+    waiting.set_ids("requiresLeft", [*left, *leaves])
 
 
-def _graph_leaf(references: Sequence[str], context: Context) -> tuple[str, Draft]:
-    """A row, of a join if there is one, that names the graph among its own dependents, and not by way of a fork."""
+def _leaf_of(waiting: str, references: Sequence[str], context: Context) -> tuple[str, Draft]:
+    """A row, of a join if there is one, that names the waiting row among its own dependents, not by way of a fork."""
     for each in sorted(references, key=lambda each: not each.startswith("join:")):
         row = context.view.named(each)
-        if GRAPH in row.ids("dependents"):
+        if waiting in row.ids("dependents"):
             return each, row
-    raise IntegrityError("the graph row names more tasks than it may")
+    raise IntegrityError(f"row {row_key(waiting)} names more tasks than it may")
 
 
 def _step(request: str, cursor: int, context: Context) -> Draft | None:

@@ -10,14 +10,15 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any, Final, TypeVar
 
+from taskgraph.documents import groups as grouping
 from taskgraph.documents.canonical import node_digest
 from taskgraph.documents.checks import too_limited
-from taskgraph.documents.nodes import GraphDocument, TaskNode
+from taskgraph.documents.nodes import GraphDocument, GroupNode, TaskNode
 from taskgraph.documents.references import external_labels, results_without_requirement
 from taskgraph.model import facts, limits, priorities
 from taskgraph.model.columns import Value, integer
 from taskgraph.model.errors import IntegrityError
-from taskgraph.model.ids import WHOLE_GRAPH, ids_text, limit_scope, task_id_of, value
+from taskgraph.model.ids import WHOLE_GRAPH, group_key, ids_text, limit_scope, task_id_of, value
 from taskgraph.model.states import FailurePolicy, TaskState, When, by_group
 from taskgraph.model.utf16 import utf16_units
 from taskgraph.protocol import extension
@@ -25,9 +26,9 @@ from taskgraph.protocol.concurrency import scopes_of
 from taskgraph.protocol.context import Item
 from taskgraph.protocol.definitions import SCHEMA, first_deadline, schema_for, split_text, spread
 from taskgraph.protocol.edit import DELETED_IN, EDITED, listed
-from taskgraph.protocol.layout import GRAPH_DIRECT_MAX, Layout, lay_out, name_mapping_rows
+from taskgraph.protocol.layout import GRAPH_DIRECT_MAX, Layout, lay_out, name_mapping_rows, within
 from taskgraph.protocol.propagation import GOING
-from taskgraph.protocol.wiring import KnownGroup, Link
+from taskgraph.protocol.wiring import Grown, KnownGroup, Link
 from taskgraph.storage.checks import sent_bytes
 from taskgraph.storage.tables import Insert, Row
 
@@ -56,6 +57,7 @@ class ExtensionPlan:
     columns: Mapping[str, Value]
     refusal: str = ""
     held: tuple[str, ...] = ()
+    grown: tuple[extension.Growth, ...] = ()
 
     def _fact(self) -> Mapping[str, Any]:
         """Fields of the event: the labels of the new tasks, within their bounds."""
@@ -81,6 +83,7 @@ class ExtensionPlan:
                 columns=self.columns,
                 fact=self._fact(),
                 held=self.held,
+                grown=self.grown,
             )
         if state != "accepted":
             return None
@@ -157,13 +160,15 @@ def plan_steps(
     existing: Mapping[str, tuple[str, str, str]],
     have: Mapping[str, str],
     known: Mapping[str, KnownGroup],
+    grown: Mapping[str, Grown],
     refusal: str,
     now: datetime,
 ) -> ExtensionPlan:
     """The steps of an extension.
 
     existing: of the tasks that the document names, label -> (digest, request that added it, state). have: group of the
-    graph -> the request that added it; known: those that new tasks require. refusal: see `refusal_of`.
+    graph -> the request that added it; known: those that new tasks require; grown: those that get tasks. refusal: see
+    `refusal_of`.
     """
     request = head.key.removeprefix("request:")
     new: dict[str, TaskNode] = {}
@@ -175,14 +180,18 @@ def plan_steps(
     named = str(requires).count('"') // 2
     accepted = head.columns.get("state") == "accepted"
     groups = {name: group for name, group in document.groups.items() if have.get(name, request) == request}
+    grown = {name: each for name, each in grown.items() if any(label in new for label in document.groups[name].tasks)}
     columns, mapping_rows = _mapping(graph, new, graph_id, request)
-    if document.groups:
-        columns["groups"] = integer(graph.columns, "groups") + len(document.groups)
+    if groups:
+        columns["groups"] = integer(graph.columns, "groups") + len(groups)
         if any(group.success is not None for group in document.groups.values()):
             columns["counting"] = True
     if limited := [limit_scope(graph_id, name) for name, group in groups.items() if group.max_in_flight]:
         columns["limits"] = ids_text(dict.fromkeys((*scopes_of(graph.columns), *limited)))
     held = tuple(by_group(name) for name, group in groups.items() if not group.active)
+    for name in grown:  # what is in the group by now is there already
+        inside = tuple(each for each in document.groups[name].tasks if each in new or each in groups)
+        groups[name] = GroupNode(name, inside, grows=True)
     if (first := first_deadline(new.values())) is not None:
         before = graph.columns.get("nextDeadline")
         columns["nextDeadline"] = min(first, before) if isinstance(before, datetime) else first
@@ -198,6 +207,7 @@ def plan_steps(
             schema=schema_for(graph.columns.get("failurePolicy")),
             groups=groups,
             known=known,
+            grown=grown,
             limited=WHOLE_GRAPH in scopes_of(graph.columns),
             priority=str(graph.columns.get(priorities.COLUMN, "")),
             routing=str(graph.columns.get(facts.ROUTING, "")),
@@ -207,15 +217,31 @@ def plan_steps(
         revision = graph.columns.get("revision", 0)
         if not isinstance(revision, int):
             raise IntegrityError(f"row {graph.key}: the revision is {revision!r}")
-        return ExtensionPlan(request, revision, layout, whole, links, len(new), layout.edges, columns, refusal, held)
+        growth = tuple(_growth(graph_id, name, each, groups, layout) for name, each in grown.items())
+        edges = layout.edges
+        return ExtensionPlan(request, revision, layout, whole, links, len(new), edges, columns, refusal, held, growth)
 
     if refusal or (not accepted and len(new) <= limits.COMMIT_CHANGES_MAX):
         small = plan(max(0, GRAPH_DIRECT_MAX - named), whole=True)
-        rows = len(small.layout.rows) + 2 + sum(map(_link_rows, small.links))
+        rows = len(small.layout.rows) + 2 + sum(map(_link_rows, small.links)) + sum(map(_growth_rows, small.grown))
         size = sum(row_bytes(row) for row in small.layout.rows)
         if refusal or (rows <= _STEP_ROWS_MAX and size <= _STEP_BYTES_MAX):
             return small
     return plan(0, whole=False)
+
+
+def _growth(
+    graph_id: str, name: str, grown: Grown, groups: Mapping[str, GroupNode], layout: Layout
+) -> extension.Growth:
+    members = len(grouping.members(groups)[name])
+    heads = tuple(group_key(task_id_of(graph_id, each)) for each in (name, *grown.around))
+    around, held = (name, *grown.around), tuple(map(by_group, grown.held))
+    return extension.Growth(name, grown.join, layout.pieces[grown.join], members, heads, around, held)
+
+
+def _growth_rows(growth: extension.Growth) -> int:
+    """How many rows it may write: the join, the piece, what the piece takes the place of, and the groups."""
+    return 3 + len(growth.heads)
 
 
 def _with_revision(rows: tuple[Insert, ...], graph: Row) -> tuple[Insert, ...]:
@@ -234,6 +260,7 @@ def refusal_of(
     document: GraphDocument,
     existing: Mapping[str, tuple[str, str, str]],
     have: Mapping[str, str],
+    grown: Mapping[str, Grown],
     request: str,
 ) -> str:
     """Why the graph forbids an extension that has not been accepted yet, "" if it does not."""
@@ -255,9 +282,11 @@ def refusal_of(
     ]
     if different:
         return f"the graph already has a different task {listed(different)}"
-    taken = [name for name in document.groups if name in existing or name in have]
+    taken = [name for name in document.groups if name in existing or (name in have and name not in grown)]
     if taken:
         return f"the graph already has a task or group {listed(taken)}, and a group stays as it was submitted"
+    if why := _ungrowable(document, existing, grown):
+        return why
     limited = [name for name, group in document.groups.items() if group.max_in_flight]
     there = scopes_of(graph.columns)
     if limited and len(there) + len(limited) > limits.LIMITED_GROUPS_MAX:
@@ -266,7 +295,7 @@ def refusal_of(
         return f"{listed(fourth)} would be under more than {limits.LIMITS_OF_TASK_MAX} limits"
     if clash := [label for label in document.tasks if label in have]:
         return f"the graph has a group {listed(clash)}, and a task cannot have its name"
-    grouped = {label for group in document.groups.values() for label in group.tasks}
+    grouped = {label for name, group in document.groups.items() if name not in grown for label in group.tasks}
     if fixed := [label for label in document.tasks if label in existing and label in grouped]:
         return f"the graph already has the task {listed(fixed)}, which cannot be put into a group any more"
     unknown = [label for label in external_labels(document) if label not in existing and label not in have]
@@ -281,6 +310,23 @@ def refusal_of(
                 f"“{label}” uses the result of {listed(too_early)}, which has not completed, and which it does not "
                 "require; name it in requires"
             )
+    return ""
+
+
+def _ungrowable(
+    document: GraphDocument, existing: Mapping[str, tuple[str, str, str]], grown: Mapping[str, Grown]
+) -> str:
+    """Why tasks cannot be put into groups of the graph, "" if they can."""
+    for name, known in grown.items():
+        if document.groups[name] != GroupNode(name, document.groups[name].tasks):
+            return f"the group {listed([name])} is there already: an extension names its new tasks alone"
+        if strange := [label for label in document.groups[name].tasks if label in existing and label not in known.has]:
+            return f"the graph already has the task {listed(strange)}, which cannot be put into a group any more"
+    if wrapped := [each for group in document.groups.values() for each in group.tasks if each in grown]:
+        return f"the graph already has the group {listed(wrapped)}, which cannot be put into another one any more"
+    inside = within(document.groups, grown) if grown else {}
+    if deep := [each for each, names in inside.items() if len(names) > limits.GROUPS_OF_TASK_MAX]:
+        return f"{listed(deep)} would be in more than {limits.GROUPS_OF_TASK_MAX} groups"
     return ""
 
 

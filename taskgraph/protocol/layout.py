@@ -5,6 +5,7 @@ gives the same rows, so every step of writing them can be repeated. All is linea
 """
 
 from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from datetime import datetime
 from json.encoder import encode_basestring
@@ -24,7 +25,7 @@ from taskgraph.model.states import INACTIVE, TaskState, When, by_group
 from taskgraph.model.utf16 import utf16_units
 from taskgraph.protocol import definitions, notices, wiring
 from taskgraph.protocol.definitions import SCHEMA, moment
-from taskgraph.protocol.wiring import NOTHING, Edges, KnownGroup, Link, end_reference
+from taskgraph.protocol.wiring import NOTHING, Edges, Grown, KnownGroup, Link, end_reference, growth_reference
 from taskgraph.storage.tables import Insert
 
 if TYPE_CHECKING:
@@ -47,7 +48,8 @@ class Layout:
 
     leaves: references that the graph waits for (one join when asked for, or when there are many). top: the row of the
     join that gathers all leaves, apart from `rows`, or None if the leaves are named directly. links: edges from tasks
-    outside the set. mapping: label -> taskId. edges: requirements, as they are kept.
+    outside the set. mapping: label -> taskId. edges: requirements, as they are kept. pieces: shared join of a group
+    that grows -> the row that gathers its new tasks, apart from `rows`.
     """
 
     rows: tuple[Insert, ...]
@@ -56,6 +58,7 @@ class Layout:
     links: tuple[Link, ...]
     mapping: Mapping[str, str]
     edges: int = 0
+    pieces: Mapping[str, Insert] = field(default_factory=dict)
 
 
 def lay_out(
@@ -69,6 +72,7 @@ def lay_out(
     schema: int = SCHEMA,
     groups: Mapping[str, GroupNode] = NOTHING,
     known: Mapping[str, KnownGroup] = NOTHING,
+    grown: Mapping[str, Grown] = NOTHING,
     limited: bool = False,
     priority: str = "",
     routing: str = "",
@@ -78,20 +82,30 @@ def lay_out(
     nodes: label -> node; requirements outside `nodes` become links. stamp: distinguishes the relays of this request
     from those of others on the same task. request: the one that adds them ("" for the submission). direct_leaves_max:
     up to so many leaves are named directly; 0 forces a gathering join. schema: see `schema_for`. groups: new ones, of
-    these tasks. known: groups of the graph that `nodes` or `groups` require. limited: the graph has a limit, and these
-    tasks are under it too. priority: of tasks that name none. routing: of the graph.
+    these tasks, and with their new tasks those that grow. known: groups of the graph that `nodes` or `groups` require.
+    grown: those that get tasks. limited: the graph has a limit, and these tasks are under it too. priority: of tasks
+    that name none. routing: of the graph.
 
     Relays take dependents and requirements as they come in the document, and that must stay so: a cursor of a request
     that is under way counts these very rows, and may have been begun by an older version.
     """
-    wired = wiring.wire_nodes(graph_id, nodes, groups, known)
+    wired = wiring.wire_nodes(graph_id, nodes, groups, known, grown)
     order = _dependents_first({**wired.requires, **wired.ends} if wired.ends else wired.requires)
-    edges = wiring.lay_edges(graph_id, nodes, wired, stamp, direct_leaves_max, schema, request=request, groups=groups)
-    tasks = _Tasks(graph_id, nodes, groups, edges, now, schema, limited, priority, routing, request)
+    edges = wiring.lay_edges(
+        graph_id, nodes, wired, stamp, direct_leaves_max, schema, request=request, groups=groups, grown=grown
+    )
+    tasks = _Tasks(graph_id, nodes, groups, edges, now, schema, limited, priority, routing, request, grown)
     rows = [edges.relay_row(reference) for reference in edges.gathering]
     rows += tasks.group_rows(wired.ends)
     rows += tasks.limit_rows(0)
+    pieces: dict[str, Insert] = {}
     for label in order:
+        growing = grown.get(grouping.name_of(label)) if is_end(label) else None
+        if growing is not None:
+            own = growth_reference(growing.join, request)
+            pieces[growing.join] = edges.relay_row(own)
+            rows.extend(map(edges.relay_row, edges.joins.get(own, ())))
+            continue
         own = end_reference(graph_id, label, request) if is_end(label) else edges.mapping[label]
         rows.extend(map(edges.relay_row, edges.forks.get(own, ())))
         if is_end(label):
@@ -100,7 +114,7 @@ def lay_out(
             rows.extend(tasks.rows(label, node_digest(nodes[label])))
         rows.extend(map(edges.relay_row, edges.joins.get(own, ())))
     links = tuple(Link(own, tuple(dependents)) for own, dependents in sorted(edges.links.items()))
-    return Layout(tuple(rows), edges.top, edges.leaves, links, edges.mapping, wired.edges)
+    return Layout(tuple(rows), edges.top, edges.leaves, links, edges.mapping, wired.edges, pieces)
 
 
 class GraphLayout:
@@ -197,19 +211,25 @@ class _Tasks:
     priority: str
     routing: str
     request: str = ""
+    grown: Mapping[str, Grown] = field(default_factory=dict)
     within: Mapping[str, Sequence[str]] = field(init=False)
+    _held: AbstractSet[str] = field(init=False)
+    _limited: AbstractSet[str] = field(init=False)
 
     def __post_init__(self) -> None:
-        self.within = grouping.within(self.groups)
+        self.within = within(self.groups, self.grown)
+        grown = self.grown.values()
+        self._held = {name for name, group in self.groups.items() if not group.active}.union(*(g.held for g in grown))
+        limited = {name for name, group in self.groups.items() if group.max_in_flight}
+        self._limited = limited.union(*(each.limited for each in grown))
 
     def held(self, label: str) -> list[str]:
         held = [] if self.nodes[label].active else [INACTIVE]
-        return held + [by_group(name) for name in self.within.get(label, ()) if not self.groups[name].active]
+        return held + [by_group(name) for name in self.within.get(label, ()) if name in self._held]
 
     def scopes(self, label: str) -> list[str]:
         own = [limit_scope(self.graph_id)] if self.limited else []
-        inside = self.within.get(label, ())
-        return own + [limit_scope(self.graph_id, name) for name in inside if self.groups[name].max_in_flight]
+        return own + [limit_scope(self.graph_id, name) for name in self.within.get(label, ()) if name in self._limited]
 
     def rows(self, label: str, digest: str) -> list[Insert]:
         """The row of a task, and before it the row of its definition where that is long."""
@@ -284,14 +304,19 @@ class _Tasks:
         ends: of groups that are required.
         """
         made: list[Insert] = []
-        for name, labels in grouping.members(self.groups).items():
+        for name, labels in self._members().items():
             own = task_id_of(self.graph_id, name)
             ids = sorted(task_id_of(self.graph_id, label) for label in labels)
+            if name not in self.groups or name in self.grown:
+                made += self._further_rows(group_key(own), ids)
+                continue
             columns: dict[str, Value] = {"schema": SCHEMA, "label": name, "tasks": len(ids)}
             if name in self.within:
                 columns["groups"] = canonical_json(list(self.within[name]))
             if DONE + name in ends:
                 columns["join"] = end_reference(self.graph_id, DONE + name, self.request)
+            if self.groups[name].grows:
+                columns["grows"] = True
             if (success := self.groups[name].success) is not None:
                 columns["success"] = canonical_json(success_object(success))
                 columns["tally"] = end_reference(self.graph_id, ALL + name, self.request)
@@ -303,6 +328,32 @@ class _Tasks:
                 made.append(Insert(key, {**columns, **definitions.spread("members", text)}))
                 columns = {"schema": SCHEMA}
         return made
+
+    def _members(self) -> dict[str, Sequence[str]]:
+        """Name of a group -> labels of the new tasks in it, also of groups around those that grow."""
+        found: dict[str, Sequence[str]] = dict(grouping.members(self.groups))
+        for name, group in self.grown.items():
+            for outer in group.around:
+                found[outer] = list(dict.fromkeys((*found.get(outer, ()), *found[name])))
+        return found
+
+    def _further_rows(self, key: str, ids: Sequence[str]) -> Iterator[Insert]:
+        """The rows of a group that is there for its new tasks."""
+        for number, start in enumerate(range(0, len(ids), _MEMBERS_OF_ROW)):
+            members = definitions.spread("members", ids_text(ids[start : start + _MEMBERS_OF_ROW]))
+            columns: dict[str, Value] = {"schema": SCHEMA, "request": self.request, **members}
+            yield Insert(f"{key}:{self.request}-{number:04}", columns)
+
+
+def within(groups: Mapping[str, GroupNode], grown: Mapping[str, Grown]) -> dict[str, tuple[str, ...]]:
+    """Label or name of a group of a document -> all groups that it is in, those of the graph too."""
+    found = grouping.within(groups)
+    if grown:
+        for each, inside in found.items():
+            outer = {name for group in inside if group in grown for name in grown[group].around}
+            if outer:
+                found[each] = tuple(sorted(outer.union(inside)))
+    return found
 
 
 def _dependents_first(requirements: Mapping[str, Sequence[str]]) -> list[str]:

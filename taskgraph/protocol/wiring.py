@@ -4,6 +4,7 @@ A requirement list past `limits.REQUIRES_MAX` becomes a tree of joins, a depende
 tree of forks. Both are relays: rows that are never executed and pass a completion on.
 """
 
+import hashlib
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
@@ -54,23 +55,42 @@ class KnownGroup:
     members: tuple[str, ...]
 
 
+@value
+class Grown:
+    """A group of the graph into which an extension puts tasks.
+
+    join: the reference of its shared join. has: of the tasks that the extension names, those that it has already.
+    around: names of the groups that it is in. held, limited: of it and these, which are held back, and which have a
+    limit.
+    """
+
+    join: str
+    has: frozenset[str] = frozenset()
+    around: tuple[str, ...] = ()
+    held: tuple[str, ...] = ()
+    limited: tuple[str, ...] = ()
+
+
 def wire_nodes(
     graph_id: str,
     nodes: Mapping[str, TaskNode],
     groups: Mapping[str, GroupNode],
     known: Mapping[str, KnownGroup] = NOTHING,
+    grown: Mapping[str, Grown] = NOTHING,
 ) -> Wiring:
     """What tasks and ends of groups require.
 
     A group that is there already is replaced by its join, its only task, or an end that gathers its tasks for this
-    request.
+    request. The end of a group that grows gathers its new tasks alone: what requires the group requires its join.
     """
     wiring = wire(nodes, groups)
-    if not known:
+    if not known and not grown:
         return wiring
     ends = dict(wiring.ends)
 
     def stand_in(name: str) -> str:
+        if is_end(name) and name_of(name) in grown:
+            return _THERE + grown[name_of(name)].join
         if name in nodes or is_end(name):
             return name
         group = known.get(name)
@@ -126,12 +146,16 @@ class Edges:
     pieces: set[str] = field(default_factory=set)
     counting: dict[str, Mapping[str, Value]] = field(default_factory=dict)
 
-    def require(self, own: str, wanted: list[str], may: AbstractSet[str], *, end: bool) -> None:
-        """Let a row wait for others, over joins where they are many. may: optional ones. end: of a group."""
+    def require(self, own: str, wanted: list[str], may: AbstractSet[str], *, end: bool, piece: bool = False) -> None:
+        """Let a row wait for others, over joins where they are many.
+
+        may: optional ones. end: of a group. piece: of an end that is there already.
+        """
         self.requires[own] = wanted
         if may:
             self.optional[own] = [each for each in wanted if each in may]
-        if len(wanted) <= limits.REQUIRES_MAX:
+        most = limits.REQUIRES_MAX - piece  # it may have to wait for an older piece in its place
+        if len(wanted) <= most:
             for required in wanted:
                 self._add_dependent(required, own)
             return
@@ -141,8 +165,8 @@ class Edges:
             owner, mark = own, ""
             if end:
                 _, owner, number = own.split(":", 2)
-                mark = f"{number}-"
-            self.requires[own], made = _gather(owner, wanted, own, mark, by_key=self.by_key)
+                mark = number if piece else f"{number}-"
+            self.requires[own], made = _gather(owner, wanted, own, mark, by_key=self.by_key, most=most)
         self.joins[own] = self._take_in(made)
         if may:  # a few may be named directly, beside the joins
             for required in self.requires[own]:
@@ -212,10 +236,12 @@ def lay_edges(
     by_key: bool = False,
     request: str = "",
     groups: Mapping[str, GroupNode] = NOTHING,
+    grown: Mapping[str, Grown] = NOTHING,
 ) -> Edges:
     """The edges of all these nodes, and their joins and forks. Parameters: see `layout.lay_out`."""
     mapping = {label: task_id_of(graph_id, label) for label in nodes}
-    references = mapping | {end: end_reference(graph_id, end, request) for end in wired.ends}
+    pieces = {DONE + name: growth_reference(group.join, request) for name, group in grown.items()}
+    references = mapping | {end: end_reference(graph_id, end, request) for end in wired.ends} | pieces
     edges = Edges(mapping, {own: [] for own in references.values()}, by_key, schema)
 
     def resolve(node: str) -> str:
@@ -224,14 +250,17 @@ def lay_edges(
     for node, names in itertools.chain(wired.requires.items(), wired.ends.items()):
         if names:
             may = frozenset(map(resolve, wired.optional.get(node, ())))
-            edges.require(references[node], [resolve(name) for name in names], may, end=is_end(node))
-    for name, group in groups.items():
-        if group.success is not None:
+            wanted = [resolve(name) for name in names]
+            edges.require(references[node], wanted, may, end=is_end(node), piece=node in pieces)
+    for name, group in grown.items():
+        edges.dependents[pieces[DONE + name]].append(group.join)
+    for name, each in groups.items():
+        if (success := each.success) is not None:
             counted, decision = references[ALL + name], references[DONE + name]
-            edges.counting[counted] = columns_of(name, group.success, len(units(name, groups)), decision)
+            edges.counting[counted] = columns_of(name, success, len(units(name, groups)), decision)
             edges.counting[decision] = {"decidedBy": counted}
     leaves = [own for own in mapping.values() if not edges.dependents[own]]
-    if edges.counting:
+    if edges.counting or any(group.grows for group in groups.values()):
         leaves += [
             references[end]
             for end in wired.ends
@@ -250,6 +279,15 @@ def end_reference(graph_id: str, end: str, request: str) -> str:
     number = _NUMBERS[end[0]]
     owner = group_owner(task_id_of(graph_id, name_of(end)))
     return join_reference(owner, f"{request}-{number}" if request else number)
+
+
+def growth_reference(join: str, request: str) -> str:
+    """The piece of a shared join that gathers what an extension puts into its group.
+
+    The number is longer than those that a layout counts up.
+    """
+    number = int.from_bytes(hashlib.sha256(request.encode()).digest()[:6]) + 10**15
+    return f"{join}-{number}"
 
 
 def _gather_apart(
