@@ -11,10 +11,12 @@ from taskgraph.documents import graph_algorithms, references
 from taskgraph.documents import groups as grouping
 from taskgraph.documents import results as outputs
 from taskgraph.documents.canonical import success_of
+from taskgraph.documents.foreach import EACH
 from taskgraph.documents.nodes import GraphDocument, GroupNode, Kind, Success, TaskNode
-from taskgraph.documents.placeholders import is_command, replaced
+from taskgraph.documents.placeholders import is_command, objects_with, replaced
 from taskgraph.documents.problems import PROBLEMS_MAX, Report
 from taskgraph.documents.schema_check import CHANNEL_KINDS, FILE, RESULT, SUBS, SUBS_PREFIX, explain, is_label, named
+from taskgraph.documents.warnings import check_keys
 from taskgraph.model import limits, schemas
 from taskgraph.model.json_strict import Path, canonical_json, show
 from taskgraph.model.secrecy import SECRET, secret_named
@@ -122,6 +124,19 @@ class Form:
         # One may hold a million wrong values; a reader takes in a hundred at most.
         for error in itertools.islice(self._schema.findings(value), PROBLEMS_MAX):
             explain(error, path, self._report, self._kind == "extension")
+
+    def check_template(self, label: str, task: Mapping[str, Any], labels: frozenset[str]) -> list[tuple[Path, str]]:
+        """Check what a `foreach` over results makes its tasks of; gives what these take, as `check_definition` does."""
+        node = task.get("each")
+        if not isinstance(node, dict):
+            return []  # the schema says so
+        node.setdefault("task", {})
+        if next(objects_with(EACH, node), None) is None:  # else its tasks are checked, which have the values
+            self.check(node, ("tasks", label, "task", "each"))
+        if not isinstance(node["task"], dict):
+            return []
+        check_keys(label, node["task"], self._report)
+        return check_definition(label, node["task"], labels, self._kind, self._report)
 
     def close(self) -> None:
         """Report a refusal by the schema of which no finding was reported."""

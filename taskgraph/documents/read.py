@@ -14,10 +14,12 @@ from typing import Any, Final
 
 from taskgraph.documents import checks, include, parameters, texts
 from taskgraph.documents import groups as grouping
+from taskgraph.documents.expansion import EXPAND, promised
+from taskgraph.documents.foreach import FindFiles
 from taskgraph.documents.nodes import GraphDocument, GroupNode, Kind, TaskNode
 from taskgraph.documents.problems import TOO_DEEP, Report
 from taskgraph.documents.schema_check import named
-from taskgraph.documents.short_forms import FindFiles, ShortForms, is_short
+from taskgraph.documents.short_forms import ShortForms, is_short
 from taskgraph.documents.warnings import check_keys
 from taskgraph.model import json_strict, limits, priorities, timing
 from taskgraph.model.budget import budget_from
@@ -225,6 +227,8 @@ def _tasks_and_groups(
     policy = obj.get("failurePolicy", FailurePolicy.BLOCK) if kind == "graph" else FailurePolicy.CONTINUE
     checks.check_success(groups, policy, report)
     results: list[tuple[str, list[tuple[Path, str]]]] = []  # tasks that take outputs, with places and labels
+    later = promised(tasks)
+    known = labels.union(later)
     form = checks.Form("task", kind, report)
     channels = checks.check_notify(obj.get("notify"), ("notify",), report) if kind == "graph" else set()
     for label, node in tasks.items():
@@ -239,9 +243,11 @@ def _tasks_and_groups(
             channels |= checks.check_notify(node["notify"], ("tasks", label, "notify"), report)
         if _has_definition(node) and label not in unread:
             check_keys(label, node["task"], report)
-            taken = checks.check_definition(label, node["task"], labels, kind, report)
+            taken = checks.check_definition(label, node["task"], known, kind, report)
+            if node["task"].get("executor") == EXPAND:
+                taken += form.check_template(label, node["task"], known)
             if taken:
-                results.append((label, taken))
+                results.append((label, [(place, later.get(used, used)) for place, used in taken]))
             if not report.count:
                 requires = tuple([once.get(required, required) for required in wanted])
                 nodes[label] = TaskNode(

@@ -11,9 +11,10 @@ from taskgraph.documents.results import taking_key
 from taskgraph.documents.schema_check import FILE, RESULT, SUBS, SUBS_PREFIX
 from taskgraph.model import limits
 from taskgraph.model.errors import InvalidInput
+from taskgraph.model.ids import is_task_id
 from taskgraph.model.json_strict import Path
 
-BUILT_IN_EXECUTORS: Final = frozenset({"command", "docker", "http", "noop", "python", "sleep"})
+BUILT_IN_EXECUTORS: Final = frozenset({"command", "docker", "expand", "http", "noop", "python", "sleep"})
 SUBS_KEY: Final = f'"{SUBS}"'  # in JSON; a text that lacks them has nothing to be replaced
 RESULT_KEY: Final = f'"{RESULT}"'
 FILE_KEY: Final = f'"{FILE}"'
@@ -139,9 +140,9 @@ def labelled(task: Mapping[str, Any], labels: Mapping[str, str]) -> dict[str, An
                 return {SUBS: f"{SUBS_PREFIX}{labels[value]}"}
             case Mapping():
                 key = taking_key(value)
-                if key and isinstance(own := value[key], str) and own in labels and "label" in value:
+                if key and isinstance(own := value[key], str) and is_task_id(own) and "label" in value:
                     rest = {name: each for name, each in value.items() if name not in (key, "label")}
-                    return {key: labels[own], **rest}
+                    return {key: labels.get(own, value["label"]), **rest}  # a task that is to come has no row yet
                 return {name: named(each) for name, each in value.items()}
             case list():
                 return [named(each) for each in value]

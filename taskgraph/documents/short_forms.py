@@ -7,21 +7,19 @@ places of the short one (`Report.place`).
 
 import copy
 import itertools
-import math
-import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import PurePosixPath
+from types import MappingProxyType
 from typing import Any, Final
 
+from taskgraph.documents.expansion import expander_label, foreach_expander, graph_expander
+from taskgraph.documents.foreach import FindFiles, Foreach
 from taskgraph.documents.placeholders import COMMANDS
 from taskgraph.documents.problems import PROBLEMS_MAX, Report
-from taskgraph.documents.schema_check import PARAM, explain
+from taskgraph.documents.schema_check import RESULT, explain
+from taskgraph.documents.subgraphs import KEYS, nested, renamed
 from taskgraph.model import schemas
-from taskgraph.model.json_strict import Path, compact_json, show
-
-FOREACH_MAX: Final = 10_000
-"""So many tasks may come of one `foreach`."""
+from taskgraph.model.json_strict import Path, show
 
 COMMAND_KEYS: Final = frozenset(
     {
@@ -50,23 +48,10 @@ SHELLS: Final[Mapping[str, tuple[str, ...]]] = {
 }
 """The words before a script."""
 
-EACH: Final = "$each"
-
 _OF_NODE: Final = frozenset({"reruns", "notBefore", "retry", "maxRunTime", "pendingTimeout", "notify", "priority"})
 _OF_PAYLOAD: Final = frozenset({"env", "envFile", "inheritEnv", "cwd", "timeout", "shell", "inputs", "cache"})
-_RESERVED: Final = frozenset({"label", "include", "exclude"})
-_SHORT: Final = COMMAND_KEYS | {"foreach"}
-_VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}", re.ASCII)
-_MENTION: Final = re.compile(r"\{\{ *([A-Za-z_][A-Za-z0-9_]*)(?:\.([A-Za-z0-9_]+))? *\}\}", re.ASCII)
-_PARTS: Final[Mapping[str, Callable[[PurePosixPath], str]]] = {
-    "name": lambda path: path.name,
-    "stem": lambda path: path.stem,
-    "dir": lambda path: str(path.parent),
-    "ending": lambda path: path.suffix,
-}
-
-FindFiles = Callable[[str], list[str]]
-"""Paths of the files that a pattern names, from the folder of the document on."""
+_OF_GRAPH_NODE: Final = frozenset({"requires", "active", "maxInFlight"})  # keys beside `graph` that stands written out
+_SHORT: Final = COMMAND_KEYS | {"foreach", "graph"}
 
 
 @dataclass(slots=True)
@@ -81,14 +66,27 @@ class ShortForms:
     files: FindFiles | None
     _origins: dict[str, str] = field(default_factory=dict)
     _moved: dict[str, frozenset[str]] = field(default_factory=dict)
+    _expanded: dict[str, Foreach] = field(default_factory=dict)
+    _nested: dict[str, tuple[str, "ShortForms"]] = field(default_factory=dict)
 
     def place(self, path: Path) -> Path:
         """The place in the document as written, of one in the long form."""
         if len(path) < 2 or path[0] != "tasks":
             return path
         label = str(path[1])
+        if label in self._nested:
+            name, forms = self._nested[label]
+            inner = forms.place(path)
+            own = str(inner[1]).removeprefix(f"{name}/")
+            return ("tasks", self._origins.get(name, name), "graph", "tasks", own, *inner[2:])
         origin = self._origins.get(label, label)
         moved = self._moved.get(label, ())
+        if label in self._expanded and path[2:4] == ("task", "each"):
+            path = (*path[:2], *path[4:])
+        elif label in self._expanded and path[2:5] == ("task", "payload", "values"):
+            return ("tasks", origin, "foreach", *path[5:])
+        elif path[2:5] == ("task", "payload", "graph") and label == expander_label(origin):
+            return ("tasks", origin, *path[4:])
         if len(path) > 4 and path[2:4] == ("task", "payload"):
             key, rest = str(path[4]), path[5:]
             if key == "command" and "script" in moved:
@@ -99,15 +97,22 @@ class ShortForms:
                 return ("tasks", origin, "task", "payload", key)
         return ("tasks", origin, *path[2:])
 
-    def write_out(self, obj: dict[str, Any]) -> None:
-        """Put the long form in the place of the short ones."""
+    def write_out(self, obj: dict[str, Any], outer: Mapping[str, Any] = MappingProxyType({})) -> None:
+        """Put the long form in the place of the short ones. outer: defaults of the graph around it."""
         tasks: dict[str, Any] = obj["tasks"]
         if any(isinstance(node, dict) and "foreach" in node for node in tasks.values()):
             tasks = obj["tasks"] = self._each(obj, tasks)
-        defaults = self._defaults(obj.pop("defaults", None))
+        defaults = dict(outer)
+        for key, value in self._defaults(obj.pop("defaults", None)).items():
+            whole = isinstance(value, dict) and isinstance(defaults.get(key), dict)
+            defaults[key] = {**defaults[key], **value} if whole else value
+        if any(isinstance(node, dict) and "graph" in node for node in tasks.values()):
+            tasks = obj["tasks"] = self._graphs(obj, tasks, defaults)
         for label, node in tasks.items():
-            if isinstance(node, dict):
+            if isinstance(node, dict) and label not in self._nested:
                 self._task(label, node, defaults)
+        for label, foreach in self._expanded.items():
+            tasks[label] = foreach_expander(foreach, tasks[label])
 
     # --- defaults, scripts and commands
 
@@ -179,102 +184,88 @@ class ShortForms:
             if not isinstance(node, dict) or "foreach" not in node:
                 made[name] = node
                 continue
-            said = node.pop("foreach")
             path: Path = ("tasks", name, "foreach")
-            labels = []
-            for label, values in self._instances(name, said, path):
-                if label in made or label in tasks:
-                    message = f"Two tasks would be labelled {show(label)}."
-                    self.report.add(
-                        path, "duplicate-label", message, "Write a `label` that has all of the names in it."
-                    )
-                    break
-                made[label] = _Substitution(values, self.report, path).value(copy.deepcopy(node))
-                self._origins[label] = name
-                labels.append(label)
-            if isinstance(groups, dict) and labels:
+            foreach = Foreach(name, node.pop("foreach"), path, self.report, self.known, self.files)
+            if foreach.takes_results:
+                label = expander_label(name)
+                if label in tasks:
+                    message = f"Its tasks are made by a task {show(label)}, and there is one already."
+                    self.report.add(path, "duplicate-label", message, "Give that one another label.")
+                own = {label: node}
+                self._expanded[label] = foreach
+            else:
+                own = foreach.tasks(node, {*made, *tasks})
+            made.update(own)
+            self._origins.update(dict.fromkeys(own, name))
+            if isinstance(groups, dict) and own:
                 if name in groups:
-                    self.report.add(
-                        path, "name-clash", f"{show(name)} is a group, too.", "Give one of them another name."
-                    )
-                groups[name] = {"tasks": labels}
+                    message = f"{show(name)} is a group, too."
+                    self.report.add(path, "name-clash", message, "Give one of them another name.")
+                grows = {"grows": True} if foreach.takes_results else {}
+                groups[name] = {"tasks": list(own), **foreach.group, **grows}
         if groups:
             obj["groups"] = groups
         return made
 
-    def _instances(self, name: str, said: Any, path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
-        """Label and values of each task."""
-        said = {"item": said} if isinstance(said, list) else said
-        if not isinstance(said, dict):
-            remedy = "Write names with a list each, such as {size: [1, 2]}, or one list, whose values are {{item}}."
-            self.report.add(path, "wrong-type", "`foreach` must be an object or an array.", remedy)
-            return
-        lists = {key: self._values(value, (*path, key)) for key, value in said.items() if key not in _RESERVED}
-        if any(each is None for each in lists.values()):
-            return
-        for key in lists:
-            if _VARIABLE.fullmatch(key) is None:
-                remedy = "A name is a letter or _, followed by letters, digits and _."
-                self.report.add((*path, key), "bad-name", f"{show(key)} cannot be a name in `foreach`.", remedy)
-                return
-        number = math.prod(len(each or ()) for each in lists.values()) if lists else 0
-        if number > FOREACH_MAX:
-            message = f"It stands for {number:,} tasks; {FOREACH_MAX:,} may come of one `foreach`."
-            self.report.add(path, "too-many", message, "Give it shorter lists, or divide it.")
-            return
-        rows = [dict(zip(lists, each, strict=True)) for each in itertools.product(*map(_listed, lists.values()))]
-        left_out = self._rows(said, "exclude", (), path)
-        rows = [row for row in rows if number and not any(_matches(row, each) for each in left_out)]
-        rows += self._rows(said, "include", tuple(lists), path)
-        if not rows:
-            self.report.add(path, "empty", f"{show(name)} stands for no task.", "Give it a list that is not empty.")
-        template = said.get("label")
-        if template is not None and not isinstance(template, str):
-            self.report.add((*path, "label"), "wrong-type", "`label` must be a string.", "Write a string.")
-            return
-        for row in rows:
-            words = " ".join([name, *map(_text, row.values())])
-            yield (words if template is None else _Substitution(row, self.report, path).text(template)), row
+    # --- tasks that are graphs
 
-    def _rows(self, said: Mapping[str, Any], key: str, wanted: Sequence[str], path: Path) -> list[dict[str, Any]]:
-        listed = said.get(key, [])
-        if not isinstance(listed, list) or not all(isinstance(each, dict) and each for each in listed):
-            remedy = "Write a list of objects, such as [{size: 1}]."
-            self.report.add((*path, key), "wrong-type", f"`{key}` must be a list of objects.", remedy)
-            return []
-        for index, each in enumerate(listed):
-            if missing := [name for name in wanted if name not in each]:
-                message = f"It has no value for {', '.join(map(show, missing))}."
-                self.report.add((*path, key, index), "missing", message, "Give each name one.")
-        return listed
+    def _graphs(self, obj: dict[str, Any], tasks: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
+        """The tasks with those of each graph in its place, in a group by its name."""
+        made: dict[str, Any] = {}
+        groups = dict(obj["groups"]) if isinstance(obj.get("groups"), dict) else {}
+        results: dict[str, str] = {}
+        for name, node in tasks.items():
+            if not isinstance(node, dict) or "graph" not in node:
+                made[name] = node
+                continue
+            if name in groups:
+                self._wrong(name, (), "name-clash", f"{show(name)} is a group, too.", "Give one of them another name.")
+            graph, result = node.pop("graph"), node.pop("result", "")
+            if result and isinstance(result, str):
+                results[name] = f"{name}/{result}"
+            if isinstance(graph, dict) and RESULT in graph:
+                label = expander_label(name)
+                made[label] = graph_expander(name, node, graph, result)
+                self._origins[label] = name
+                groups[name] = {"tasks": [label], "grows": True}
+                continue
+            inner = self._inside(name, node, graph, result, defaults)
+            made.update(inner["tasks"])
+            groups.update(inner["groups"])
+        if groups:
+            obj["groups"] = groups
+        return {label: renamed(node, results, taken=True) for label, node in made.items()} if results else made
 
-    def _values(self, said: Any, path: Path) -> list[Any] | None:
-        """The list of a name; None where there is none, which is reported."""
-        if isinstance(said, dict) and said.keys() == {PARAM} and isinstance(said[PARAM], str):
-            value = self.known.get(said[PARAM])
-            if not isinstance(value, list):
-                message = f"The parameter {show(said[PARAM])} has no list here."
-                self.report.add(path, "no-list", message, "Declare it as an array, and give it a value or a default.")
-                return None
-            return value
-        if isinstance(said, dict) and said.keys() == {"files"} and isinstance(said["files"], str):
-            return self._files(said["files"], path)
-        if not isinstance(said, list):
-            remedy = 'Write a list, {"files": "src/*.c"}, or {"$param": "name"}.'
-            self.report.add(path, "wrong-type", f"`{path[-1]}` must be an array.", remedy)
-            return None
-        return said
+    def _inside(
+        self, name: str, node: Mapping[str, Any], graph: Any, result: str, defaults: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        """Tasks and groups of a graph that stands in a document."""
+        if not isinstance(graph, dict) or not isinstance(graph.get("tasks"), dict) or not graph["tasks"]:
+            remedy = 'Write {tasks: …}, or {"$result": "label"} for one that a task hands on.'
+            self._wrong(name, (), "wrong-type", "`graph` must be an object with `tasks`.", remedy)
+            return {"tasks": {}, "groups": {}}
+        for key in graph.keys() - set(KEYS):
+            near = self.report.near(key, KEYS)
+            remedy = f"There are {', '.join(KEYS)}; what else is said is said of the whole graph."
+            self._wrong(
+                name, (key,), "unknown-key", f"A graph in the place of a task has no {show(key)}.{near}", remedy
+            )
+        for key in node.keys() - _OF_GRAPH_NODE:
+            message = f"{show(key)} has no meaning beside `graph`."
+            self.report.add(("tasks", name, key), "misplaced-key", message, "Say it of tasks in the graph.")
+        if result and result not in graph["tasks"]:
+            message = f"The graph has no task {show(str(result))}."
+            self.report.add(("tasks", name, "result"), "unknown-label", message, "Name one of its tasks.")
+        inner: dict[str, Any] = nested(name, graph)
+        forms = ShortForms(self.report, self.known, self.files)
+        self._nested.update(dict.fromkeys(inner["tasks"], (name, forms)))
+        forms.write_out(inner, defaults)
+        self._nested.update(dict.fromkeys(inner["tasks"], (name, forms)))  # and those of a `foreach` in it
+        inner["groups"][name] |= {key: node[key] for key in _OF_GRAPH_NODE.intersection(node)}
+        return inner
 
-    def _files(self, pattern: str, path: Path) -> list[Any] | None:
-        if self.files is None:
-            message = "Files are looked for beside the file of a document, and this one is none."
-            self.report.add(path, "no-folder", message, "Name a file of the graph, or list the paths.")
-            return None
-        found = self.files(pattern)
-        if not found:
-            self.report.add(path, "empty", f"There is no file {show(pattern)}.", "Correct the pattern, or the folder.")
-            return None
-        return list(found)
+    def _wrong(self, name: str, within: Path, code: str, message: str, remedy: str) -> None:
+        self.report.add(("tasks", name, "graph", *within), code, message, remedy)
 
 
 def _has_script(node: Mapping[str, Any]) -> bool:
@@ -296,58 +287,9 @@ def is_short(obj: Any) -> bool:
     )
 
 
-def _listed(values: list[Any] | None) -> list[Any]:
-    return values or []
-
-
-def _matches(row: Mapping[str, Any], pattern: Mapping[str, Any]) -> bool:
-    return all(name in row and row[name] == value for name, value in pattern.items())
-
-
 def _fill_in(into: dict[str, Any], key: str, value: Any) -> None:
     """A default: what is there already stays; of two objects, each key of it."""
     if key not in into:
         into[key] = copy.deepcopy(value)
     elif isinstance(value, dict) and isinstance(into[key], dict):
         into[key] = {**value, **into[key]}
-
-
-def _text(value: Any) -> str:
-    return value if isinstance(value, str) else compact_json(value)
-
-
-@dataclass(slots=True)
-class _Substitution:
-    """Puts the values of one task of a `foreach` into what is written for all."""
-
-    values: Mapping[str, Any]
-    report: Report
-    path: Path
-
-    def value(self, here: Any) -> Any:
-        if isinstance(here, str):
-            return self.text(here) if "{{" in here else here
-        if isinstance(here, dict):
-            if here.keys() == {EACH} and here[EACH] in self.values:
-                return self.values[here[EACH]]
-            return {key: self.value(member) for key, member in here.items()}
-        return [self.value(member) for member in here] if isinstance(here, list) else here
-
-    def text(self, text: str) -> str:
-        """With each `{{name}}`, `{{name.stem}}` … replaced; other braces stay."""
-        return _MENTION.sub(self._one, text)
-
-    def _one(self, mention: re.Match[str]) -> str:
-        name, part = mention.groups()
-        if name not in self.values:
-            return mention.group()
-        value = self.values[name]
-        if part is None:
-            return _text(value)
-        if isinstance(value, dict) and part in value:
-            return _text(value[part])
-        if isinstance(value, str) and part in _PARTS:
-            return _PARTS[part](PurePosixPath(value))
-        remedy = f"Of a text there are {', '.join(_PARTS)}; of an object, its keys."
-        self.report.add(self.path, "unknown-part", f"{show(mention.group())} has no value.", remedy)
-        return mention.group()

@@ -41,8 +41,8 @@ def check_keys(label: str, task: dict[str, Any], report: Report) -> None:
     expected: Collection[str] = ()
     if executor == "docker":
         expected = {*of_command, *schemas.members("task-graph", "dockerPayload")}
-    elif executor == "http":
-        expected = schemas.members("task-graph", "httpPayload")
+    elif executor in ("http", "expand"):
+        expected = schemas.members("task-graph", f"{executor}Payload")
     elif executor == "command" or "command" in inner:
         expected = of_command
     elif executor is None and "call" not in inner:

@@ -97,7 +97,7 @@ join:<owner>:<place> fork:<owner>:<place>
  0.4 label text; needs, of, ok, bad number?; decides, then, rest, announced text?
 group:<id>
  0.3 label text!; tasks number!; members pieces!; groups list?; join text?; request text
- 0.4 success object?; tally text?; grows boolean?
+ 0.4 success object?; tally text?; grows boolean
 group:<id>:<number>
  0.3 members pieces; request text
 limit:graph limit:group-<id>

@@ -7,11 +7,13 @@ submitted.
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Final
 
 from taskgraph.documents.canonical import content_hash, document_object, node_digest, success_of, written_object
+from taskgraph.documents.expansion import EXPAND
 from taskgraph.documents.nodes import GraphDocument, GroupNode, TaskNode
 from taskgraph.documents.references import labelled
 from taskgraph.model.budget import budget_of
@@ -56,7 +58,11 @@ async def stored_document(queries: GraphQueries, graph_id: str) -> Stored:
     rows = {row.key: row async for row in queries.rows(graph_id) if not row.key.startswith("event:")}
     document = _Rows(graph_id, graph, rows).document()
     tasks = [row.columns for key, row in rows.items() if key.startswith("task:")]
-    digests = {str(columns.get("label", "")): str(columns.get("digest", "")) for columns in tasks}
+    digests = {
+        label: str(columns.get("digest", ""))
+        for columns in tasks
+        if (label := str(columns.get("label", ""))) in document.tasks
+    }
     return Stored(graph_id, document, content_hash(document) == graph.columns.get("digest"), digests)
 
 
@@ -109,7 +115,9 @@ class _Rows:
 
     def document(self) -> GraphDocument:
         columns = self._graph.columns
-        nodes = {label: self._node(own, label) for own, label in self._labels.items()}
+        of_results = self._of_results()
+        nodes = {label: self._node(own, label) for own, label in self._labels.items() if own not in of_results}
+        groups = {name: self._group(name, of_results) for name in sorted(self._groups)}
         kept = self._rows.get(WRITTEN)
         params = {name: {"default": value} for name, value in object_of(columns, "params").items()}
         written: dict[str, Any] = {}
@@ -123,7 +131,7 @@ class _Rows:
             tags=object_of(columns, "tags"),
             failure_policy=str(columns.get("failurePolicy", FailurePolicy.BLOCK)),
             params=params,
-            groups={name: self._group(name) for name in sorted(self._groups)},
+            groups={name: group for name, group in groups.items() if group.tasks},
             notify=self._notify({name: texts(row.columns, "on") for name, row in self._channels.items()}),
             deadline=_text(time_of(columns, "deadline")),
             stalled_after=float(str(columns.get("stalledAfter", 0))),
@@ -133,6 +141,20 @@ class _Rows:
             budget=budget_of(columns.get),
             written={label: task for label, task in written.items() if label in nodes and not self._edited(label)},
         )
+
+    def _of_results(self) -> AbstractSet[str]:
+        """Ids of the tasks that came of results: the same document makes them anew, of what it finds then."""
+        growing = {name for name, row in self._groups.items() if row.columns.get("grows") is True}
+        members = {own for name in growing for own in self._members(name) if own in self._labels}
+        own = {own for own in members if not self._rows[row_key(own)].columns.get("request")}
+        tasks = [self._definition(self._rows[row_key(each)], each) for each in own]
+        payloads = [task.get("payload") for task in tasks if task.get("executor") == EXPAND]
+        expanded = {str(payload.get("group")) for payload in payloads if isinstance(payload, dict)}
+        return {
+            each
+            for each in members - own
+            if not expanded.isdisjoint(texts(self._rows[row_key(each)].columns, "groups"))
+        }
 
     def _edited(self, label: str) -> bool:
         return integer(self._rows[row_key(task_id_of(self._graph_id, label))].columns, "edited") > 0
@@ -189,15 +211,18 @@ class _Rows:
             else:
                 raise IntegrityError(f"row {row_key(here)} is missing, though another row names it")
 
-    def _group(self, name: str) -> GroupNode:
+    def _group(self, name: str, left_out: AbstractSet[str]) -> GroupNode:
         inner = [each for each, row in self._groups.items() if name in texts(row.columns, "groups")]
         nested = {own for each in inner for own in self._members(each)}
+        inner = [each for each in inner if not left_out >= set(self._members(each))]
         direct = [each for each in inner if set(inner).isdisjoint(texts(self._groups[each].columns, "groups"))]
-        tasks = [self._labels[own] for own in self._members(name) if own in self._labels and own not in nested]
+        known = [own for own in self._members(name) if own in self._labels and own not in left_out]
+        tasks = [self._labels[own] for own in known if own not in nested]
+        grows = self._groups[name].columns.get("grows") is True
         active = by_group(name) not in texts(self._graph.columns, "held")
         limit = self._limits.get(name, 0)
         success = success_of(object_of(self._groups[name].columns, "success") or None)
-        return GroupNode(name, (*sorted(tasks), *sorted(direct)), (), active, limit, success)
+        return GroupNode(name, (*sorted(tasks), *sorted(direct)), (), active, limit, success, grows)
 
     def _members(self, name: str) -> tuple[str, ...]:
         key = self._groups[name].key

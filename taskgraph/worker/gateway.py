@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Final, Self, TypeVar
 
+from taskgraph.documents.expansion import EXPAND
 from taskgraph.documents.results import handed_on
 from taskgraph.engine.handlers import Handlers
 from taskgraph.engine.poison import Poison
@@ -33,7 +34,7 @@ from taskgraph.storage.logs import Logs, Place, size_of
 from taskgraph.storage.signals.wakeup import Pacer, Wakeup
 from taskgraph.storage.tables import Row
 from taskgraph.worker.elsewhere import EXECUTOR, Crew, Taken, Taking
-from taskgraph.worker.executors import Outcome, Work
+from taskgraph.worker.executors import Outcome, Work, executor_name_of
 from taskgraph.worker.executors.contract import malformed
 from taskgraph.worker.permits import RunPermits
 from taskgraph.worker.reports import resolution_of
@@ -257,6 +258,9 @@ class Gateway:
                 log.warning("graph %s: results that a task needs cannot be read: %s", one.work.graph_id, error)
                 returned.append(Report(_claim_of(one), Returned("the results that it takes could not be read")))
                 continue
+            if executor_name_of(work.definition) == EXPAND:
+                returned.append(Report(_claim_of(one), await self._expanded(work, wanted.lease_seconds)))
+                continue
             url = self.logs.url(work.graph_id, work.task_id, work.run)
             found.append(Assignment(_claim_of(one), work.label, work.definition, lease_until, url))
             self.crew.has(wanted.worker, wanted.token, work, wanted.lease_seconds)
@@ -266,6 +270,21 @@ class Gateway:
             except StorageError as error:  # reach: gateway
                 log.warning("%d runs are left to their leases: %s", len(returned), error)
         return found
+
+    async def _expanded(self, work: Work, lease_seconds: float) -> Outcome | Returned:
+        """Make tasks of results here: a worker elsewhere has no rights to add them."""
+        from taskgraph.worker.additions import add_tasks  # few graphs have such tasks
+        from taskgraph.worker.executors.expand import ExpandExecutor
+
+        try:
+            async with asyncio.timeout(lease_seconds / 2):
+                outcome = await ExpandExecutor().run(work, _no_log)
+                return outcome if outcome.failed else await add_tasks(self.handlers, work, outcome.adds, outcome)
+        except TimeoutError:
+            return Returned("its tasks were not accepted in time")
+        except StorageError as error:  # reach: gateway
+            log.warning("graph %s: tasks of a run cannot be added: %s", work.graph_id, error)
+            return Returned("its tasks could not be put down")
 
     async def claim_run(self, wanted: Wanted, graph_id: str, task_id: str, run: int) -> Answered:
         """Claim one run by its row; its message finds it claimed. Asked again, a worker gets its claim renewed.
@@ -514,3 +533,7 @@ def _was_reported(report: Report, rows: Mapping[str, Row | None]) -> bool:
         if isinstance(each, Mapping) and each.get("run") == report.claim.run:
             return each.get("outcome") == how
     return False
+
+
+async def _no_log(data: bytes) -> None:
+    """Runs that end here say nothing."""

@@ -82,7 +82,22 @@ class Runner:
         finally:
             if before.place:
                 self._files.discard(before.place)
+        if outcome.adds and not outcome.failed:
+            outcome = await self._add(before.work, outcome)
         return outcome if outcome.failed or before.order is None else await self._keep(before, outcome)
+
+    async def _add(self, work: Work, outcome: Outcome) -> Outcome:
+        """Have the tasks accepted that a run adds to its graph. It has failed if they are not."""
+        from taskgraph.worker.additions import add_tasks  # few graphs have such tasks
+
+        ended = outcome
+
+        async def add() -> None:
+            nonlocal ended
+            ended = await add_tasks(self._context.handlers, work, outcome.adds, outcome)
+
+        await self._context.keep_trying(add, "tasks that a run adds cannot be put down yet")
+        return ended
 
     async def _run(self, one: ClaimedRun, work: Work) -> Outcome:
         writer = _LogWriter(self._context.logs, work)

@@ -69,6 +69,22 @@ async def test_a_graph_is_run(open_to_all: Server) -> None:
     assert (worker["name"], worker["executors"]) == ("w-1", ["http"])
 
 
+async def test_tasks_of_a_result_are_made_by_the_server(local: Server) -> None:
+    made = {"requires": ["list"], "foreach": {"n": {"$result": "list"}}, "task": {"target": "far", "payload": {"k": 1}}}
+    last = {"requires": ["each"], "task": {"target": "far"}}
+    await submitted(local, {"tasks": {"list": {"task": {"target": "far"}}, "each": made, "last": last}})
+    (first,) = (await claim(local))["tasks"]
+    assert (await about(local, first, "complete", result=["a", "b"])).status == 200
+    seen: list[str] = []
+    async with asyncio.timeout(20):
+        while len(seen) < 3:
+            for one in (await claim(local, slots=5, wait=1))["tasks"]:
+                seen.append(one["label"])
+                assert (await about(local, one, "complete")).status == 200
+    assert await local.ended("g") == "finished"
+    assert (sorted(seen[:2]), seen[2:]) == (["each a", "each b"], ["last"])
+
+
 async def test_reports_and_their_repeats(local: Server) -> None:
     await submitted(local)
     (make,) = (await claim(local))["tasks"]

@@ -1,5 +1,7 @@
 """Groups that grow: an extension puts tasks into them until they have ended, and what requires them waits for these."""
 
+import asyncio
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -8,11 +10,13 @@ from taskgraph.documents.nodes import GraphDocument
 from taskgraph.documents.read import document_from_object
 from taskgraph.engine.doctor import examine_graph
 from taskgraph.engine.poison import Poison
-from taskgraph.model.errors import InvalidGraph
+from taskgraph.model.errors import InvalidGraph, StorageUnavailable
 from taskgraph.model.messages import HoldBack
 from taskgraph.model.states import by_group
 from taskgraph.queries.groups import group_members
-from tests.scenarios.stage import Stage
+from taskgraph.worker.additions import add_tasks
+from taskgraph.worker.executors.contract import Outcome, Work
+from tests.scenarios.stage import Stage, Trap
 from tests.simulation.bounds import CHUNKED, NARROWER, bounded
 
 TASKS: dict[str, Any] = {"find": {}, "more": {"requires": ["find"]}, "after": {"requires": ["found"]}}
@@ -185,3 +189,49 @@ async def test_a_failure_in_it_is_passed_on(stage: Stage) -> None:
     assert (states["after"], states["alarm"]) == ("skipped", "pending")
     assert await stage.work() == "finished"
     await sound(stage)
+
+
+# --- a run that adds tasks to its own group ------------------------------------------------------------------------
+
+FOUND: dict[str, Any] = {
+    "tasks": {"expand it": {"task": {}}, "last": {"requires": ["it"], "task": {}}},
+    "groups": {"it": {"tasks": ["expand it"], "grows": True}},
+}
+
+
+async def added(stage: Stage, adds: Mapping[str, Any]) -> Outcome:
+    """The outcome of a run that adds these, while handlers are at work."""
+    work = Work("graph", stage.task_id("expand it"), 0, "expand it", "c", {})
+    run = asyncio.create_task(add_tasks(stage.handlers, work, adds, Outcome(failed=False)))
+    while not run.done():
+        await stage.pump()
+        await asyncio.sleep(0)
+    return run.result()
+
+
+async def test_the_run_ends_once_its_tasks_are_accepted(memory: Stage) -> None:
+    await memory.submit(document_from_object(FOUND))
+    adds = {"tasks": {"x": {"requires": ["expand it"], "task": {}}}, "groups": {"it": {"tasks": ["x"]}}}
+    for _ in range(2):  # a run that was lost asks again
+        assert not (await added(memory, adds)).failed
+    assert (await memory.states())["x"] == "unscheduled"
+    memory._know(["x"])
+    assert not (await added(memory, {})).failed
+    assert await memory.work() == "finished"
+    late = {"tasks": {"y": {"task": {}}}, "groups": {"it": {"tasks": ["y"]}}}
+    assert "only one that runs or is blocked can be extended" in (await added(memory, late)).reason
+
+
+async def test_why_tasks_cannot_be_added(memory: Stage) -> None:
+    await memory.submit(document_from_object(FOUND))
+    clash = {"tasks": {"last": {"task": {}}}, "groups": {"it": {"tasks": ["last"]}}}
+    assert "already has a different task “last”" in (await added(memory, clash)).reason
+    assert "its tasks cannot be added: The label" in (await added(memory, {"tasks": {"x" * 300: {}}})).reason
+
+
+async def test_a_store_that_is_down_is_no_failure_of_the_task(memory: Stage) -> None:
+    await memory.submit(document_from_object(FOUND))
+    handlers = memory.more_handlers(Trap(1, "unavailable"))
+    work = Work("graph", memory.task_id("expand it"), 0, "expand it", "c", {})
+    with pytest.raises(StorageUnavailable):
+        await add_tasks(handlers, work, {"tasks": {"x": {"task": {}}}}, Outcome(failed=False))

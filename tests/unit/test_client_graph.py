@@ -204,14 +204,15 @@ def test_every_key_of_a_document_comes_back() -> None:
                 "active": False,
                 "maxInFlight": 1,
                 "success": {"atLeast": "50%", "then": "wait", "rest": "cancel"},
-            }
+            },
+            "h": {"tasks": ["a"], "grows": True},
         },
     }
     whole = schemas.schema("task-graph")
     assert set(document) == set(whole["properties"]) - {"$schema", "defaults", "include"}, "say here what is new"
-    short = {*COMMAND_KEYS, "foreach"}
+    short = {*COMMAND_KEYS, "foreach", "graph", "result", "maxInFlight"}
     assert set(document["tasks"]["b"]) == set(whole["$defs"]["node"]["properties"]) - short
-    assert set(document["groups"]["g"]) == set(whole["$defs"]["group"]["properties"])
+    assert {*document["groups"]["g"], "grows"} == set(whole["$defs"]["group"]["properties"])
     assert Graph.from_document(document).to_dict() == document
     assert document_object(Graph.from_document(document).validate()) == document_object(document_from_object(document))
 

@@ -8,8 +8,9 @@ import pytest
 from typer.testing import CliRunner
 
 from taskgraph.documents.canonical import content_hash
+from taskgraph.documents.foreach import FOREACH_MAX
 from taskgraph.documents.read import Given, document_from_object, read_document
-from taskgraph.documents.short_forms import COMMAND_KEYS, FOREACH_MAX, SHELLS
+from taskgraph.documents.short_forms import COMMAND_KEYS, SHELLS
 from taskgraph.interfaces.cli import app as commands
 from taskgraph.model import schemas
 from taskgraph.model.errors import InvalidGraph

@@ -161,10 +161,17 @@ class Graph:
         max_in_flight: int | None = None,
         active: bool = True,
         success: Mapping[str, Any] | None = None,
+        grows: bool = False,
     ) -> Group:
         """Make a group and add it, with the tasks in it. The arguments are those of `Group`."""
         made = Group(
-            *members, name=name, requires=requires, max_in_flight=max_in_flight, active=active, success=success
+            *members,
+            name=name,
+            requires=requires,
+            max_in_flight=max_in_flight,
+            active=active,
+            success=success,
+            grows=grows,
         )
         self._add_group(made)
         return made
@@ -255,7 +262,13 @@ class Graph:
             most = group.max_in_flight or None
             success = success_object(group.success) if group.success is not None else None
             graph.group(
-                name, *group.tasks, requires=group.requires, max_in_flight=most, active=group.active, success=success
+                name,
+                *group.tasks,
+                requires=group.requires,
+                max_in_flight=most,
+                active=group.active,
+                success=success,
+                grows=group.grows,
             )
         return graph
 

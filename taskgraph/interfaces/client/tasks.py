@@ -259,11 +259,12 @@ class Group(_Dependent):
     Without a name it is called by its members: "(a, b)". requires: what has to complete before any of its tasks.
     max_in_flight: so many of its tasks run at a time. active: False holds its tasks back until it is resumed.
     success: when the group has succeeded, as in a document: {"atLeast": "95%", "then": "wait", "rest": "cancel"}.
+    grows: an extension may put tasks into it until it has ended.
 
     Raises InvalidInput for a group without members.
     """
 
-    __slots__ = ("_members", "active", "max_in_flight", "name", "success")
+    __slots__ = ("_members", "active", "grows", "max_in_flight", "name", "success")
 
     def __init__(
         self,
@@ -273,6 +274,7 @@ class Group(_Dependent):
         max_in_flight: int | None = None,
         active: bool = True,
         success: Mapping[str, Any] | None = None,
+        grows: bool = False,
     ) -> None:
         if name is None and members and isinstance(members[0], str):
             name, members = members[0], members[1:]
@@ -285,6 +287,7 @@ class Group(_Dependent):
         self.max_in_flight = max_in_flight
         self.active = active
         self.success = dict(success) if success is not None else None
+        self.grows = grows
         self.after(requires)
 
     @property
@@ -308,6 +311,8 @@ class Group(_Dependent):
             made["active"] = False
         if self.success is not None:
             made["success"] = dict(self.success)
+        if self.grows:
+            made["grows"] = True
         return made
 
     def __repr__(self) -> str:

@@ -129,4 +129,9 @@ def built_in(
 
         return HttpExecutor(clock, handed=handed)
 
-    return Executors(executors, override, later={"docker": docker, "http": http})
+    def expand() -> Executor:
+        from taskgraph.worker.executors.expand import ExpandExecutor
+
+        return ExpandExecutor()
+
+    return Executors(executors, override, later={"docker": docker, "expand": expand, "http": http})

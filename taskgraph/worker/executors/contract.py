@@ -56,7 +56,7 @@ class Outcome:
     ended by itself. exception: the run never got to an answer (a malformed payload), so no rerun is spent. result: JSON
     text in UTF-8, at most RESULT_BYTES_MAX. temporary: it is tried again later, after retry_after seconds if that is
     not None. code: a stable word for the reason, where there is one. more: what else the resolution says, of files and
-    of the cache.
+    of the cache. adds: an extension of the graph, as a document, that must be accepted before the run has completed.
     """
 
     failed: bool
@@ -68,6 +68,7 @@ class Outcome:
     retry_after: float | None = None
     code: str = ""
     more: Mapping[str, Any] = field(default_factory=dict)
+    adds: Mapping[str, Any] = field(default_factory=dict)
 
 
 class TemporaryFailure(Exception):
