@@ -4,7 +4,7 @@ This module reads what `protocol.extension_plan` and `protocol.edit_plan` go by,
 a request to its end is in `requests`.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Final
 
@@ -17,14 +17,14 @@ from taskgraph.model import limits
 from taskgraph.model.columns import texts
 from taskgraph.model.errors import IntegrityError
 from taskgraph.model.ids import GRAPH, limit_scope, reference_of, row_key, task_id_of
-from taskgraph.model.states import by_group
+from taskgraph.model.states import TaskState, by_group
 from taskgraph.protocol.concurrency import scopes_of
 from taskgraph.protocol.definitions import gathered, members_of
 from taskgraph.protocol.edit import EditGraph
 from taskgraph.protocol.edit_plan.names import Names, RefusedError, Snapshot
 from taskgraph.protocol.edit_plan.plan import EditPlan
 from taskgraph.protocol.extension import RefuseRequest, request_key
-from taskgraph.protocol.extension_plan import ExtensionPlan, plan_steps, refusal_of
+from taskgraph.protocol.extension_plan import ExtensionPlan, plan_steps, refusal_of, required_from
 from taskgraph.protocol.propagation import GOING
 from taskgraph.protocol.rows import Draft
 from taskgraph.protocol.wiring import Grown, KnownGroup
@@ -57,6 +57,8 @@ async def plan_extension(records: Records, graph_id: str, graph: Row, head: Row,
     have = await group_names(records.tables, graph_id) if graph.columns.get("groups") else {}
     grown = await _grown_groups(records, graph_id, graph, document, have, request)
     refusal = refusal_of(graph, head, document, existing, have, grown, request)
+    if grown and not refusal and head.columns.get("state") == "staged":
+        refusal = await _circle(records, graph_id, graph, document, existing, have, grown)
     known = {} if refusal else await _known_groups(records, graph_id, have, outside)
     return plan_steps(graph_id, graph, head, document, existing, have, known, grown, refusal, now)
 
@@ -83,6 +85,47 @@ async def _grown_groups(
             tuple(each for each in (name, *around) if limit_scope(graph_id, each) in limited),
         )
     return found
+
+
+async def _circle(
+    records: Records,
+    graph_id: str,
+    graph: Row,
+    document: GraphDocument,
+    existing: Mapping[str, tuple[str, str, str]],
+    have: Mapping[str, str],
+    grown: Mapping[str, Grown],
+) -> str:
+    """Which task of a growing group would wait for the group itself, "" if none would.
+
+    What has begun does not wait for it, so the graph is read only where a new task requires one that still waits.
+    """
+    snapshot: Snapshot | None = None
+    for name, group in grown.items():
+        for outside, label in required_from(document, name).items():
+            if outside not in have and existing[outside][2] != TaskState.UNSCHEDULED:
+                continue
+            snapshot = snapshot or await _read_snapshot(records, graph_id, graph)
+            own = task_id_of(graph_id, outside)
+            todo, seen = [own] if outside not in have else list(_stands_for(snapshot, own)), {""}
+            while todo:
+                here = todo.pop()
+                if here == group.join:
+                    way = f"it requires “{outside}”, which requires the group “{name}”" if outside != name else ""
+                    way = way or f"it requires the group “{name}”"
+                    return f"“{label}” would wait for itself: {way}, into which it is put"
+                row = snapshot.rows.get(here)
+                if here not in seen and row is not None and row.columns.get("state") == TaskState.UNSCHEDULED:
+                    seen.add(here)
+                    todo += snapshot.ids(here, "requires")
+    return ""
+
+
+def _stands_for(snapshot: Snapshot, group_id: str) -> Sequence[str]:
+    """What a requirement on a group comes to: its join, or its tasks."""
+    rows = snapshot.groups.get(group_id, [])
+    join = str(rows[0].columns.get("join", "")) if rows else ""
+    return [join] if join else members_of(rows)
 
 
 async def _known_groups(

@@ -18,7 +18,7 @@ from taskgraph.model.errors import IntegrityError
 from taskgraph.model.ids import GRAPH, fork_reference, ids_text, reference_of, row_key, value
 from taskgraph.model.json_strict import compact_json
 from taskgraph.model.states import WHOLE, TaskState, by_group
-from taskgraph.protocol.conditions import COMPLETED, Ending, ending_of, goes_on
+from taskgraph.protocol.conditions import COMPLETED, Ending, ending_of, goes_on, keep_ending
 from taskgraph.protocol.context import Context, Item, Outcome, Rules, Verdict
 from taskgraph.protocol.definitions import SCHEMA
 from taskgraph.protocol.propagation import DEFERRED, GOING, RECALL, count_down, dispatch
@@ -137,18 +137,13 @@ def accept_extension(item: AcceptExtension, context: Context) -> Verdict:
         return Outcome.STALE, ""
     if graph.integer("revision") != item.revision or graph.text("extending") not in ("", item.request):
         return Outcome.STALE, ""
+    if ended := [growth.name for growth in item.grown if has_ended(growth, context)]:
+        _refuse(head, context, f"the group “{ended[0]}” has ended, and gets no task any more")
+        return Outcome.REFUSED, ""
+    if any(holds_differ(growth, graph) for growth in item.grown):
+        return Outcome.STALE, "groups were held back, or let go on, since it was planned"
     for growth in item.grown:
-        join = view.get(row_key(growth.join))
-        if join.text("state") != TaskState.UNSCHEDULED or not join.ids("requiresLeft"):
-            return _refuse(head, context, f"the group “{growth.name}” has ended, and gets no task any more")
-        names = set(map(by_group, growth.around))
-        if names.intersection(graph.ids("held")) != set(growth.held):
-            return Outcome.STALE, "groups were held back, or let go on, since it was planned"
-    for growth in item.grown:
-        await_leaves(growth.piece, (), view.get(row_key(growth.join)), context)
-        for key in growth.heads:
-            group = view.get(key)
-            group.set("tasks", group.integer("tasks") + growth.members)
+        _grow(growth, context)
     await_leaves(item.top, item.leaves, graph, context)
     _not_deferred(head, graph)
     graph.set("tasks", graph.integer("tasks") + item.tasks)
@@ -171,6 +166,23 @@ def accept_extension(item: AcceptExtension, context: Context) -> Verdict:
         if item.fact:
             head.set("told", compact_json(item.fact))
     return Outcome.APPLIED, ""
+
+
+def has_ended(growth: Growth, context: Context) -> bool:
+    join = context.view.get(row_key(growth.join))
+    return join.text("state") != TaskState.UNSCHEDULED or not join.ids("requiresLeft")
+
+
+def holds_differ(growth: Growth, graph: Draft) -> bool:
+    """Whether what holds the groups back is not what the new tasks were planned with."""
+    return set(map(by_group, growth.around)).intersection(graph.ids("held")) != set(growth.held)
+
+
+def _grow(growth: Growth, context: Context) -> None:
+    await_leaves(growth.piece, (), context.view.get(row_key(growth.join)), context)
+    for key in growth.heads:
+        group = context.view.get(key)
+        group.set("tasks", group.integer("tasks") + growth.members)
 
 
 def not_extendable(state: str) -> str:
@@ -253,13 +265,18 @@ def await_leaves(top: Insert | None, leaves: Sequence[str], waiting: Draft, cont
             # The new join takes the place of an old leaf on the waiting row, mostly of a join, and waits for it: so the
             # degree stays bounded.
             own = reference_of(waiting.key)
-            old, row = _leaf_of(own, left or requires, context)
+            old, row = _leaf_of(own, [*left, *(each for each in requires if each not in left)], context)
             row.set_ids("dependents", [reference if each == own else each for each in row.ids("dependents")])
-            below = [*Draft(top.key, top.columns, None).ids("requires"), old]
-            top = Insert(top.key, {**top.columns, "requires": ids_text(below), "requiresLeft": ids_text(below)})
+            below = Draft(top.key, top.columns, None).ids("requires")
+            still = [*below, old] if old in left else below
+            top = Insert(top.key, {**top.columns, "requires": ids_text([*below, old]), "requiresLeft": ids_text(still)})
             requires = [each for each in requires if each != old]
             left = [each for each in left if each != old]
-        context.view.insert(top)
+            draft = context.view.insert(top)
+            if old not in still and (ending := ending_of(row)) is not None:
+                keep_ending(draft, old, ending)
+        else:
+            context.view.insert(top)
     waiting.set_ids("requires", [*requires, *leaves])
     waiting.set_ids("requiresLeft", [*left, *leaves])
 

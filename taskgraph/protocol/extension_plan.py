@@ -180,7 +180,8 @@ def plan_steps(
     named = str(requires).count('"') // 2
     accepted = head.columns.get("state") == "accepted"
     groups = {name: group for name, group in document.groups.items() if have.get(name, request) == request}
-    grown = {name: each for name, each in grown.items() if any(label in new for label in document.groups[name].tasks)}
+    inside = grouping.members(document.groups) if grown else {}
+    grown = {name: each for name, each in grown.items() if not new.keys().isdisjoint(inside[name])}
     columns, mapping_rows = _mapping(graph, new, graph_id, request)
     if groups:
         columns["groups"] = integer(graph.columns, "groups") + len(groups)
@@ -190,8 +191,8 @@ def plan_steps(
         columns["limits"] = ids_text(dict.fromkeys((*scopes_of(graph.columns), *limited)))
     held = tuple(by_group(name) for name, group in groups.items() if not group.active)
     for name in grown:  # what is in the group by now is there already
-        inside = tuple(each for each in document.groups[name].tasks if each in new or each in groups)
-        groups[name] = GroupNode(name, inside, grows=True)
+        tasks = tuple(each for each in document.groups[name].tasks if each in new or each in groups)
+        groups[name] = GroupNode(name, tasks, grows=True)
     if (first := first_deadline(new.values())) is not None:
         before = graph.columns.get("nextDeadline")
         columns["nextDeadline"] = min(first, before) if isinstance(before, datetime) else first
@@ -311,6 +312,25 @@ def refusal_of(
                 "require; name it in requires"
             )
     return ""
+
+
+def required_from(document: GraphDocument, name: str) -> dict[str, str]:
+    """Name outside of the document -> what requires it of the tasks put into a group, and of those before them."""
+    requirements: dict[str, Sequence[str]] = {label: node.requires for label, node in document.tasks.items()}
+    edges = grouping.circles(requirements, document.groups)
+    found: dict[str, str] = {}
+    seen: set[str] = set()
+    todo = [grouping.DONE + name]
+    while todo:
+        here = todo.pop()
+        if here in seen:
+            continue
+        seen.add(here)
+        if here in edges:
+            todo += edges[here]
+            outside = [each for each in edges[here] if each not in edges]
+            found.update((each, grouping.name_of(here)) for each in outside)
+    return found
 
 
 def _ungrowable(

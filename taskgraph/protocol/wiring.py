@@ -146,15 +146,24 @@ class Edges:
     pieces: set[str] = field(default_factory=set)
     counting: dict[str, Mapping[str, Value]] = field(default_factory=dict)
 
-    def require(self, own: str, wanted: list[str], may: AbstractSet[str], *, end: bool, piece: bool = False) -> None:
+    def require(
+        self,
+        own: str,
+        wanted: list[str],
+        may: AbstractSet[str],
+        *,
+        end: bool,
+        piece: bool = False,
+        grows: bool = False,
+    ) -> None:
         """Let a row wait for others, over joins where they are many.
 
-        may: optional ones. end: of a group. piece: of an end that is there already.
+        may: optional ones. end: of a group. piece: of an end that is there already. grows: it may get more.
         """
         self.requires[own] = wanted
         if may:
             self.optional[own] = [each for each in wanted if each in may]
-        most = limits.REQUIRES_MAX - piece  # it may have to wait for an older piece in its place
+        most = limits.REQUIRES_MAX - (piece or grows)  # a piece may have to wait for an older one in its place
         if len(wanted) <= most:
             for required in wanted:
                 self._add_dependent(required, own)
@@ -251,7 +260,8 @@ def lay_edges(
         if names:
             may = frozenset(map(resolve, wired.optional.get(node, ())))
             wanted = [resolve(name) for name in names]
-            edges.require(references[node], wanted, may, end=is_end(node), piece=node in pieces)
+            grows = node.startswith(DONE) and node[1:] in groups and groups[node[1:]].grows
+            edges.require(references[node], wanted, may, end=is_end(node), piece=node in pieces, grows=grows)
     for name, group in grown.items():
         edges.dependents[pieces[DONE + name]].append(group.join)
     for name, each in groups.items():

@@ -127,6 +127,17 @@ async def refusal(stage: Stage, more: GraphDocument) -> str:
             "the graph already has the task “find”, which cannot be put into a group any more",
         ),
         (growth("x", group="still"), "the graph already has a task or group “still”, and a group stays as it was"),
+        (
+            growth("x", requires="after"),
+            "“x” would wait for itself: it requires “after”, which requires the group “found”",
+        ),
+        (growth("x", requires="all"), "“x” would wait for itself: it requires “all”, which requires the group “found”"),
+        (
+            document(
+                {"y": {"requires": ["after"]}, "x": {"requires": ["y"]}}, {"found": {"tasks": ["x"]}}, kind="extension"
+            ),
+            "“y” would wait for itself: it requires “after”",
+        ),
         (growth("x", maxInFlight=3), "the group “found” is there already: an extension names its new tasks alone"),
         (
             document({"x": {}}, {"found": {"tasks": ["x"]}, "outer": {"tasks": ["found"]}}, kind="extension"),

@@ -63,10 +63,19 @@ class Counted:
         return "completed" if good >= self.needs else "failed" if len(ends) - bad < self.needs else ""
 
 
-def counted_groups(documents: Iterable[GraphDocument]) -> dict[str, Counted]:
+def merged(documents: Iterable[GraphDocument]) -> dict[str, GroupNode]:
+    """The groups of a graph and its extensions, those that grow with all that is put into them."""
     groups: dict[str, GroupNode] = {}
     for document in documents:
-        groups |= document.groups
+        for name, group in document.groups.items():
+            before = groups.get(name)
+            tasks = tuple(dict.fromkeys((*before.tasks, *group.tasks))) if before is not None else ()
+            groups[name] = dataclasses.replace(before, tasks=tasks) if before is not None else group
+    return groups
+
+
+def counted_groups(documents: Iterable[GraphDocument]) -> dict[str, Counted]:
+    groups = merged(documents)
     found: dict[str, Counted] = {}
     for name, group in groups.items():
         if group.success is not None:
@@ -86,11 +95,9 @@ def _required(name: str, groups: Mapping[str, GroupNode]) -> set[str]:
 
 def logical_tasks(documents: Iterable[GraphDocument]) -> dict[str, TaskNode]:
     """The tasks of a graph and its extensions, each requiring tasks, and groups that need k of n."""
-    tasks: dict[str, TaskNode] = {}
-    groups: dict[str, GroupNode] = {}
-    for document in documents:
-        tasks |= document.tasks
-        groups |= document.groups
+    documents = list(documents)
+    tasks = {label: node for document in documents for label, node in document.tasks.items()}
+    groups = merged(documents)
     if not groups:
         return tasks
     inside = {name: _tasks_of(name, groups) for name in groups}
@@ -147,15 +154,16 @@ def limited_in(
 
     labels: of all tasks. anew: also of the limits that the graph, and groups of it, may be given later.
     """
+    documents = list(documents)
     under: dict[str, frozenset[str]] = {}
-    for document in documents:
-        if document.max_in_flight or anew:
-            under["limit:graph"] = frozenset(task_id_of(graph_id, label) for label in labels)
-        for name, group in document.groups.items():
-            if group.max_in_flight or anew:
-                inside = _tasks_of(name, document.groups)
-                key = f"limit:group-{task_id_of(graph_id, name)}"
-                under[key] = frozenset(task_id_of(graph_id, label) for label in inside)
+    if anew or any(document.max_in_flight for document in documents):
+        under["limit:graph"] = frozenset(task_id_of(graph_id, label) for label in labels)
+    groups = merged(documents)
+    for name, group in groups.items():
+        if group.max_in_flight or anew:
+            inside = _tasks_of(name, groups)
+            key = f"limit:group-{task_id_of(graph_id, name)}"
+            under[key] = frozenset(task_id_of(graph_id, label) for label in inside)
     return under
 
 

@@ -75,7 +75,7 @@ class Life:
     limits made small, so that a small graph crosses them. batch: messages taken at once. (Of a label that sleeps and is
     handed back, it is the zombie that hands back.) policy, when, optional: as in a document, by label. groups: name ->
     (what is in it, what it requires); of the document that has its tasks. limits: name of a group, "" for the graph ->
-    so many tasks in flight.
+    so many tasks in flight. grows: group -> what extensions put into it.
     """
 
     name: str
@@ -102,6 +102,7 @@ class Life:
     success: Mapping[str, Success] = field(default_factory=dict)  # group -> when it has succeeded
     sweeps: bool = False  # the sweep comes by all the time
     limits: Mapping[str, int] = field(default_factory=dict)
+    grows: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     @property
     def tasks(self) -> int:
@@ -138,9 +139,15 @@ class Life:
                     tuple(wanted),
                     max_in_flight=self.limits.get(name, 0),
                     success=self.success.get(name),
+                    grows=name in self.grows,
                 )
                 for name, (inside, wanted) in self.groups.items()
                 if self._tasks_of(name) <= requires.keys()
+            }
+            | {
+                name: GroupNode(name, tuple(each for each in into if each in requires))
+                for name, into in self.grows.items()
+                if not requires.keys().isdisjoint(into)
             },
             failure_policy=self.policy if requires is self.requires else "block",  # an extension has none
             max_in_flight=self.limits.get("", 0) if requires is self.requires else 0,
@@ -183,6 +190,7 @@ DIAMOND: Final = {"a": [], "b": ["a"], "c": ["a"], "d": ["b", "c"]}
 
 
 TWO_BEFORE_TWO: Final = {"a": [], "b": [], "c": [], "d": []}
+FOUND: Final = {"found": (("a",), ())}
 BULK: Final = {"bulk": (("a", "b"), ())}
 
 
@@ -1101,6 +1109,43 @@ LIVES: Final = (
         fails={"a": ALWAYS},
         late=["d"],
         acts=[_added({"x": ["bulk"], "y": ["bulk"]}, "d", "pending")],
+    ),
+    Life(
+        "a group that grows",
+        {"a": [], "b": ["found"]},
+        groups=FOUND,
+        held=["a"],
+        grows={"found": ["x", "y"]},
+        acts=[_added({"x": ["a"], "y": ["a"]}, "a", "running")],
+    ),
+    Life(
+        "a group that grows in chunks, by much",
+        {"a": [], "b": ["found"]},
+        groups=FOUND,
+        held=["a"],
+        grows={"found": ["x", "y", "z", "u"]},
+        bounds={**CHUNKED, **NARROWER, "COMMIT_CHANGES_MAX": 10},
+        acts=[_added({"x": ["a"], "y": ["a"], "z": [], "u": ["x"]}, "a", "running")],
+    ),
+    Life(
+        "a group that grows twice",
+        {"a": [], "c": [], "b": ["found"]},
+        groups={"found": (("a", "c"), ())},
+        held=["a"],
+        grows={"found": ["x", "y"]},
+        bounds=NARROWER,
+        acts=[_added({"x": ["a"]}, "a", "running"), _added({"y": ["c"]}, "a", "running")],
+    ),
+    Life(
+        "a group that grows by what fails",
+        {"a": [], "b": ["found"], "c": ["found"]},
+        groups=FOUND,
+        held=["a"],
+        grows={"found": ["x"]},
+        policy="continue",
+        when={"c": "any-failed"},
+        fails={"x": ALWAYS},
+        acts=[_added({"x": ["a"]}, "a", "running")],
     ),
     # what has ended is rerun, with all that has gone on from there
     Life("all of a chain again", chain(3), acts=[_again("c0")]),

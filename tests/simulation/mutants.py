@@ -81,6 +81,7 @@ from tests.simulation.counted import counted, counted_and_rerun
 from tests.simulation.exhaustive import play_without_faults
 from tests.simulation.far import ROLES, SIZES, Far
 from tests.simulation.grouped import with_groups
+from tests.simulation.growing import growing
 from tests.simulation.histories import limited, random_document, ranked, timed, with_conditions
 from tests.simulation.invariants import Violation
 from tests.simulation.lives import LIVES
@@ -1852,6 +1853,35 @@ MUTANTS: Final = (
         _reworded(cancel, "cancel_unneeded", ("reruns=0", "reruns=-1")),
         counted_and_rerun,
         given=_reworded(control, "cancel_rest", ('and not row.columns.get("manualReruns")', "")),
+    ),
+    # groups that grow
+    Mutant(
+        "P37: what requires a group waits for what is put into it, from the commit that accepts it",
+        "it waits for the first members alone",
+        _reworded(
+            extension,
+            "_grow",
+            ("await_leaves(growth.piece, (), context", "(lambda join, _: context.view.insert(growth.piece))(context"),
+        ),
+        growing,
+    ),
+    Mutant(
+        "P37: a group that has ended gets no task any more",
+        "it gets tasks for ever",
+        _set(extension, "has_ended", lambda *_: False),
+        growing,
+    ),
+    Mutant(
+        "P37: a piece that takes the place of an older one waits for it",
+        "it waits for the new tasks alone",
+        _reworded(extension, "await_leaves", ("still = [*below, old] if old in left else below", "still = below")),
+        growing,
+    ),
+    Mutant(
+        "P37: new tasks are held back with the group that they are put into",
+        "as it was when the extension was planned",
+        _set(extension, "holds_differ", lambda *_: False),
+        growing,
     ),
 )
 

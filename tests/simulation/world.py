@@ -80,7 +80,7 @@ from taskgraph.worker.values import Early, WorkMessage, edited_in, hold_for_room
 from tests.simulation.bounds import bounded
 from tests.simulation.edited import Edits, named_by
 from tests.simulation.far import Far
-from tests.simulation.grouped import counted_groups, limited_in, logical_tasks, members
+from tests.simulation.grouped import counted_groups, limited_in, logical_tasks, members, merged
 from tests.simulation.invariants import FAILED_FOR_GOOD, RESOLVED, Invariants, Violation, hold, settled
 from tests.simulation.races import Watch
 
@@ -752,7 +752,7 @@ class World:
         self.wishes = inactive | self.wishes  # of two that hear of it, the second may come after a wish
 
     def _all_groups(self) -> dict[str, GroupNode]:
-        return {name: group for each in (self.document, *self.extensions) for name, group in each.groups.items()}
+        return merged([self.document, *self.extensions])
 
     def _edit(self) -> Coroutine[Any, Any, None]:
         assert self.edit is not None
