@@ -883,7 +883,7 @@ def test_a_graph_row_that_is_full_of_tasks_hands_one_of_these_down(told: bool) -
     rows = full_graph(named, named) | {top.key: None} | leaves
     decision = decided(rows, item)
     if not told:
-        assert only(decision).reason == "the graph row names more tasks than it may"
+        assert only(decision).reason == "row task-graph names more tasks than it may"
         return
     after = apply(rows, decision)
     assert json.loads(columns(after, GRAPH)["requiresLeft"]) == [named[0], *named[2:], reference]
