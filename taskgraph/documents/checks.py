@@ -11,11 +11,20 @@ from taskgraph.documents import graph_algorithms, references
 from taskgraph.documents import groups as grouping
 from taskgraph.documents import results as outputs
 from taskgraph.documents.canonical import success_of
-from taskgraph.documents.foreach import EACH
 from taskgraph.documents.nodes import GraphDocument, GroupNode, Kind, Success, TaskNode
 from taskgraph.documents.placeholders import is_command, objects_with, replaced
 from taskgraph.documents.problems import PROBLEMS_MAX, Report
-from taskgraph.documents.schema_check import CHANNEL_KINDS, FILE, RESULT, SUBS, SUBS_PREFIX, explain, is_label, named
+from taskgraph.documents.schema_check import (
+    CHANNEL_KINDS,
+    EACH,
+    FILE,
+    RESULT,
+    SUBS,
+    SUBS_PREFIX,
+    explain,
+    is_label,
+    named,
+)
 from taskgraph.documents.warnings import check_keys
 from taskgraph.model import limits, schemas
 from taskgraph.model.json_strict import Path, canonical_json, show

@@ -10,14 +10,12 @@ from typing import Any, Final
 from taskgraph.documents.foreach import CHOICE, RESERVED, Foreach
 from taskgraph.documents.placeholders import objects_with
 from taskgraph.documents.problems import Report
+from taskgraph.documents.references import EXPAND
 from taskgraph.documents.results import taking_key
 from taskgraph.documents.schema_check import FILE, RESULT, named
 from taskgraph.documents.subgraphs import label_of, nested
 from taskgraph.model.errors import InvalidInput
 from taskgraph.model.json_pointer import what_is
-
-EXPAND: Final = "expand"
-"""The executor that extends its graph."""
 
 _OF_EXPANDER: Final = ("when", "active", "notBefore")  # keys of a task that say when others are made of it
 
@@ -25,21 +23,6 @@ _OF_EXPANDER: Final = ("when", "active", "notBefore")  # keys of a task that say
 def expander_label(name: str) -> str:
     """Label of the task that makes the tasks of a group."""
     return f"{EXPAND} {name}"
-
-
-def promised(tasks: Mapping[str, Any]) -> dict[str, str]:
-    """Label of a task that a graph in a result is to have -> label of the task that brings it in.
-
-    tasks: of a document.
-    """
-    found = {}
-    for label, node in tasks.items():
-        task = node.get("task") if isinstance(node, dict) else None
-        payload = task.get("payload") if isinstance(task, dict) and task.get("executor") == EXPAND else None
-        group, result = (payload.get(key) for key in ("group", "result")) if isinstance(payload, dict) else (None, None)
-        if isinstance(group, str) and isinstance(result, str):
-            found[f"{group}/{result}"] = label
-    return found
 
 
 def foreach_expander(foreach: Foreach, node: Mapping[str, Any]) -> dict[str, Any]:

@@ -13,13 +13,11 @@ from pathlib import PurePosixPath
 from typing import Any, Final
 
 from taskgraph.documents.problems import Report
-from taskgraph.documents.schema_check import PARAM, RESULT
+from taskgraph.documents.schema_check import EACH, PARAM, RESULT
 from taskgraph.model.json_strict import Path, compact_json, show
 
 FOREACH_MAX: Final = 10_000
 """So many tasks may come of one `foreach`."""
-
-EACH: Final = "$each"
 
 FindFiles = Callable[[str], list[str]]
 """Paths of the files that a pattern names, from the folder of the document on."""

@@ -10,14 +10,13 @@ import gc
 from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from taskgraph.documents import checks, include, parameters, texts
 from taskgraph.documents import groups as grouping
-from taskgraph.documents.expansion import EXPAND, promised
-from taskgraph.documents.foreach import FindFiles
 from taskgraph.documents.nodes import GraphDocument, GroupNode, Kind, TaskNode
 from taskgraph.documents.problems import TOO_DEEP, Report
+from taskgraph.documents.references import EXPAND, promised
 from taskgraph.documents.schema_check import named
 from taskgraph.documents.short_forms import ShortForms, is_short
 from taskgraph.documents.warnings import check_keys
@@ -25,6 +24,9 @@ from taskgraph.model import json_strict, limits, priorities, timing
 from taskgraph.model.budget import budget_from
 from taskgraph.model.json_strict import Path
 from taskgraph.model.states import FailurePolicy, When
+
+if TYPE_CHECKING:
+    from taskgraph.documents.foreach import FindFiles
 
 
 @contextlib.contextmanager
@@ -61,7 +63,7 @@ def read_document(
     kind: Kind = "graph",
     given: Given = NOTHING_GIVEN,
     form: texts.Form = "json",
-    files: FindFiles | None = None,
+    files: "FindFiles | None" = None,
     folder: include.Folder | None = None,
 ) -> GraphDocument:
     """Read a submission or an extension. Raises InvalidGraph with every problem.
@@ -136,7 +138,7 @@ def _document(
     given: Given,
     *,
     mentions: bool,
-    files: FindFiles | None = None,
+    files: "FindFiles | None" = None,
     folder: include.Folder | None = None,
 ) -> GraphDocument:
     """Check a value, which is taken apart. mentions: there may be `$param` objects in it. Raises InvalidGraph."""
@@ -189,7 +191,7 @@ def _write_out(
     kind: Kind,
     report: Report,
     given: Given,
-    files: FindFiles | None,
+    files: "FindFiles | None",
     parts: Sequence[include.Part],
 ) -> None:
     """Write out the short forms of a document and of its parts, and merge these into it."""

@@ -14,7 +14,10 @@ from taskgraph.model.errors import InvalidInput
 from taskgraph.model.ids import is_task_id
 from taskgraph.model.json_strict import Path
 
-BUILT_IN_EXECUTORS: Final = frozenset({"command", "docker", "expand", "http", "noop", "python", "sleep"})
+EXPAND: Final = "expand"
+"""The executor that extends its graph by tasks of results (`expansion`)."""
+
+BUILT_IN_EXECUTORS: Final = frozenset({"command", "docker", EXPAND, "http", "noop", "python", "sleep"})
 SUBS_KEY: Final = f'"{SUBS}"'  # in JSON; a text that lacks them has nothing to be replaced
 RESULT_KEY: Final = f'"{RESULT}"'
 FILE_KEY: Final = f'"{FILE}"'
@@ -101,6 +104,21 @@ def external_labels(document: GraphDocument) -> frozenset[str]:
     for group in document.groups.values():
         named.update(group.requires)
     return frozenset(named.difference(document.tasks, document.groups))
+
+
+def promised(tasks: Mapping[str, Any]) -> dict[str, str]:
+    """Label of a task that a graph in a result is to have -> label of the task that brings it in.
+
+    tasks: of a document.
+    """
+    found = {}
+    for label, node in tasks.items():
+        task = node.get("task") if isinstance(node, dict) else None
+        payload = task.get("payload") if isinstance(task, dict) and task.get("executor") == EXPAND else None
+        group, result = (payload.get(key) for key in ("group", "result")) if isinstance(payload, dict) else (None, None)
+        if isinstance(group, str) and isinstance(result, str):
+            found[f"{group}/{result}"] = label
+    return found
 
 
 def substitute(task: Mapping[str, Any], resolve: Callable[[str], str], *, lenient: bool = False) -> dict[str, Any]:

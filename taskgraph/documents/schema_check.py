@@ -18,6 +18,7 @@ SUBS_PREFIX: Final = "taskId:"
 PARAM: Final = "$param"
 RESULT: Final = "$result"
 FILE: Final = "$file"
+EACH: Final = "$each"
 
 _LABEL = re.compile(rf"[^\x00-\x1f\x7f-\x9f]{{1,{limits.LABEL_CHARS_MAX}}}")
 _PARAM_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}", re.ASCII)

@@ -10,16 +10,17 @@ import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from taskgraph.documents.expansion import expander_label, foreach_expander, graph_expander
-from taskgraph.documents.foreach import FindFiles, Foreach
 from taskgraph.documents.placeholders import COMMANDS
 from taskgraph.documents.problems import PROBLEMS_MAX, Report
+from taskgraph.documents.references import EXPAND
 from taskgraph.documents.schema_check import RESULT, explain
-from taskgraph.documents.subgraphs import KEYS, nested, renamed
 from taskgraph.model import schemas
 from taskgraph.model.json_strict import Path, show
+
+if TYPE_CHECKING:
+    from taskgraph.documents.foreach import FindFiles, Foreach
 
 COMMAND_KEYS: Final = frozenset(
     {
@@ -63,10 +64,10 @@ class ShortForms:
 
     report: Report
     known: Mapping[str, Any]
-    files: FindFiles | None
+    files: "FindFiles | None"
     _origins: dict[str, str] = field(default_factory=dict)
     _moved: dict[str, frozenset[str]] = field(default_factory=dict)
-    _expanded: dict[str, Foreach] = field(default_factory=dict)
+    _expanded: dict[str, "Foreach"] = field(default_factory=dict)
     _nested: dict[str, tuple[str, "ShortForms"]] = field(default_factory=dict)
 
     def place(self, path: Path) -> Path:
@@ -85,7 +86,7 @@ class ShortForms:
             path = (*path[:2], *path[4:])
         elif label in self._expanded and path[2:5] == ("task", "payload", "values"):
             return ("tasks", origin, "foreach", *path[5:])
-        elif path[2:5] == ("task", "payload", "graph") and label == expander_label(origin):
+        elif path[2:5] == ("task", "payload", "graph") and label == f"{EXPAND} {origin}":
             return ("tasks", origin, *path[4:])
         if len(path) > 4 and path[2:4] == ("task", "payload"):
             key, rest = str(path[4]), path[5:]
@@ -111,8 +112,11 @@ class ShortForms:
         for label, node in tasks.items():
             if isinstance(node, dict) and label not in self._nested:
                 self._task(label, node, defaults)
-        for label, foreach in self._expanded.items():
-            tasks[label] = foreach_expander(foreach, tasks[label])
+        if self._expanded:
+            from taskgraph.documents.expansion import foreach_expander
+
+            for label, foreach in self._expanded.items():
+                tasks[label] = foreach_expander(foreach, tasks[label])
 
     # --- defaults, scripts and commands
 
@@ -177,6 +181,9 @@ class ShortForms:
 
     def _each(self, obj: dict[str, Any], tasks: Mapping[str, Any]) -> dict[str, Any]:
         """The tasks with those of each `foreach` in its place, and a group of them by its name."""
+        from taskgraph.documents.expansion import expander_label  # what few documents have is imported where it is met
+        from taskgraph.documents.foreach import Foreach
+
         made: dict[str, Any] = {}
         groups = obj.get("groups", {})
         groups = dict(groups) if isinstance(groups, dict) else groups
@@ -211,6 +218,9 @@ class ShortForms:
 
     def _graphs(self, obj: dict[str, Any], tasks: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
         """The tasks with those of each graph in its place, in a group by its name."""
+        from taskgraph.documents.expansion import expander_label, graph_expander
+        from taskgraph.documents.subgraphs import renamed
+
         made: dict[str, Any] = {}
         groups = dict(obj["groups"]) if isinstance(obj.get("groups"), dict) else {}
         results: dict[str, str] = {}
@@ -240,6 +250,8 @@ class ShortForms:
         self, name: str, node: Mapping[str, Any], graph: Any, result: str, defaults: Mapping[str, Any]
     ) -> dict[str, Any]:
         """Tasks and groups of a graph that stands in a document."""
+        from taskgraph.documents.subgraphs import KEYS, nested
+
         if not isinstance(graph, dict) or not isinstance(graph.get("tasks"), dict) or not graph["tasks"]:
             remedy = 'Write {tasks: …}, or {"$result": "label"} for one that a task hands on.'
             self._wrong(name, (), "wrong-type", "`graph` must be an object with `tasks`.", remedy)

@@ -13,9 +13,8 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from taskgraph.documents.canonical import content_hash, document_object, node_digest, success_of, written_object
-from taskgraph.documents.expansion import EXPAND
 from taskgraph.documents.nodes import GraphDocument, GroupNode, TaskNode
-from taskgraph.documents.references import labelled
+from taskgraph.documents.references import EXPAND, labelled
 from taskgraph.model.budget import budget_of
 from taskgraph.model.columns import integer, object_of, texts, time_of
 from taskgraph.model.errors import IntegrityError, Refused

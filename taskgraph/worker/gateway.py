@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Final, Self, TypeVar
 
-from taskgraph.documents.expansion import EXPAND
+from taskgraph.documents.references import EXPAND
 from taskgraph.documents.results import handed_on
 from taskgraph.engine.handlers import Handlers
 from taskgraph.engine.poison import Poison

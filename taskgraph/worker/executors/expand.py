@@ -4,7 +4,8 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any
 
-from taskgraph.documents.expansion import EXPAND, expansion
+from taskgraph.documents.expansion import expansion
+from taskgraph.documents.references import EXPAND
 from taskgraph.model.errors import InvalidInput
 from taskgraph.worker.executors.contract import Outcome, Work, WriteLog, malformed
 
