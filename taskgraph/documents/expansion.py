@@ -29,6 +29,7 @@ def foreach_expander(foreach: Foreach, node: Mapping[str, Any]) -> dict[str, Any
     """The task that makes those of a `foreach` over results. node: that of each of them."""
     said = {"item": foreach.said} if RESULT in foreach.said else foreach.said
     values = {key: value for key, value in said.items() if key not in RESERVED}
+    foreach.are_names(values)
     for key, value in values.items():
         if isinstance(value, dict) and value.keys() == {"files"}:
             values[key] = foreach.values(value, (*foreach.path, key))

@@ -7,7 +7,7 @@ import copy
 import itertools
 import math
 import re
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any, Final
@@ -71,6 +71,15 @@ class Foreach:
             made[label] = _Substitution(values, self.report, self.path).value(copy.deepcopy(dict(node)))
         return made
 
+    def are_names(self, names: Iterable[str]) -> bool:
+        """Whether all of these can stand in a text as {{name}}; the first that cannot is reported."""
+        for key in names:
+            if _VARIABLE.fullmatch(key) is None:
+                remedy = "A name is a letter or _, followed by letters, digits and _."
+                self.report.add((*self.path, key), "bad-name", f"{show(key)} cannot be a name in `foreach`.", remedy)
+                return False
+        return True
+
     def _instances(self, *, empty: bool) -> Iterator[tuple[str, Mapping[str, Any]]]:
         """Label and values of each task."""
         said, path = {"item": self.said} if isinstance(self.said, list) else self.said, self.path
@@ -81,11 +90,8 @@ class Foreach:
         lists = {key: self.values(value, (*path, key)) for key, value in said.items() if key not in RESERVED}
         if any(each is None for each in lists.values()):
             return
-        for key in lists:
-            if _VARIABLE.fullmatch(key) is None:
-                remedy = "A name is a letter or _, followed by letters, digits and _."
-                self.report.add((*path, key), "bad-name", f"{show(key)} cannot be a name in `foreach`.", remedy)
-                return
+        if not self.are_names(lists):
+            return
         number = math.prod(len(each or ()) for each in lists.values()) if lists else 0
         if number > FOREACH_MAX:
             message = f"It stands for {number:,} tasks; {FOREACH_MAX:,} may come of one `foreach`."

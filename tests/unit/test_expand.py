@@ -68,6 +68,7 @@ def test_a_parameter_may_be_a_list_beside_a_result() -> None:
     [
         ({"foreach": {"$result": "lost"}, "task": {}}, "/tasks/convert/requires/0", "“lost”"),
         ({"foreach": {"a": {"$result": "list", "at": 1}}, "task": {}}, "/tasks/convert/foreach/a", "it also has “at”"),
+        ({"foreach": {"a b": {"$result": "list"}}, "task": {}}, "/tasks/convert/foreach/a b", "cannot be a name"),
         ({"foreach": {"$result": "list"}, "comand": ["x"]}, "/tasks/convert/comand", "comand"),
         ({"foreach": {"$result": "list"}, "reruns": -1, "task": {}}, "/tasks/convert/reruns", "reruns"),
         (
