@@ -2,7 +2,8 @@
 
 Parts, all of them where none is named: `load` (a tab on a graph of 10,000 and of 100,000 tasks: by the API over a file
 where it has run, and by a link to tables of the emulator where it has not), `rest` (requests of a tab that rests),
-`run` (a graph of 10,000 tasks that runs while tabs look at it). Everything is done --repeat times, in turn.
+`forecast` (the timeline of a graph that runs, with what is left of it), `run` (a graph of 10,000 tasks that runs while
+tabs look at it). Everything is done --repeat times, in turn.
 """
 
 import argparse
@@ -26,7 +27,7 @@ from tests.bench.page.shown import ZOOMS, Shown
 from tests.browser.chromium import find
 from tests.browser.hosted import hosting
 
-PARTS: Final = ("load", "rest", "run")
+PARTS: Final = ("load", "rest", "forecast", "run")
 _NAMES: Final = {"ten": "10,000 tasks", "hundred": "100,000 tasks"}
 _FLAGS: Final = ["--no-sandbox", "--disable-dev-shm-usage"]
 
@@ -54,6 +55,8 @@ def main() -> None:
             _load(browser, folder, given.repeat, tables=not given.no_tables)
         if "rest" in parts:
             _rest(browser, folder)
+        if "forecast" in parts:
+            _forecast(browser, given.repeat)
         if "run" in parts:
             _run(browser, stack.enter_context(watched.niced(playwright)), given.repeat)
     print(f"Load when it ended: {os.getloadavg()[0]:.1f}.")
@@ -123,6 +126,26 @@ def _rest(browser: Browser, folder: Path) -> None:
                 asked = shown.rest(browser, f"{api.address}/#/g/{graph}/dag", hidden=hidden)
                 rows.append([name, "hidden" if hidden else "seen", f"{asked:.0f}"])
     _table(["a tab on", "", "requests a minute"], rows)
+
+
+# --- what is left
+
+
+def _forecast(browser: Browser, repeat: int) -> None:
+    rows = []
+    for lanes in ("task", "target"):
+        found, cpu = [], []
+        for _ in range(repeat):
+            with tempfile.TemporaryDirectory() as folder, stores.serving(f"sqlite:///{folder}/s.db", slots=16) as api:
+                api.ask("PUT", "/graphs/live", stores.lasting())
+                begun = watched.cpu_of(api.process)
+                found.append(shown.foreseen(browser, f"{api.address}/#/g/live/time?by={lanes}"))
+                cpu.append(watched.cpu_of(api.process) - begun)
+            _note(lanes, found[-1], cpu[-1])
+        row = [_said([getattr(one, name) for one in found], 0) for name in shown.Foreseen.__slots__]
+        rows.append([lanes, _said(cpu, 0), *row])
+    heads = ["lanes by", "CPU s of the server", "answer s", "kB", "longest task ms", "frames/s without", "frames/s"]
+    _table(heads, rows)
 
 
 # --- a graph that runs

@@ -20,6 +20,13 @@ _WHEEL: Final = 240
 _FRAMES_SECONDS: Final = 3.0
 _REST_SECONDS: Final = 60.0
 _SETTLE_SECONDS: Final = 70.0  # what it looks for is looked for ever more rarely
+_ANSWER_SECONDS: Final = 300.0
+_TASKS: Final = """() => {
+  window.tasks = [];
+  new PerformanceObserver((seen) => tasks.push(...seen.getEntries())).observe({entryTypes: ["longtask"]});
+}"""
+_LONGEST: Final = """(since) => Math.max(0, ...tasks.filter(
+  (each) => each.startTime + each.duration >= since).map((each) => each.duration))"""
 _UNSEEN: Final = """() => {
   Object.defineProperties(document, {hidden: {value: true}, visibilityState: {value: "hidden"}});
   document.dispatchEvent(new Event("visibilitychange"));
@@ -71,6 +78,39 @@ def shown(browser: Browser, first: str, address: str) -> Shown:
         drawn = page.locator("main canvas").count() > 0
         heap, process = metrics["JSHeapUsedSize"] / 1e6, _renderer(browser)
         return Shown(found.content / 1000, found.usable / 1000, heap, process, _moved(page) if drawn else ())
+
+
+@dataclass(frozen=True, slots=True)
+class Foreseen:
+    """seconds: until the forecast is there. kilobytes: of its answer, packed. longest: of a task then, milliseconds.
+
+    before, after: frames each second while the timeline is dragged without it and with it.
+    """
+
+    seconds: float
+    kilobytes: float
+    longest: float
+    before: float
+    after: float
+
+
+def foreseen(browser: Browser, address: str) -> Foreseen:
+    """The timeline of a graph that runs, as its forecast comes in."""
+    with tab(browser) as page:
+        page.add_init_script(f"({_TASKS})()")
+        page.goto(address)
+        page.wait_for_selector(".drawing canvas")
+        page.wait_for_timeout(2_000)
+        before = frames(page, _FRAMES_SECONDS)
+        begun = page.evaluate("performance.now()")
+        page.keyboard.press("v")
+        page.wait_for_selector(".ahead .ghost", timeout=_ANSWER_SECONDS * 1000)
+        there = page.evaluate("performance.now()")
+        page.wait_for_timeout(2_000)
+        longest = page.evaluate(_LONGEST, there - 100)
+        asked = "performance.getEntriesByType('resource').find((each) => each.name.includes('/rehearsal?'))"
+        size = page.evaluate(f"{asked}.encodedBodySize")
+        return Foreseen((there - begun) / 1000, size / 1000, longest, before, frames(page, _FRAMES_SECONDS))
 
 
 def _moved(page: Page) -> tuple[float, ...]:

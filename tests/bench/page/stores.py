@@ -51,6 +51,14 @@ def document(folder: Path, name: str) -> Path:
     return path
 
 
+def lasting() -> dict[str, Any]:
+    """10,000 tasks that take from 20 to 56 s each."""
+    found = layered(*LARGE["ten"], 3)
+    for number, task in enumerate(found["tasks"].values()):
+        task["task"] = {"executor": "sleep", "payload": {"seconds": 20 + number % 37}}
+    return found
+
+
 @dataclass(frozen=True, slots=True)
 class Api:
     address: str

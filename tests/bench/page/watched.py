@@ -100,7 +100,7 @@ class Clients(Looking):
         self.requests = int(self._process.stdout.readline())
 
     def cpu(self) -> float:
-        return _cpu(self._process.pid)
+        return cpu_of(self._process.pid)
 
 
 class Tabs(Looking):
@@ -152,21 +152,21 @@ def ran(look: Callable[[Api, Path, ExitStack], Looking], command: list[str]) -> 
         time.sleep(_PAUSE_SECONDS)
         api.ask("PUT", "/graphs/g", document)
         looking = look(api, folder, stack)
-        before = _cpu(api.process)
+        before = cpu_of(api.process)
         last = api.ask("GET", "/graphs/g/events")["events"][-1]["cursor"]
         api.ask("POST", "/targets/default:resume")
         [first, *_] = api.ask("GET", f"/graphs/g/events?since={last}&wait=30")["events"]
         looking.begin()
         others = looking.cpu()
         lasted = api.ended("g") - datetime.fromisoformat(first["time"]).timestamp()
-        spent = _cpu(api.process) - before
+        spent = cpu_of(api.process) - before
         others = looking.cpu() - others
         seen = looking.seen()
         looking.end()
         return Ran(tasks / lasted, spent / tasks * 1000, looking.requests, others, *seen)
 
 
-def _cpu(process: int) -> float:
+def cpu_of(process: int) -> float:
     """Seconds of processor time of a process so far."""
     fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

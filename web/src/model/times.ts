@@ -174,11 +174,14 @@ export function lanes(graph: Graph, all: Spans, by: By, now: number): Lanes {
   let count = 0;
   const headings = named.map(({ name, listed }) => {
     const first = count;
-    const ends = new Heap();
+    const [ends, free] = [new Heap(), new Heap()];
     for (const span of listed) {
       const begin = all.start[span] || all.ready[span] || all.expectedStart[span] || 0;
-      const free = ends.least <= begin ? ends.pop() : undefined;
-      const own = free ?? count++;
+      while (ends.least <= begin) {
+        const over = ends.pop() as number;
+        free.push(over, over);
+      }
+      const own = free.pop() ?? count++; // the first that is free: so they lie close together
       ends.push(lasts(all, span, now), own);
       lane[span] = own;
     }

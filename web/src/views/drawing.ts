@@ -5,13 +5,15 @@ import type { VNode } from "preact";
 
 import { Dag, type DagOptions } from "../draw/dag.ts";
 import type { Graph } from "../model/graph.ts";
-import { FAILED_CODES, TASK_STATES } from "../model/states.ts";
+import { CODE, FAILED_CODES, TASK_STATES } from "../model/states.ts";
+import type { Expected } from "../model/times.ts";
 import { go, href, route, set } from "../route.ts";
 import { duration, now } from "./format.ts";
 import { taskHref } from "./graph.ts";
 import { html } from "./html.ts";
 import { Facts, State, Time } from "./parts.ts";
 import { matcher, ran, waited } from "./picked.ts";
+import { has } from "./source.ts";
 import { ownWorker } from "../own_worker.ts";
 
 let worker: Worker | undefined;
@@ -93,10 +95,20 @@ export function useDag(graph: Graph, version: number, wish: Wish): {
 }
 
 /** The task that is selected, and where to go from it. */
-export function Selected({ graph, place }: { graph: Graph; place: number }): VNode | null {
+interface SelectedProps {
+  graph: Graph;
+  place: number;
+  /** Of that task, by a forecast. */
+  expected?: readonly Expected[] | undefined;
+}
+
+export function Selected({ graph, place, expected = [] }: SelectedProps): VNode | null {
   if (place < 0) return null;
+  const isLeft = graph.state[place]! <= CODE.running!;
+  const [begins, ends] = isLeft ? [expected[0]?.start ?? NaN, expected.at(-1)?.end ?? NaN] : [NaN, NaN];
   const label = graph.labels[place]!;
   const plan = href(["g", graph.id, "plan"], { change: "rerun", labels: JSON.stringify([label]) });
+  const without = href(["g", graph.id, "forecast"], { drop: JSON.stringify([label]) });
   return html`<section class="selected" aria-label="Selected task">
     <p><${State} state=${TASK_STATES[graph.state[place]!]!.name} /> <a class="label" href=${taskHref(graph.id, label)}>
       ${label}</a></p>
@@ -106,12 +118,15 @@ export function Selected({ graph, place }: { graph: Graph; place: number }): VNo
       ["Ran", duration(ran(graph, place, now.value))],
       ["Run", graph.run[place] || ""],
       ["Worker", graph.worker[place]],
+      ["Begins about", begins > now.peek() && html`<${Time} at=${begins} />`],
+      ["Ends about", Number.isFinite(ends) && html`<${Time} at=${ends} />`],
     ]} />
     <p class="actions">
       <a class="button small" href=${taskHref(graph.id, label, "log")}>Log</a>
       <a class="button small judged" href=${taskHref(graph.id, label, "why")}>Why</a>
       <a class="button small" href=${href(["g", graph.id, "dag"], { focus: label, depth: 2 })}>Neighbours</a>
       ${FAILED_CODES.has(graph.state[place]!) && html`<a class="button small judged" href=${plan}>Rerun …</a>`}
+      ${isLeft && has("api") && html`<a class="button small" href=${without}>What if without …</a>`}
     </p>
   </section>`;
 }

@@ -142,8 +142,10 @@ export function Timeline(of: Of): VNode {
   const brushed = (part: Part): void => set({ from: Math.floor(part.from), to: Math.ceil(part.to) });
   const zoom = (factor: number) => () => gantt.current?.zoom(factor);
   const step = (by: 1 | -1) => () => {
-    const at = all.task.indexOf(drawn.selected);
-    drawn.select(all.task[Math.max(0, Math.min(all.count - 1, at + by))]);
+    // Past more runs of the same task, and of tasks that have been passed with an earlier one.
+    let at = all.task.indexOf(drawn.selected) + by;
+    while (at > 0 && at < all.count && all.task.indexOf(all.task[at]!) < at) at += by;
+    if (at < all.count) drawn.select(all.task[Math.max(0, at)]);
   };
   useKeys({
     fit,
@@ -182,13 +184,14 @@ export function Timeline(of: Of): VNode {
       </span>
       <span role="status">${many(all.count - ahead, "run")}${ahead > 0 && `, ${count(ahead)} to come`}</span>
     </div>
-    <p class="unseen">The table of tasks has when each waited and ran; the critical path stands beside the drawing.</p>
+    <p class="unseen">The table of tasks has when each waited and ran; the critical path, and the task that is selected,
+      stand beside the drawing.</p>
     ${wanted && html`<${Ahead} of=${of} />`}
     <${Overview} graph=${graph} all=${all} tick=${tick} brushed=${brushed} fit=${fit} marks=${mark} />
     <div class="drawing">
       <div class="canvas"><canvas ref=${canvas} aria-hidden="true"></canvas></div>
       <div class="beside">
-        <${Selected} graph=${graph} place=${drawn.selected} />
+        <${Selected} graph=${graph} place=${drawn.selected} expected=${expected?.get(drawn.selected)} />
         <${Path} graph=${graph} path=${path} drawn=${drawn}
           title=${forecast ? "Critical path of the forecast" : "Critical path"} />
       </div>

@@ -111,8 +111,8 @@ function More({ of, supposed }: { of: Of; supposed: Supposed }): VNode {
       onChange=${(event: Event) => setGroup(value(event))}><option value="">the graph</option>
       ${of.graph.groups.map((each) => html`<option key=${each} value=${each} selected=${each === group}
         >group ${each}</option>`)}</select></label>`}
-    <label class="field">${isLimit ? "At most" : "Task"} <input key=${isLimit} required value=${typed}
-      ...${isLimit ? { type: "number", min: 1, max: 1000 } : { list: "tasks", pattern: ".*\\S.*" }}
+    <label class="field">${isLimit ? "At most (0: any number)" : "Task"} <input key=${isLimit} required value=${typed}
+      ...${isLimit ? { type: "number", min: 0, max: 1000 } : { list: "tasks", pattern: ".*\\S.*" }}
       onInput=${(event: Event) => setTyped(value(event))} /></label>
     ${!isLimit && html`<datalist id="tasks">${offered(of, typed).map((each) => html`<option key=${each} value=${each}
       />`)}</datalist>`}
@@ -124,7 +124,9 @@ function wordsOf(kind: Kind, value: string): string {
   if (kind === "drop") return `${value} takes no time`;
   if (kind === "fail") return `${value} fails`;
   const split = value.lastIndexOf("=");
-  return `at most ${value.slice(split + 1)} of ${split < 0 ? "the graph" : `group ${value.slice(0, split)}`} in flight`;
+  const most = value.slice(split + 1);
+  const of = split < 0 ? "the graph" : `group ${value.slice(0, split)}`;
+  return `${most === "0" ? "any number" : `at most ${most}`} of ${of} in flight`;
 }
 
 function Chosen({ supposed }: { supposed: Supposed }): VNode | null {
