@@ -106,6 +106,13 @@ def external_labels(document: GraphDocument) -> frozenset[str]:
     return frozenset(named.difference(document.tasks, document.groups))
 
 
+def expanded_group(definition: Mapping[str, Any]) -> str:
+    """The group that a task of this definition fills; "" where it fills none."""
+    payload = definition.get("payload") if definition.get("executor") == EXPAND else None
+    group = payload.get("group") if isinstance(payload, Mapping) else None
+    return group if isinstance(group, str) else ""
+
+
 def promised(tasks: Mapping[str, Any]) -> dict[str, str]:
     """Label of a task that a graph in a result is to have -> label of the task that brings it in.
 

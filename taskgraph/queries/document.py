@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from taskgraph.documents.canonical import content_hash, document_object, node_digest, success_of, written_object
 from taskgraph.documents.nodes import GraphDocument, GroupNode, TaskNode
-from taskgraph.documents.references import EXPAND, labelled
+from taskgraph.documents.references import expanded_group, labelled
 from taskgraph.model.budget import budget_of
 from taskgraph.model.columns import integer, object_of, texts, time_of
 from taskgraph.model.errors import IntegrityError, Refused
@@ -63,6 +63,16 @@ async def stored_document(queries: GraphQueries, graph_id: str) -> Stored:
         if (label := str(columns.get("label", ""))) in document.tasks
     }
     return Stored(graph_id, document, content_hash(document) == graph.columns.get("digest"), digests)
+
+
+async def tasks_of_results(queries: GraphQueries, graph_id: str) -> dict[str, GraphDocument]:
+    """Group that a task of the executor `expand` fills -> the tasks that came of its result, as an extension.
+
+    One look at all rows of the graph. Raises NotFound.
+    """
+    graph = await queries.graph_row(graph_id)
+    rows = {row.key: row async for row in queries.rows(graph_id) if not row.key.startswith("event:")}
+    return _Rows(graph_id, graph, rows).extensions()
 
 
 def differences(found: Stored, other: GraphDocument) -> list[str]:
@@ -141,18 +151,42 @@ class _Rows:
             written={label: task for label, task in written.items() if label in nodes and not self._edited(label)},
         )
 
+    def extensions(self) -> dict[str, GraphDocument]:
+        """See `tasks_of_results`."""
+        of_results = self._of_results()
+        found: dict[str, GraphDocument] = {}
+        for name in self._expanded() if of_results else ():
+            inside = [own for own in self._members(name) if own in of_results]
+            others = frozenset(self._labels) - set(inside)
+            there = [each for each in self._groups if not others >= set(self._members(each))]
+            groups = {each: self._group(each, others) for each in there}
+            own = {each: groups[each] for each in there if self._groups[each].columns.get("request")}
+            if name in groups:
+                nodes = {self._labels[each]: self._node(each, self._labels[each]) for each in inside}
+                found[name] = GraphDocument(nodes, groups={**own, name: GroupNode(name, groups[name].tasks)})
+        return found
+
+    def _expanded(self) -> list[str]:
+        """Groups that are filled with tasks of results."""
+        found = []
+        for name, row in self._groups.items():
+            if row.columns.get("grows") is not True:
+                continue
+            for own in self._members(name):
+                if own in self._labels and not (task := self._rows[row_key(own)]).columns.get("request"):
+                    definition = self._definition(task, own)
+                    if expanded_group(definition) == name:
+                        found.append(name)
+        return found
+
     def _of_results(self) -> AbstractSet[str]:
         """Ids of the tasks that came of results: the same document makes them anew, of what it finds then."""
-        growing = {name for name, row in self._groups.items() if row.columns.get("grows") is True}
-        members = {own for name in growing for own in self._members(name) if own in self._labels}
-        own = {own for own in members if not self._rows[row_key(own)].columns.get("request")}
-        tasks = [self._definition(self._rows[row_key(each)], each) for each in own]
-        payloads = [task.get("payload") for task in tasks if task.get("executor") == EXPAND]
-        expanded = {str(payload.get("group")) for payload in payloads if isinstance(payload, dict)}
+        expanded = self._expanded()
         return {
-            each
-            for each in members - own
-            if not expanded.isdisjoint(texts(self._rows[row_key(each)].columns, "groups"))
+            own
+            for name in expanded
+            for own in self._members(name)
+            if own in self._labels and self._rows[row_key(own)].columns.get("request")
         }
 
     def _edited(self, label: str) -> bool:

@@ -49,6 +49,7 @@ def to_json(found: Forecast, *, runs: int = 0) -> dict[str, Any]:
             for each in found.waits
         ],
         "stays": dict(found.stays),
+        "leftOut": list(found.left_out),
         "pausedTargets": list(found.paused),
         "operations": {name: found.operations.get(name, 0) for name in _OPERATIONS},
         "rowsPerSecond": {"most": found.rows_per_second, "of": ROWS_PER_SECOND_MAX},

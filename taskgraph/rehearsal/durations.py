@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import Any, Final
 
+from taskgraph.documents.references import EXPAND
 from taskgraph.queries.timeline import RunSpan, Timeline
 from taskgraph.worker.executors import executor_name_of
 
@@ -24,6 +25,7 @@ _OUTCOMES: Final = frozenset({"completed", "failed", "exception", "temporary"})
 _UNDONE: Final = frozenset({"handed-back", "stopped"})  # it may never have begun
 _TRIES: Final = 32
 _STUDENT_MAX: Final = 4.0  # two values are a guess: they foretell no factor of a hundred
+_INSTANT: Final = ("noop", EXPAND)
 _MOMENT_SECONDS: Final = 0.015
 _CONTRADICTIONS: Final = 0.01  # of the runs
 
@@ -187,7 +189,7 @@ def known_durations(
     for label, task in definitions.items():
         payload = task.get("payload")
         named = payload.get("seconds") if isinstance(payload, Mapping) else None
-        if executor_name_of(task) == "noop" or label in dropped:
+        if executor_name_of(task) in _INSTANT or label in dropped:
             said[label] = 0.0
         elif isinstance(named, int | float) and not isinstance(named, bool) and named >= 0:
             said[label] = float(named)

@@ -20,7 +20,7 @@ from taskgraph.model.spent import Used
 from taskgraph.queries.timeline import PathStep, RunSpan, Timeline
 from taskgraph.rehearsal.durations import AsItWas, Durations, Past, drawn_from_few, quantiles
 from taskgraph.rehearsal.play import LATENCY_SECONDS, Bench, Played, Runs, play
-from taskgraph.rehearsal.start import Start, limited, tasks_of
+from taskgraph.rehearsal.start import Start, limited, open_expansions, tasks_of
 from taskgraph.rehearsal.waits import SLOTS, Wait, slack_of, waits_of
 
 SEEDS: Final = 20
@@ -93,7 +93,7 @@ class Forecast:
     ends: how many rehearsals ended in which state. sources: how many tasks have their seconds from where. corrections:
     of past graphs, what each took by what its rehearsal took. states: tasks by state, at the end of the one in the
     middle. rows_per_second: the most rows written in a second of it. path, runs: of it, too; runs that had ended before
-    are not among these.
+    are not among these. left_out: groups whose tasks come of results, of which nothing is known.
     """
 
     graph_id: str
@@ -115,6 +115,7 @@ class Forecast:
     deadlines: Sequence[AtRisk]
     cost: Cost
     runs: Sequence[RunSpan]
+    left_out: Sequence[str]
 
     @property
     def finishes(self) -> Sequence[datetime]:
@@ -210,6 +211,7 @@ def forecast(
         deadlines=_at_risk(start, plays, factors),
         cost=_cost(pricing, plays, finished),
         runs=_played(start, timeline),
+        left_out=open_expansions(start),
     )
 
 

@@ -12,16 +12,18 @@ from datetime import datetime
 from typing import Any, Final
 
 from taskgraph.documents.nodes import GraphDocument
+from taskgraph.documents.references import expanded_group
 from taskgraph.engine.commit import Records
 from taskgraph.engine.handlers import Handlers
-from taskgraph.engine.submission import submit
+from taskgraph.engine.submission import extend, submit
 from taskgraph.model.budget import BUDGET
-from taskgraph.model.columns import Columns, integer, time_of
+from taskgraph.model.columns import Columns, integer, texts, time_of
 from taskgraph.model.errors import InvalidInput
 from taskgraph.model.foreign_times import asked_after
 from taskgraph.model.ids import GRAPH, event_key, reference_of
-from taskgraph.model.messages import SetLimit
+from taskgraph.model.messages import AddTasks, SetLimit
 from taskgraph.model.names import LIVE
+from taskgraph.model.states import TASK_UNRESOLVED
 from taskgraph.protocol.context import Outcome
 from taskgraph.protocol.definitions import gathered
 from taskgraph.protocol.runs import HandBack
@@ -101,6 +103,47 @@ async def start_of_graph(tables: Tables, graph_id: str, now: datetime) -> Start:
             definitions[str(row.columns.get("label", ""))] = definition
             rows[key] = replace(row, columns={**row.columns, "task": json.dumps(_kept(definition))})
     return Start(graph_id, now, rows, definitions, gates)
+
+
+def with_results(start: Start, past: Mapping[str, GraphDocument]) -> Start:
+    """The same, with the tasks that results are likely to come to: those that they came to before.
+
+    past: group -> the tasks that came of a result in it, as an extension of the graph of then.
+    """
+    for group in open_expansions(start):
+        if group in past:
+            start = _extended(start, past[group])
+    return start
+
+
+def open_expansions(start: Start) -> list[str]:
+    """Groups that tasks of results are still to be put into."""
+    tasks = [row.columns for key, row in start.rows.items() if key.startswith("task:")]
+    found = [
+        group
+        for columns in tasks
+        if columns.get("state") in TASK_UNRESOLVED
+        and (group := expanded_group(start.definitions[str(columns.get("label", ""))]))
+    ]
+    filled = {group for group in found if any(_is_filled(columns, group) for columns in tasks)}
+    return [group for group in found if group not in filled]
+
+
+def _is_filled(columns: Columns, group: str) -> bool:
+    return bool(columns.get("request")) and group in texts(columns, "groups")
+
+
+def _extended(start: Start, document: GraphDocument) -> Start:
+    tasks = {label: replace(node, task=_kept(node.task), notify={}) for label, node in document.tasks.items()}
+
+    async def add(handlers: Handlers) -> None:
+        asked = await extend(handlers, start.graph_id, replace(document, tasks=tasks))
+        await handlers.handle(start.graph_id, [AddTasks(start.graph_id, asked.request)])
+
+    made = _after(start, add)
+    there = {str(row.columns.get("label")) for key, row in made.rows.items() if key.startswith("task:")}
+    own = {label: node.task for label, node in document.tasks.items() if label in there}
+    return replace(made, definitions={**start.definitions, **own})
 
 
 def handed_back(start: Start) -> Start:

@@ -1,5 +1,6 @@
 """Rehearsals over HTTP: of documents and of graphs, within what a server may spend on one request."""
 
+import asyncio
 from typing import Any, Final
 
 import pytest
@@ -29,6 +30,34 @@ async def test_a_document_and_a_graph_are_forecast_and_nothing_is_written(local:
     assert (answer.json["ends"], answer.json["stays"]) == ({"blocked": 1}, {"unscheduled": 1})
     assert answer.json["slots"] == [{"targets": ["default", "gpu"], "slots": 3}]
     assert [(each["label"], each["outcome"]) for each in answer.json["runs"]] == [("a", "failed")]
+
+
+async def test_tasks_of_results_are_forecast_as_many_as_there_were_before(local: Server) -> None:
+    far = {"target": "far", "executor": "sleep", "payload": {"seconds": 100}}
+    tasks = {
+        "list": {"task": {"target": "far", "executor": "noop"}},
+        "each": {"foreach": {"n": {"$result": "list"}}, "task": far},
+        "last": {"requires": ["each"], "task": {"target": "far", "executor": "noop"}},
+    }
+    document = {"metadata": {"name": "fan"}, "tasks": tasks}
+    answer = await local.ask("POST", "/graphs:rehearse?slots=far%3D2", data=document)
+    assert (answer.json["taskCount"], answer.json["leftOut"]) == (3, ["each"])
+    assert (await local.ask("PUT", "/graphs/first", data=document)).status == 201
+    left = ["list", *(f"each {number}" for number in range(6)), "last"]
+    async with asyncio.timeout(30):
+        while left:
+            body = {"worker": "w", "slots": 8, "wait": 2}
+            for one in (await local.ask("POST", "/targets/far:claim", data=body)).json["tasks"]:
+                left.remove(one["label"])
+                done = {"result": [*range(6)]} if one["label"] == "list" else None
+                assert (await local.ask("POST", f"/runs/{one['claim']}:complete", data=done)).status == 200
+    assert await local.ended("first") == "finished"
+    answer = await local.ask("POST", "/graphs:rehearse?slots=far%3D2&runs=1", data=document)
+    assert (answer.json["taskCount"], answer.json["leftOut"]) == (9, [])
+    assert {"each 0", "each 5", "expand each"} <= {each["label"] for each in answer.json["runs"]}
+    assert (await local.ask("PUT", "/graphs/second", data=document)).status == 201
+    answer = await local.get("/graphs/second/rehearsal?slots=far%3D2")
+    assert (answer.json["taskCount"], answer.json["ends"]) == (9, {"finished": answer.json["seeds"]})
 
 
 async def test_runs_in_an_answer_are_bounded(local: Server, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -162,6 +162,7 @@ def _print(output: Output, found: "Forecast", name: str) -> None:
             ("ends", "" if all_finish else _ends(found)),
             ("slots", benches),
             ("seconds from", _sources(found)),
+            ("without", _left_out(found)),
             ("corrected", _corrections(found)),
             ("storage", _storage(found)),
             ("costs", _cost(found)),
@@ -187,6 +188,11 @@ def _sources(found: "Forecast") -> str:
         f"{text} ({count(found.sources[name], 'task')})" for name, text in words.items() if found.sources.get(name)
     ]
     return ", ".join(shown)
+
+
+def _left_out(found: "Forecast") -> str:
+    names = ", ".join(f"“{safe(name)}”" for name in found.left_out)
+    return f"the tasks that results will come to: {names}" if names else ""
 
 
 def _corrections(found: "Forecast") -> str:

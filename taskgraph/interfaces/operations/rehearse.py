@@ -9,12 +9,14 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 from taskgraph.documents.nodes import GraphDocument
+from taskgraph.documents.references import expanded_group
 from taskgraph.interfaces.app import App
 from taskgraph.interfaces.operations import document as documents
 from taskgraph.model.budget import Budget, budget_of
 from taskgraph.model.errors import InvalidInput, Refused
 from taskgraph.model.states import GRAPH_ENDED, GraphState
 from taskgraph.queries.costs import cost_of
+from taskgraph.queries.document import tasks_of_results
 from taskgraph.queries.lookup import nearest
 from taskgraph.queries.prices import prices_in
 from taskgraph.queries.values import GraphsWanted
@@ -28,6 +30,7 @@ from taskgraph.rehearsal.start import (
     start_of_document,
     start_of_graph,
     tasks_of,
+    with_results,
 )
 from taskgraph.worker.executors import executor_name_of
 
@@ -72,7 +75,7 @@ class Collected:
     """All that a forecast needs. crew: slots by the targets that they serve together.
 
     graph_id: "" for a document. copied: the rows of a graph, None for a document. document: of either, where it is
-    known.
+    known. of_results: group -> the tasks that came of a result in the last graph that had such.
     """
 
     wanted: Wanted
@@ -84,6 +87,7 @@ class Collected:
     crew: Mapping[tuple[str, ...], int]
     latency_seconds: float
     pricing: Pricing
+    of_results: Mapping[str, GraphDocument] = field(default_factory=dict)
 
     @property
     def tasks(self) -> int:
@@ -115,7 +119,10 @@ class Collected:
 
     def _start(self, seed: int) -> Start:
         """A graph that is not submitted yet gets another id each time, and with it another order of what is ready."""
-        start = self._whole(f"rehearsal-{seed}") if self.copied is None else handed_back(self.copied)
+        if self.copied is None:
+            start = self._whole(f"rehearsal-{seed}")
+        else:
+            start = with_results(handed_back(self.copied), self.of_results)
         for group, most in self.wanted.limits.items():
             start = limited(start, most, group)
         return start
@@ -123,14 +130,15 @@ class Collected:
     def _whole(self, graph_id: str) -> Start:
         if self.document is None:
             raise ValueError("there is no document to begin with")
-        return start_of_document(self.document, self.now, graph_id)
+        return with_results(start_of_document(self.document, self.now, graph_id), self.of_results)
 
 
 async def collect_for_document(app: App, document: GraphDocument, wanted: Wanted) -> Collected:
     """For a graph that is not submitted. Its history is that of the graphs of its name."""
     past = await _past(app, document.metadata.get("name", ""), "", wanted.history)
     pricing = await _pricing(app, document.budget, past, [node.task for node in document.tasks.values()])
-    return Collected(wanted, "", app.clock.now(), None, document, past, {}, _latency(app), pricing)
+    of_results = await _of_results(app, [node.task for node in document.tasks.values()], past)
+    return Collected(wanted, "", app.clock.now(), None, document, past, {}, _latency(app), pricing, of_results)
 
 
 async def collect_for_graph(app: App, graph_id: str, wanted: Wanted) -> Collected:
@@ -154,7 +162,17 @@ async def collect_for_graph(app: App, graph_id: str, wanted: Wanted) -> Collecte
             targets = tuple(sorted(each.targets))
             crew[targets] = crew.get(targets, 0) + each.slots
     pricing = await _pricing(app, budget_of(status.columns.get), past, copied.definitions.values())
-    return Collected(wanted, graph_id, copied.now, copied, document, past, crew, _latency(app), pricing)
+    of_results = await _of_results(app, copied.definitions.values(), past)
+    return Collected(wanted, graph_id, copied.now, copied, document, past, crew, _latency(app), pricing, of_results)
+
+
+async def _of_results(
+    app: App, definitions: Collection[Mapping[str, Any]], past: Sequence[Past]
+) -> Mapping[str, GraphDocument]:
+    """The tasks that results came to in the last graph, where some of a graph are to come of results."""
+    if not past or not any(map(expanded_group, definitions)):
+        return {}
+    return await tasks_of_results(app.queries, past[0].graph_id)
 
 
 def benches_of(wanted: Wanted, crew: Mapping[tuple[str, ...], int], start: Start) -> list[Bench]:
