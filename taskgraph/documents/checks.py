@@ -37,6 +37,14 @@ _POLICIES: Final = tuple(map(str, FailurePolicy))
 _CONDITIONS: Final = tuple(map(str, When))
 _CYCLE_LABELS_SHOWN: Final = 12
 _GROUP_CYCLES_MAX: Final = 8  # circles of groups that are looked for in one knot
+_OF_FOLDERS: Final = (
+    "cache",
+    "envFile",
+    "inputs",
+    "options",
+    "outputs",
+)  # keys of commands that run beside their worker
+
 _FORMS: Final = {  # of references that take something: the form, what may stand in it, and the code of a wrong one
     RESULT: (
         '{"$result": "<label>"}',
@@ -360,6 +368,8 @@ def check_definition(
             text = canonical_json(references.substitute(task, lambda _: references.STAND_IN, lenient=True))
     if f'"{SECRET}"' in text:
         _check_secrets(label, task, report)
+    if task.get("executor") == "kubernetes":
+        _check_pod(label, task.get("payload"), report)
     units = len(text) if len(text) <= limits.DEFINITION_CHARS_MAX // 2 else utf16_units(text)
     if units > limits.DEFINITION_CHARS_MAX:
         most = f"{limits.DEFINITION_CHARS_MAX:,}"
@@ -389,6 +399,16 @@ def _check_secrets(label: str, task: dict[str, Any], report: Report) -> None:
         return here
 
     replaced(task, SECRET, check, path=("tasks", label, "task"), payload_alone=True)
+
+
+def _check_pod(label: str, payload: Any, report: Report) -> None:
+    """Report what needs the folder of a worker, which a pod does not share."""
+    found = [(key,) for key in _OF_FOLDERS if isinstance(payload, dict) and key in payload]
+    for path in [*found, *(path for path, here in references.reference_objects(payload) if FILE in here)]:
+        what = show(path[0]) if len(path) == 1 else f"`{FILE}`"
+        message = f"{show(label)} runs in a pod, which shares no folder with its worker, and has {what}."
+        remedy = "Leave it out: results are taken by `$result`, and files by way of a volume or a store."
+        report.add(("tasks", label, "task", "payload", *path), "not-in-a-pod", message, remedy)
 
 
 def _check_references(

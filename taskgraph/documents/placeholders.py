@@ -9,8 +9,11 @@ from typing import Any, Final
 
 from taskgraph.model.json_strict import Path, compact_json
 
-COMMANDS: Final = ("command", "docker")
+COMMANDS: Final = ("command", "docker", "kubernetes")
 """Executors whose payload is that of a command."""
+
+WITH_FOLDER: Final = ("command", "docker")
+"""Those that run it where its worker is, in a folder whose files it may read and leave."""
 
 _TEXTS: Final = ("command", "env", "options")  # members of a command's payload, each of whose members is a text
 _TEXT: Final = "cwd"

@@ -17,7 +17,7 @@ from taskgraph.model.json_strict import Path
 EXPAND: Final = "expand"
 """The executor that extends its graph by tasks of results (`expansion`)."""
 
-BUILT_IN_EXECUTORS: Final = frozenset({"command", "docker", EXPAND, "http", "noop", "python", "sleep"})
+BUILT_IN_EXECUTORS: Final = frozenset({"command", "docker", EXPAND, "http", "kubernetes", "noop", "python", "sleep"})
 SUBS_KEY: Final = f'"{SUBS}"'  # in JSON; a text that lacks them has nothing to be replaced
 RESULT_KEY: Final = f'"{RESULT}"'
 FILE_KEY: Final = f'"{FILE}"'

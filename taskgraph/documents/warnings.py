@@ -41,7 +41,7 @@ def check_keys(label: str, task: dict[str, Any], report: Report) -> None:
     expected: Collection[str] = ()
     if executor == "docker":
         expected = {*of_command, *schemas.members("task-graph", "dockerPayload")}
-    elif executor in ("http", "expand"):
+    elif executor in ("expand", "http", "kubernetes"):
         expected = schemas.members("task-graph", f"{executor}Payload")
     elif executor == "command" or "command" in inner:
         expected = of_command

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Final
 
-from taskgraph.documents.placeholders import COMMANDS
+from taskgraph.documents.placeholders import WITH_FOLDER
 from taskgraph.documents.results import as_output, files_taken, put_in, taken_from
 from taskgraph.model.columns import FOLDER, NO_OUTPUT, integer
 from taskgraph.model.errors import InvalidInput, StorageError
@@ -116,7 +116,7 @@ class Runner:
     async def _prepare(self, one: ClaimedRun) -> "_Prepared | Outcome":
         """What is to be run, or the outcome of an earlier run that stands for it. Raises InvalidInput, NoResult."""
         work, rows = await self.with_results(one.work) if one.takes else (one.work, {})
-        of_command = one.executor.name in COMMANDS  # their payload says what they read and leave
+        of_command = one.executor.name in WITH_FOLDER  # their payload says what they read and leave
         if of_command and (folder := self._context.folder):
             work = dataclasses.replace(work, folder=await self._of_submitter(work) if folder == SUBMITTER else folder)
         order = file_order(work.definition, work.folder) if of_command else None

@@ -34,6 +34,7 @@ LIBRARIES: Final = MappingProxyType(
             "taskgraph.engine.outlets",  # and webhooks
             "taskgraph.interfaces.http.entra",  # and keys of Entra ID
             "taskgraph.worker.executors.http",  # and tasks that are requests
+            "taskgraph.worker.executors.cluster",  # and what its client for Kubernetes leaves to it
             "taskgraph.storage.http",
         ),
         "jwt": ("taskgraph.interfaces.http.entra",),

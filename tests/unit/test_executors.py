@@ -98,7 +98,7 @@ async def test_an_override_runs_every_task() -> None:
 
 
 def test_an_unknown_override_and_a_double_name_are_refused() -> None:
-    with pytest.raises(InvalidSettings, match=r"“nope”.*command, docker, expand, http, noop, sleep"):
+    with pytest.raises(InvalidSettings, match=r"“nope”.*command, docker, expand, http, kubernetes, noop, sleep"):
         built_in(ManualClock(), override="nope")
     with pytest.raises(InvalidSettings, match="two executors are named noop"):
         Executors([NoopExecutor(), NoopExecutor()])

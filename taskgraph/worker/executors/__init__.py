@@ -134,4 +134,10 @@ def built_in(
 
         return ExpandExecutor()
 
-    return Executors(executors, override, later={"docker": docker, "expand": expand, "http": http})
+    def kubernetes() -> Executor:
+        from taskgraph.worker.executors.kubernetes import KubernetesExecutor
+
+        return KubernetesExecutor(clock, grace_seconds=grace_seconds, handed=handed)
+
+    later = {"docker": docker, "expand": expand, "http": http, "kubernetes": kubernetes}
+    return Executors(executors, override, later=later)

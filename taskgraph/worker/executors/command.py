@@ -7,7 +7,6 @@ pipes that can be polled.
 
 import asyncio
 import errno
-import json
 import math
 import os
 import signal
@@ -34,11 +33,12 @@ from taskgraph.worker.executors.contract import (
     failed_for_now,
     malformed,
     payload_of,
+    retry_after_in,
 )
 from taskgraph.worker.executors.orphans import above_standard, guard
 from taskgraph.worker.executors.orphans_guard import MARK
 from taskgraph.worker.executors.results import ResultFiles
-from taskgraph.worker.executors.secrets import Masked, Secrets
+from taskgraph.worker.executors.secrets import Secrets, masked
 from taskgraph.worker.executors.starter import OURS
 
 if TYPE_CHECKING:
@@ -191,15 +191,7 @@ class CommandExecutor:
             return failed_for_now(str(error), retry_after=error.retry_after)
         if not secrets:
             return await self._run(work, order, secrets, write_log)
-        masked = Masked(write_log, secrets.values())
-        try:
-            outcome = await self._run(work, order, secrets, masked.write)
-        finally:
-            await masked.close()
-        try:
-            return replace(outcome, result=masked.result(outcome.result))
-        except InvalidInput as error:
-            return failed(str(error), exit_code=0)
+        return await masked(secrets.values(), write_log, lambda write: self._run(work, order, secrets, write))
 
     def _order(self, definition: Mapping[str, Any]) -> Order:
         """What a definition asks for. Many tasks have the very same one; it is not changed. Raises InvalidInput."""
@@ -407,8 +399,7 @@ class CommandExecutor:
             result = await self._results.take(result_file)
         except InvalidInput:
             return None  # half a result is no reason to fail for good
-        found = json.loads(result) if result is not None else None
-        return found.get("retryAfter") if isinstance(found, dict) else None
+        return retry_after_in(result)
 
 
 class _Output:

@@ -136,6 +136,12 @@ def failed_for_now(reason: str, *, exit_code: int | None = None, retry_after: ob
     return Outcome(failed=True, reason=one_line(reason), exit_code=exit_code, temporary=True, retry_after=seconds)
 
 
+def retry_after_in(result: bytes | None) -> object:
+    """The pause in seconds that a task that failed for the moment asks for in its result; None if it does not."""
+    found = json.loads(result) if result is not None else None
+    return found.get("retryAfter") if isinstance(found, dict) else None
+
+
 def malformed(reason: str) -> Outcome:
     return Outcome(failed=True, reason=one_line(reason), exception=True)
 

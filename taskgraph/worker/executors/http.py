@@ -31,7 +31,7 @@ from taskgraph.worker.executors.contract import (
     malformed,
     payload_of,
 )
-from taskgraph.worker.executors.secrets import Masked, Secrets
+from taskgraph.worker.executors.secrets import Secrets, masked
 
 if TYPE_CHECKING:
     import aiohttp
@@ -139,22 +139,8 @@ class HttpExecutor:
             return failed_for_now(str(error), retry_after=error.retry_after)
         if not secrets:
             return await self._within(call, call.headers, work, write_log)
-        masked = Masked(write_log, secrets.values())
         headers = {**call.headers, **{name: value.decode("utf-8", "replace") for name, value in secrets.items()}}
-        try:
-            outcome = await self._within(call, headers, work, masked.write)
-        finally:
-            await masked.close()
-        try:
-            return Outcome(
-                outcome.failed,
-                masked.text(outcome.reason),
-                result=masked.result(outcome.result),
-                temporary=outcome.temporary,
-                retry_after=outcome.retry_after,
-            )
-        except InvalidInput as error:
-            return failed(str(error))
+        return await masked(secrets.values(), write_log, lambda write: self._within(call, headers, work, write))
 
     async def _within(self, call: _Call, headers: Mapping[str, str], work: Work, write_log: WriteLog) -> Outcome:
         try:

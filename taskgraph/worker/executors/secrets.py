@@ -8,13 +8,14 @@ import json
 import os
 import re
 import stat
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
 from taskgraph.model.errors import InvalidInput, InvalidSettings
 from taskgraph.model.secrecy import PLACE_VARIABLE, Handed, variable_of_secret
-from taskgraph.worker.executors.contract import WriteLog, checked_result
+from taskgraph.worker.executors.contract import Outcome, WriteLog, checked_result, failed
 from taskgraph.worker.executors.key_vault import KeyVault
 
 _ADDRESS: Final = "https://"
@@ -159,6 +160,21 @@ class Masked:
             case int() | float() if self._pattern.search(json.dumps(value).encode()):
                 return MASK
         return value
+
+
+async def masked(
+    secrets: Iterable[bytes], write_log: WriteLog, run: Callable[[WriteLog], Awaitable[Outcome]]
+) -> Outcome:
+    """What comes of a run that knows these secrets, with them masked in its log, its result and its reason."""
+    mask = Masked(write_log, secrets)
+    try:
+        outcome = await run(mask.write)
+    finally:
+        await mask.close()
+    try:
+        return replace(outcome, reason=mask.text(outcome.reason), result=mask.result(outcome.result))
+    except InvalidInput as error:
+        return failed(str(error), exit_code=outcome.exit_code)
 
 
 def _forms(secret: bytes) -> set[bytes]:
