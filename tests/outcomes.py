@@ -20,11 +20,13 @@ def expected(
     failing: Collection[str],
     groups: Mapping[str, Decide] | None = None,
     known: Mapping[str, str] | None = None,
+    blocking: Collection[str] = (),
 ) -> dict[str, str]:
-    """Label -> completed, failed or skipped, under the failure policy `continue`.
+    """Label -> completed, failed or skipped, where failures are passed on; unscheduled behind one that is not.
 
     failing: labels of tasks that fail for good whenever they run. groups: those that need k of n, which tasks may
-    require by name. known: how some have ended that were cancelled.
+    require by name. known: how some have ended that were cancelled. blocking: labels of tasks whose failure is not
+    passed on.
     """
     ends: dict[str, str] = dict(known or {})
     while len(ends.keys() & tasks.keys()) < len(tasks):
@@ -32,14 +34,17 @@ def expected(
             for name, decide in (groups or {}).items():
                 if end := decide(lambda each: ends.get(each, "")):
                     ends[name] = end
-        ready = [node for node in tasks.values() if node.label not in ends and ends.keys() >= set(node.requires)]
-        assert ready, "a cycle"
+        told = {each for each, end in ends.items() if end != "failed" or each not in blocking}
+        ready = [node for node in tasks.values() if node.label not in ends and told >= set(node.requires)]
+        if not ready:
+            assert told != ends.keys(), "a cycle"
+            break
         for node in ready:
             if not runs(node, ends):
                 ends[node.label] = "skipped"
             else:
                 ends[node.label] = "failed" if node.label in failing else "completed"
-    return {label: ends[label] for label in tasks}
+    return {label: ends.get(label, "unscheduled") for label in tasks}
 
 
 def runs(node: TaskNode, ends: Mapping[str, str]) -> bool:

@@ -44,6 +44,8 @@ def _unusual_of_group(group: GroupNode) -> dict[str, Any]:
         made["success"] = success_object(group.success)
     if group.grows:
         made["grows"] = True
+    if group.failure_policy:
+        made["failurePolicy"] = str(group.failure_policy)
     return {**made, "maxInFlight": group.max_in_flight} if group.max_in_flight else made
 
 

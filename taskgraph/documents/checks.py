@@ -187,7 +187,9 @@ def check_groups(groups: Any, labels: frozenset[str], kind: Kind, report: Report
             active, success = group.get("active", True), _success(group.get("success"))
             most = int(most) if whole else 0
             grows = group.get("grows") is True
-            found[name] = GroupNode(name, tuple(inside), tuple(wanted), active, most, success, grows)
+            policy = group.get("failurePolicy")
+            said = policy if isinstance(policy, str) and policy in _POLICIES else ""
+            found[name] = GroupNode(name, tuple(inside), tuple(wanted), active, most, success, grows, said)
     form.close()
     return found
 
@@ -204,15 +206,31 @@ def _success(written: Any) -> Success | None:
     return None
 
 
-def check_success(groups: Mapping[str, GroupNode], policy: Any, report: Report) -> None:
-    """Report groups that need more members than they have, or whose graph does not go on after failures."""
+def check_policies(groups: Mapping[str, GroupNode], report: Report) -> None:
+    """Report tasks whose groups say different things of which none is the innermost."""
+    for name, said in grouping.policies(groups).items():
+        if len(said) < 2:
+            continue
+        if not report.takes("failure-policy"):
+            report.more(1)
+            continue
+        path = ("groups", name) if name in groups else ("tasks", name)
+        message = f"{show(name)} is in groups with different failure policies, and none of these is in the other."
+        report.add(path, "failure-policy", message, "Put one of the groups into the other: the innermost counts.")
+
+
+def check_success(groups: Mapping[str, GroupNode], passing: grouping.Passing, report: Report) -> None:
+    """Report groups that need more members than they have, or of which a failure is not passed on."""
     for name, group in groups.items():
         if group.success is None:
             continue
         path: Path = ("groups", name, "success")
-        if policy != FailurePolicy.CONTINUE:
+        if stuck := passing.not_counted(name):
             message = f"{show(name)} may succeed though some of its tasks fail, and the graph does not go on then."
-            report.add(path, "success", message, "Set failurePolicy to continue, or remove `success`.")
+            if not passing.by_graph:
+                message = f"{show(name)} counts failures, and one of {show(stuck[0])} is not passed on."
+            remedy = "Set failurePolicy of the group to continue, or that of the graph, or remove `success`."
+            report.add(path, "success", message, remedy)
         members = len(grouping.units(name, groups))
         if growing := [each for each in (name, *grouping.inner(name, groups)) if groups[each].grows]:
             message = f"{show(name)} counts its tasks, and an extension may put more into {show(growing[0])}."
@@ -324,7 +342,14 @@ def check_names(
 
 
 def check_condition(
-    label: str, node: Mapping[str, Any], optional: AbstractSet[str], policy: object, report: Report, *, handed: bool
+    label: str,
+    node: Mapping[str, Any],
+    optional: AbstractSet[str],
+    policy: object,
+    passing: grouping.Passing,
+    report: Report,
+    *,
+    handed: bool,
 ) -> None:
     """Report conditions that nothing can meet. handed: a group of the task requires something for it."""
     when, requires = node.get("when", When.ALL_COMPLETED), node.get("requires")
@@ -334,13 +359,18 @@ def check_condition(
     if policy not in _POLICIES or when not in _CONDITIONS:
         return  # an unknown word, which the schema reports
     path: Path = ("tasks", label, "when" if conditional else "requires")
-    if policy != FailurePolicy.CONTINUE:
+    names = [each for each in named(requires)[0] if isinstance(each, str)] if isinstance(requires, list) else []
+    stuck = [] if passing.by_graph else passing.not_learned(label, names, optional, when)
+    if stuck or (passing.by_graph and policy != FailurePolicy.CONTINUE):
         what = f"`when: {show(when)}`" if conditional else "optional requirements"
         message = (
             f"{show(label)} has {what}, which needs failurePolicy: continue; "
             f"under {show(policy)} no task learns how a requirement failed."
         )
         remedy = 'Add "failurePolicy": "continue" to the document, or remove the condition.'
+        if not passing.by_graph:
+            message = f"{show(label)} has {what}, and a failure of {show(stuck[0])} is not passed on to it."
+            remedy = f'Put {show(stuck[0])} into a group with "failurePolicy": "continue", or remove the condition.'
         report.add(path, "needs-continue", message, remedy)
     elif conditional and not requires and not handed:
         message = f"{show(label)} has `when: {show(when)}` and requires nothing."

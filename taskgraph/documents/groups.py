@@ -7,19 +7,21 @@ pass through (they may be those of a graph that is extended). An end is a text t
 label has.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import Final
 
 from taskgraph.documents.nodes import GroupNode, TaskNode
 from taskgraph.model import limits
+from taskgraph.model.states import FailurePolicy, When
 
 DONE: Final = "\x01"
 START: Final = "\x02"
 ALL: Final = "\x04"
 
 _GATE_WORTH: Final = 2  # edges; a row of its own costs about as much
+_NOTHING: Final[Mapping[str, bool]] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +83,32 @@ def members(groups: Mapping[str, GroupNode]) -> dict[str, tuple[str, ...]]:
             inside.update(dict.fromkeys(found.get(member, (member,))))
         found[name] = tuple(inside)
     return {name: found[name] for name in groups}
+
+
+def policies(groups: Mapping[str, GroupNode]) -> dict[str, tuple[str, ...]]:
+    """Label or name of a group -> the failure policies that the innermost of its groups say, of those that say one.
+
+    A group is one of its own. More than one policy: groups say different things, of which none is in another.
+    """
+    if not any(group.failure_policy for group in groups.values()):
+        return {}
+    holders = containers(groups)
+    around = within(groups)
+    said: dict[str, frozenset[str]] = {}  # name -> groups that say a policy for it, the closest on each way outwards
+    of_holders: dict[tuple[str, ...], frozenset[str]] = {}
+    for name in [*_outer_first(groups, holders), *(each for each in holders if each not in groups)]:
+        key = tuple(holders.get(name, ()))
+        if key not in of_holders:
+            every = frozenset().union(*(said.get(each, frozenset()) for each in key))
+            of_holders[key] = every - {outer for each in every for outer in around.get(each, ())}
+        said[name] = frozenset((name,)) if name in groups and groups[name].failure_policy else of_holders[key]
+    found = {name: {str(groups[each].failure_policy) for each in saying} for name, saying in said.items() if saying}
+    return {name: tuple(sorted(each)) for name, each in found.items()}
+
+
+def own_policies(groups: Mapping[str, GroupNode], policy: str) -> dict[str, str]:
+    """Label or name of a group -> its failure policy, where that is not the one of the graph."""
+    return {name: said[0] for name, said in policies(groups).items() if said[0] != policy}
 
 
 def units(name: str, groups: Mapping[str, GroupNode]) -> tuple[str, ...]:
@@ -264,3 +292,52 @@ def _expanded(wanted: Sequence[str], behind: Mapping[str, Sequence[str]]) -> tup
     for each in wanted:
         every.update(dict.fromkeys(behind[each] if is_end(each) else (each,)))
     return tuple(every)
+
+
+class Passing:
+    """Which failures are passed on to what requires the task, by the policies of its groups and of the graph.
+
+    A condition, an optional requirement and a group that needs some of its tasks speak of failures that are passed on:
+    of one that blocks the graph no other task learns.
+
+    policy: of the graph. outside: whether the tasks and groups pass theirs on that an extension finds in its graph;
+    those that are not named follow the graph.
+    """
+
+    def __init__(self, groups: Mapping[str, GroupNode], policy: str, outside: Mapping[str, bool] = _NOTHING) -> None:
+        self._groups = groups
+        self._said = policies(groups)
+        self._members = members(groups) if self._said or outside else {}
+        self._around = within(groups) if self._said or outside else {}
+        self._goes_on = policy == FailurePolicy.CONTINUE
+        self._outside = outside
+
+    @property
+    def by_graph(self) -> bool:
+        """Whether the graph alone says what becomes of a failure."""
+        return not self._said and not self._outside
+
+    def not_passed(self, names: Iterable[str]) -> list[str]:
+        """Those of these tasks and groups that may fail without passing it on."""
+        if self.by_graph:
+            return [] if self._goes_on else list(names)
+        return [name for name in names if not self._all_pass(name)]
+
+    def _all_pass(self, name: str) -> bool:
+        # A group that an extension puts tasks into has others already.
+        return self._outside.get(name, True) and all(map(self._passes, self._members.get(name, (name,))))
+
+    def _passes(self, label: str) -> bool:
+        said = self._said.get(label)
+        return self._outside.get(label, self._goes_on) if said is None else said[0] == FailurePolicy.CONTINUE
+
+    def not_learned(self, label: str, requires: Iterable[str], optional: Iterable[str], when: str) -> list[str]:
+        """The requirements whose failure a task would have to learn of, by its condition, and does not."""
+        if when == When.ALL_COMPLETED:
+            return self.not_passed(sorted(optional))
+        handed = (each for name in self._around.get(label, ()) for each in self._groups[name].requires)
+        return self.not_passed(dict.fromkeys((*requires, *handed)))
+
+    def not_counted(self, name: str) -> list[str]:
+        """The members of a group that has `success` which may fail without being counted."""
+        return self.not_passed(units(name, self._groups))

@@ -55,6 +55,7 @@ class GroupNode:
     """A name for tasks. tasks, requires: labels, and names of groups. max_in_flight: 0 for any number.
 
     success: None where all members are to complete. grows: an extension may put tasks into it until it has ended.
+    failure_policy: "" for what is said around it.
     """
 
     name: str
@@ -64,6 +65,7 @@ class GroupNode:
     max_in_flight: int = 0
     success: Success | None = None
     grows: bool = False
+    failure_policy: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -222,12 +222,14 @@ def _tasks_and_groups(
         groups = checks.check_groups(grouped, labels, kind, report)
         checks.check_nesting(labels, groups, report)
         checks.check_limits(labels, groups, report, whole="maxInFlight" in obj)
+        checks.check_policies(groups, report)
         names = labels.union(groups)
         once.update(zip(groups, groups, strict=True))
         handed = grouping.given(groups)
     requirements: dict[str, Sequence[str]] = {}
     policy = obj.get("failurePolicy", FailurePolicy.BLOCK) if kind == "graph" else FailurePolicy.CONTINUE
-    checks.check_success(groups, policy, report)
+    passing = grouping.Passing(groups, policy)
+    checks.check_success(groups, passing, report)
     results: list[tuple[str, list[tuple[Path, str]]]] = []  # tasks that take outputs, with places and labels
     later = promised(tasks)
     known = labels.union(later)
@@ -240,7 +242,7 @@ def _tasks_and_groups(
         wanted, optional = named(node.get("requires", ()))
         requirements[label] = checks.check_names(("tasks", label), "requires", wanted, names, kind, report)
         if "when" in node or optional:
-            checks.check_condition(label, node, optional, policy, report, handed=label in handed)
+            checks.check_condition(label, node, optional, policy, passing, report, handed=label in handed)
         if "notify" in node:
             channels |= checks.check_notify(node["notify"], ("tasks", label, "notify"), report)
         if _has_definition(node) and label not in unread:

@@ -16,15 +16,17 @@ from taskgraph.engine.commit import Records
 from taskgraph.model import limits
 from taskgraph.model.columns import texts
 from taskgraph.model.errors import IntegrityError
-from taskgraph.model.ids import GRAPH, limit_scope, reference_of, row_key, task_id_of
+from taskgraph.model.ids import GRAPH, group_key, limit_scope, reference_of, row_key, task_id_of
 from taskgraph.model.states import TaskState, by_group
 from taskgraph.protocol.concurrency import scopes_of
+from taskgraph.protocol.conditions import goes_on, passes_on
 from taskgraph.protocol.definitions import gathered, members_of
 from taskgraph.protocol.edit import EditGraph
 from taskgraph.protocol.edit_plan.names import Names, RefusedError, Snapshot
 from taskgraph.protocol.edit_plan.plan import EditPlan
 from taskgraph.protocol.extension import RefuseRequest, request_key
 from taskgraph.protocol.extension_plan import ExtensionPlan, plan_steps, refusal_of, required_from
+from taskgraph.protocol.layout import PASSES_ON
 from taskgraph.protocol.propagation import GOING
 from taskgraph.protocol.rows import Draft
 from taskgraph.protocol.wiring import Grown, KnownGroup
@@ -34,7 +36,7 @@ from taskgraph.storage.tables import Range, Row, query_all
 POINT_READS_MAX: Final = 200
 """More labels than this are looked up by reading the graph's tasks once, not one by one."""
 
-_EDGES: Final = ("label", "state", "run", "requires", "dependents", "task")
+_EDGES: Final = ("label", "state", "run", "requires", "dependents", "task", "failurePolicy")
 
 
 async def request_text(records: Records, graph_id: str, request: str) -> str:
@@ -56,7 +58,8 @@ async def plan_extension(records: Records, graph_id: str, graph: Row, head: Row,
     # A graph without groups is not asked for any.
     have = await group_names(records.tables, graph_id) if graph.columns.get("groups") else {}
     grown = await _grown_groups(records, graph_id, graph, document, have, request)
-    refusal = refusal_of(graph, head, document, existing, have, grown, request)
+    passing = await _passing(records, graph_id, graph, [*sorted(outside), *grown], have)
+    refusal = refusal_of(graph, head, document, existing, have, grown, passing, request)
     if grown and not refusal and head.columns.get("state") == "staged":
         refusal = await _circle(records, graph_id, graph, document, existing, have, grown)
     known = {} if refusal else await _known_groups(records, graph_id, have, outside)
@@ -83,8 +86,21 @@ async def _grown_groups(
             around,
             tuple(each for each in (name, *around) if by_group(each) in held),
             tuple(each for each in (name, *around) if limit_scope(graph_id, each) in limited),
+            await _policy_of(records, graph_id, graph, rows[0]),
         )
     return found
+
+
+async def _policy_of(records: Records, graph_id: str, graph: Row, group: Row) -> str:
+    """What the innermost of a group and those around it says of failures, "" for nothing."""
+    own = str(group.columns.get("failurePolicy", ""))
+    if own or graph.columns.get("groupPolicies") is not True:
+        return own
+    keys = [group_key(task_id_of(graph_id, name)) for name in texts(group.columns, "groups")]
+    rows = [row for row in await records.tables.get(graph_id, keys) if row is not None]
+    saying = {str(row.columns.get("label", "")): row.columns for row in rows if row.columns.get("failurePolicy")}
+    outer = {name for columns in saying.values() for name in texts(columns, "groups")}
+    return next((str(columns["failurePolicy"]) for name, columns in saying.items() if name not in outer), "")
 
 
 async def _circle(
@@ -137,6 +153,22 @@ async def _known_groups(
         rows = await group_rows(records.tables, graph_id, name)
         known[name] = KnownGroup(str(rows[0].columns.get("join", "")), members_of(rows))
     return known
+
+
+async def _passing(
+    records: Records, graph_id: str, graph: Row, names: Sequence[str], have: Mapping[str, str]
+) -> dict[str, bool]:
+    """Whether these tasks and groups of the graph pass their failures on; none of them where it alone says so."""
+    if graph.columns.get("groupPolicies") is not True:
+        return {}
+    keys = {(group_key if name in have else row_key)(task_id_of(graph_id, name)): name for name in names}
+    value = graph.columns.get
+    found: dict[str, bool] = {}
+    for row in await records.tables.get(graph_id, list(keys)):
+        if row is not None:
+            own = passes_on(value, row.columns.get) if row.key.startswith("task:") else goes_on(value)
+            found[keys[row.key]] = row.columns.get(PASSES_ON, own) is True
+    return found
 
 
 async def _digests(records: Records, graph_id: str, labels: list[str]) -> dict[str, tuple[str, str, str]]:

@@ -39,7 +39,13 @@ from taskgraph.model.states import FailurePolicy, GraphState, by_group
 from taskgraph.model.utf16 import utf16_units
 from taskgraph.protocol import notices
 from taskgraph.protocol.context import Outcome
-from taskgraph.protocol.definitions import SCHEMA, SCHEMA_OF_CONDITIONS, first_deadline, moment, schema_for
+from taskgraph.protocol.definitions import (
+    SCHEMA,
+    SCHEMA_OF_CONDITIONS,
+    SCHEMA_OF_POLICIES,
+    first_deadline,
+    moment,
+)
 from taskgraph.protocol.extension import PLAN, RESUME, is_deferring, not_extendable, request_key
 from taskgraph.protocol.extension_plan import ADD_TASKS, EDIT, request_rows, row_bytes
 from taskgraph.protocol.layout import GraphLayout, name_mapping_rows, written_rows
@@ -128,11 +134,11 @@ async def _submit(
                 now=created,
                 digests=digests,
                 by_key=by_key,
-                schema=schema_for(document.failure_policy),
                 groups=document.groups,
                 max_in_flight=document.max_in_flight,
                 priority=document.priority,
                 routing=document.routing,
+                policy=document.failure_policy,
             )
 
     await enter_live(records, graph_id)
@@ -371,6 +377,12 @@ def _same_content(row: Row, graph_id: str, digest: str) -> None:
         raise Refused(what, "different-content")
 
 
+def _schema_of_graph(document: GraphDocument, layout: GraphLayout) -> int:
+    if layout.group_policies:
+        return SCHEMA_OF_POLICIES
+    return SCHEMA if document.failure_policy == FailurePolicy.BLOCK else SCHEMA_OF_CONDITIONS
+
+
 def _graph_row(
     graph_id: str,
     document: GraphDocument,
@@ -384,7 +396,7 @@ def _graph_row(
     requires = ids_text(layout.leaves)
     columns: dict[str, Value] = {
         # A version that does not know the failure policy must leave the graph alone.
-        "schema": SCHEMA if document.failure_policy == FailurePolicy.BLOCK else SCHEMA_OF_CONDITIONS,
+        "schema": _schema_of_graph(document, layout),
         "state": str(GraphState.SUBMITTING),
         "digest": digest,
         "created": now,
@@ -413,6 +425,7 @@ def _graph_row(
         "onStalled": document.on_stalled,
         BUDGET: document.budget.text if document.budget is not None else None,
         "groups": len(document.groups),
+        "groupPolicies": layout.group_policies,
         "counting": any(group.success is not None for group in document.groups.values()),
         "held": ids_text(held) if held else None,
         "limits": ids_text(limited) if limited else None,

@@ -26,12 +26,12 @@ from taskgraph.model.messages import AddTasks, Edit
 from taskgraph.model.names import LIVE
 from taskgraph.model.priorities import COLUMN, NORMAL, has_risen, level_now, level_of
 from taskgraph.model.row_schema import WATCHED
-from taskgraph.model.states import GRAPH_ENDED, GRAPH_GONE, FailurePolicy, GraphState, TaskState
+from taskgraph.model.states import GRAPH_ENDED, GRAPH_GONE, GraphState, TaskState
 from taskgraph.model.timing import DEADLINE_EXCEEDED, NEVER, clock_text, not_yet_seconds, overdue, ready_since
 from taskgraph.protocol import leases, lifecycle
 from taskgraph.protocol.cancel import CancelGraph
 from taskgraph.protocol.concurrency import Limit, limits_of, scopes_of
-from taskgraph.protocol.conditions import SKIP
+from taskgraph.protocol.conditions import SKIP, may_skip
 from taskgraph.protocol.decide import Item
 from taskgraph.protocol.extension import is_deferring
 from taskgraph.protocol.extension_plan import ADD_TASKS
@@ -244,7 +244,7 @@ async def _relays(look: _Look) -> None:
 
 
 async def _skips(look: _Look) -> None:
-    if look.graph.columns.get("failurePolicy") == FailurePolicy.CONTINUE:
+    if may_skip(look.graph.columns.get):
         to_skip = Range("task:", "task;", where={"due": (SKIP,)}, select=("due",))
         skipped = await query_all(look.handlers.records.tables, look.graph_id, to_skip)
         look.items.extend(Skip(reference_of(row.key)) for row in skipped)

@@ -53,6 +53,7 @@ task-graph
  0.1 digest text!; extending text?
  0.4 deferred references?
  0.3 failurePolicy text?; skippedTasks number?
+ 0.4 failedApart number?; groupPolicies boolean
  0.1 reason text?
  0.3 code text?
  0.4 writers number?
@@ -84,6 +85,7 @@ task:<id>
  0.3 +~limits references?; limited text?
  0.1 *+resolution object?; *+runs list?; task object?
  0.3 *groups list?; *+when text?; optional references?; +failedBy, +skippedBy object?; +due text?; edited number?
+ 0.4 +failurePolicy text?
  0.1 *ended time; *+worker, ~claim, *+refusal, routing, request, digest text
  0.3 ahead boolean; workersLostMax number
  0.4 ~routingKey text
@@ -97,7 +99,7 @@ join:<owner>:<place> fork:<owner>:<place>
  0.4 label text; needs, of, ok, bad number?; decides, then, rest, announced text?
 group:<id>
  0.3 label text!; tasks number!; members pieces!; groups list?; join text?; request text
- 0.4 success object?; tally text?; grows boolean
+ 0.4 success object?; tally text?; grows boolean; failurePolicy text?; passesOn boolean
 group:<id>:<number>
  0.3 members pieces; request text
 limit:graph limit:group-<id>

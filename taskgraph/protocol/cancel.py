@@ -3,7 +3,7 @@
 A graph is cancelled in three steps. *Fence*: the graph row goes to `cancelling`; nothing is added or rerun from then
 on. *Sweep*: every task that has not begun is resolved, one that runs is marked (`cancel`), and the end of its run,
 whatever it is, resolves it. *Publish*: `cancelled`, once nothing is left unresolved. A task that is cancelled alone
-takes the second step only, and counts like one that failed for good. In a graph that goes on after failures no task
+takes the second step only, and counts like one that failed for good. No task whose failure is passed on
 ends before what it requires: one that waits is marked, and resolved when all of that has ended.
 
 Why a scan that is no snapshot is enough to publish. After the fence a resolved row stays resolved: a rerun by hand
@@ -22,7 +22,7 @@ from taskgraph.model.columns import is_cancelled
 from taskgraph.model.ids import GRAPH, reference_of, row_key, value
 from taskgraph.model.messages import Cancel
 from taskgraph.model.states import GraphState, TaskState
-from taskgraph.protocol.conditions import SKIP, failure_of, goes_on
+from taskgraph.protocol.conditions import SKIP, failure_of, passes_on
 from taskgraph.protocol.context import CANCELLED, Cancelling, Context, GraphEnded, Item, Outcome, Rules, Stop, Verdict
 from taskgraph.protocol.propagation import READY, block, count_down_dependents, ended_at, fence, leave, resolution_text
 from taskgraph.protocol.rows import Draft
@@ -148,7 +148,7 @@ def cancel_task(item: CancelTask, context: Context) -> Verdict:
         graph = context.view.get(GRAPH)
         if graph.text("state") == GraphState.SUBMITTING:
             return Outcome.REFUSED, "the graph is still being submitted"
-        if state == TaskState.UNSCHEDULED and goes_on(graph):
+        if state == TaskState.UNSCHEDULED and passes_on(graph.value, task.value):
             return _mark(task, context, reason, code, _WAITS, whole=False, by=item.by)
     if state in (TaskState.UNSCHEDULED, TaskState.PENDING):
         _resolve(task, context, reason, code, whole=item.whole, by=item.by)
@@ -228,7 +228,7 @@ def was_marked_run(task: Draft, run: int, claim: str, context: Context) -> bool:
         return False
     _go_on(context)
     graph = context.view.get(GRAPH)
-    if graph.text("state") != GraphState.CANCELLING and goes_on(graph):
+    if graph.text("state") != GraphState.CANCELLING and passes_on(graph.value, task.value):
         count_down_dependents(task, reference_of(task.key), context, failure_of(task), again=True)
     return True
 

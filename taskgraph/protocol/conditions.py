@@ -1,11 +1,14 @@
-"""How tasks react to the end of those they require: run, or be skipped. For graphs with the failure policy `continue`.
+"""How tasks react to the end of those they require: run, or be skipped. For graphs that go on after failures.
 
-There every node that is resolved passes on to its dependents how: completed, failed or skipped. A dependent keeps the
+A task passes its failure on to its dependents where its group says so, or else its graph (`passes_on`); otherwise the
+graph is blocked. Every node that is resolved so passes on how: completed, failed or skipped. A dependent keeps the
 first failure and the first skip, each as the task that caused it; once it waits for nothing more, its condition
 decides. So a task is resolved only after all that it requires, directly or not, has been resolved. Relays keep and pass
-on both, for a task may ask about either. Columns, none of them in a graph with another policy:
+on both, for a task may ask about either. Columns, none of them in a graph in which every failure blocks:
 
-    failurePolicy       of the graph row
+    failurePolicy       of the graph row; of a task that does not follow it; of a group that has one
+    groupPolicies       of the graph row: there are such tasks
+    failedApart         of the graph row: how many of `failedTasks` do not follow it
     when, optional      of a task: its condition, and those of its requires that need not succeed (if not the default)
     failedBy, skippedBy of tasks and relays: the first cause, as JSON {"label", "taskId", "state"}
     due                 of a task: `skip` once it is clear that it will not run, until it has been skipped
@@ -18,6 +21,7 @@ from taskgraph.model.columns import is_cancelled
 from taskgraph.model.ids import is_relay, reference_of, value
 from taskgraph.model.json_strict import compact_json
 from taskgraph.model.states import FailurePolicy, TaskState, When
+from taskgraph.model.timing import Columns
 from taskgraph.protocol.rows import Draft
 
 SKIP: Final = "skip"
@@ -25,6 +29,9 @@ SKIP: Final = "skip"
 
 TOO_FEW: Final = "too-few"
 """State of a cause that is a group: too few of its members completed."""
+
+FAILED_APART: Final = "failedApart"
+"""Column of the graph: of the tasks that failed for good, those that do not follow its policy."""
 
 _CONTINUE: Final = FailurePolicy.CONTINUE.value
 
@@ -40,9 +47,25 @@ class Ending:
 COMPLETED: Final = Ending()
 
 
-def goes_on(graph: Draft) -> bool:
-    """Whether failures are passed on to dependents in this graph."""
-    return graph.text("failurePolicy") == _CONTINUE
+def goes_on(graph: Columns) -> bool:
+    """Whether failures are passed on to dependents in this graph, where no group says otherwise."""
+    return graph("failurePolicy") == _CONTINUE
+
+
+def passes_on(graph: Columns, task: Columns) -> bool:
+    """Whether the failure of a task is passed on to its dependents; else it blocks the graph, or has it cancelled."""
+    return (task("failurePolicy") or graph("failurePolicy")) == _CONTINUE
+
+
+def may_skip(graph: Columns) -> bool:
+    """Whether a task of this graph may be skipped, as some failure is passed on."""
+    return goes_on(graph) or graph("groupPolicies") is True
+
+
+def blocking(graph: Draft) -> int:
+    """How many tasks have failed for good that block the graph."""
+    apart = graph.integer(FAILED_APART)
+    return apart if goes_on(graph.value) else graph.integer("failedTasks") - apart
 
 
 def failure_of(task: Draft) -> Ending:

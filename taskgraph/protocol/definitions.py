@@ -25,14 +25,18 @@ SCHEMA: Final = 1
 SCHEMA_OF_CONDITIONS: Final = 2
 """The same for the tasks, relays and graph row of a graph that goes on after failures (`conditions`)."""
 
+SCHEMA_OF_POLICIES: Final = 4
+"""The same for the graph row where groups have a failure policy of their own: no failure is decided without it."""
+
 _SUBS_KEY: Final = '"$subs"'  # in JSON; a text that lacks these has nothing to be replaced
 _RESULT_KEY: Final = '"$result"'
 _FILE_KEY: Final = '"$file"'
 _TIME_MIN: Final = datetime(YEAR_MIN + 1, 1, 1, tzinfo=UTC)
 
 
-def schema_for(policy: object) -> int:
-    return SCHEMA_OF_CONDITIONS if policy == FailurePolicy.CONTINUE else SCHEMA
+def schema_for(policy: object, *, group_policies: bool = False) -> int:
+    """Of the tasks and relays of a graph. group_policies: groups of it have a failure policy of their own."""
+    return SCHEMA_OF_CONDITIONS if policy == FailurePolicy.CONTINUE or group_policies else SCHEMA
 
 
 def split_text(text: str, units_max: int) -> list[str]:

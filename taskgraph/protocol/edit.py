@@ -18,7 +18,7 @@ from taskgraph.model.columns import Value, seen_state
 from taskgraph.model.facts import EVERY_ROW
 from taskgraph.model.ids import GRAPH, join_reference, row_key, value
 from taskgraph.model.states import TaskState
-from taskgraph.protocol.conditions import SKIP, goes_on
+from taskgraph.protocol.conditions import SKIP, passes_on
 from taskgraph.protocol.context import Context, Item, Outcome, Recalled, Rules, Verdict
 from taskgraph.protocol.definitions import SCHEMA
 from taskgraph.protocol.extension import await_leaves, known_ending, refuse, register, request_key
@@ -114,9 +114,9 @@ def not_editable(task: Draft, graph: Draft) -> str:
     """Why a task cannot be changed, "" if it can: it has not started, or it has failed for good and may be rerun."""
     if task.text("state") not in FAILED_FOR_GOOD or task.text("cancel"):
         return has_started(task)
-    if goes_on(graph):
+    if passes_on(graph.value, task.value):
         label = task.text("label")
-        return f"“{label}” has ended, and its dependents have acted on it, as the graph goes on after failures"
+        return f"“{label}” has ended, and its dependents have acted on it, as its failure is passed on to them"
     return ""
 
 

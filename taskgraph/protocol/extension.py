@@ -15,10 +15,10 @@ from typing import Any, Final
 from taskgraph.model import limits
 from taskgraph.model.columns import WAITS_FOR, Value
 from taskgraph.model.errors import IntegrityError
-from taskgraph.model.ids import GRAPH, fork_reference, ids_text, reference_of, row_key, value
+from taskgraph.model.ids import GRAPH, fork_reference, ids_text, is_relay, reference_of, row_key, value
 from taskgraph.model.json_strict import compact_json
 from taskgraph.model.states import WHOLE, TaskState, by_group
-from taskgraph.protocol.conditions import COMPLETED, Ending, ending_of, goes_on, keep_ending
+from taskgraph.protocol.conditions import Ending, ending_of, keep_ending, passes_on
 from taskgraph.protocol.context import Context, Item, Outcome, Rules, Verdict
 from taskgraph.protocol.definitions import SCHEMA
 from taskgraph.protocol.propagation import DEFERRED, GOING, RECALL, count_down, dispatch
@@ -359,11 +359,11 @@ def register(link: Link, stamp: str, context: Context) -> Ending | None:
 
 
 def known_ending(task: Draft, context: Context) -> Ending | None:
-    """How a task has ended, for new dependents; None if it has not, or may be rerun."""
+    """How a row has ended, for new dependents; None if it has not, or has failed and does not pass that on."""
     ending = ending_of(task)
-    if ending is None or ending is COMPLETED or goes_on(context.view.get(GRAPH)):
+    if ending is None or not ending.failed or is_relay(task.key):
         return ending
-    return None
+    return ending if passes_on(context.view.get(GRAPH).value, task.value) else None
 
 
 def finish_extension(item: FinishExtension, context: Context) -> Verdict:

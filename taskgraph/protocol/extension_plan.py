@@ -24,7 +24,7 @@ from taskgraph.model.utf16 import utf16_units
 from taskgraph.protocol import extension
 from taskgraph.protocol.concurrency import scopes_of
 from taskgraph.protocol.context import Item
-from taskgraph.protocol.definitions import SCHEMA, first_deadline, schema_for, split_text, spread
+from taskgraph.protocol.definitions import SCHEMA, SCHEMA_OF_POLICIES, first_deadline, schema_for, split_text, spread
 from taskgraph.protocol.edit import DELETED_IN, EDITED, listed
 from taskgraph.protocol.layout import GRAPH_DIRECT_MAX, Layout, lay_out, name_mapping_rows, within
 from taskgraph.protocol.propagation import GOING
@@ -176,6 +176,7 @@ def plan_steps(
         found = existing.get(label)
         if found is None or found[1] == request:
             new[label] = node
+    policy = str(graph.columns.get("failurePolicy", FailurePolicy.BLOCK))
     requires = graph.columns.get("requires", "[]")
     named = str(requires).count('"') // 2
     accepted = head.columns.get("state") == "accepted"
@@ -183,16 +184,11 @@ def plan_steps(
     inside = grouping.members(document.groups) if grown else {}
     grown = {name: each for name, each in grown.items() if not new.keys().isdisjoint(inside[name])}
     columns, mapping_rows = _mapping(graph, new, graph_id, request)
-    if groups:
-        columns["groups"] = integer(graph.columns, "groups") + len(groups)
-        if any(group.success is not None for group in document.groups.values()):
-            columns["counting"] = True
-    if limited := [limit_scope(graph_id, name) for name, group in groups.items() if group.max_in_flight]:
-        columns["limits"] = ids_text(dict.fromkeys((*scopes_of(graph.columns), *limited)))
+    columns |= _columns_of_groups(graph_id, graph, groups, policy)
     held = tuple(by_group(name) for name, group in groups.items() if not group.active)
     for name in grown:  # what is in the group by now is there already
         tasks = tuple(each for each in document.groups[name].tasks if each in new or each in groups)
-        groups[name] = GroupNode(name, tasks, grows=True)
+        groups[name] = GroupNode(name, tasks, grows=True, failure_policy=grown[name].policy)
     if (first := first_deadline(new.values())) is not None:
         before = graph.columns.get("nextDeadline")
         columns["nextDeadline"] = min(first, before) if isinstance(before, datetime) else first
@@ -205,13 +201,14 @@ def plan_steps(
             now=now,
             request=request,
             direct_leaves_max=direct_leaves_max,
-            schema=schema_for(graph.columns.get("failurePolicy")),
+            schema=schema_for(policy, group_policies=graph.columns.get("groupPolicies") is True),
             groups=groups,
             known=known,
             grown=grown,
             limited=WHOLE_GRAPH in scopes_of(graph.columns),
             priority=str(graph.columns.get(priorities.COLUMN, "")),
             routing=str(graph.columns.get(facts.ROUTING, "")),
+            policy=policy,
         )
         layout = replace(layout, rows=(*_with_revision(layout.rows, graph), *mapping_rows))
         links = tuple(extension.portions(layout.links))
@@ -229,6 +226,20 @@ def plan_steps(
         if refusal or (rows <= _STEP_ROWS_MAX and size <= _STEP_BYTES_MAX):
             return small
     return plan(0, whole=False)
+
+
+def _columns_of_groups(graph_id: str, graph: Row, groups: Mapping[str, GroupNode], policy: str) -> dict[str, Value]:
+    """Columns of the graph row that say which groups there are, with these new ones."""
+    if not groups:
+        return {}
+    columns: dict[str, Value] = {"groups": integer(graph.columns, "groups") + len(groups)}
+    if any(group.success is not None for group in groups.values()):
+        columns["counting"] = True
+    if grouping.own_policies(groups, policy):
+        columns["groupPolicies"], columns["schema"] = True, SCHEMA_OF_POLICIES
+    if limited := [limit_scope(graph_id, name) for name, group in groups.items() if group.max_in_flight]:
+        columns["limits"] = ids_text(dict.fromkeys((*scopes_of(graph.columns), *limited)))
+    return columns
 
 
 def _growth(
@@ -262,20 +273,30 @@ def refusal_of(
     existing: Mapping[str, tuple[str, str, str]],
     have: Mapping[str, str],
     grown: Mapping[str, Grown],
+    outside: Mapping[str, bool],
     request: str,
 ) -> str:
-    """Why the graph forbids an extension that has not been accepted yet, "" if it does not."""
+    """Why the graph forbids an extension that has not been accepted yet, "" if it does not.
+
+    outside: see `Passing`.
+    """
     if head.columns.get("state") != "staged":
         return ""
     state = graph.columns.get("state")
     if state not in GOING:
         return extension.not_extendable(str(state))
-    if graph.columns.get("failurePolicy") != FailurePolicy.CONTINUE:
-        conditional = [n.label for n in document.tasks.values() if n.when != When.ALL_COMPLETED or n.optional]
-        if conditional:
-            return f"{listed(conditional)} has a condition or optional requirements, which need failurePolicy: continue"
-        if counted := [name for name, group in document.groups.items() if group.success is not None]:
-            return f"the group {listed(counted)} has success, which needs failurePolicy: continue"
+    policy = str(graph.columns.get("failurePolicy", FailurePolicy.BLOCK))
+    groups = {
+        name: replace(group, failure_policy=grown[name].policy) if name in grown else group
+        for name, group in document.groups.items()
+    }
+    passing = grouping.Passing(groups, policy, outside)
+    conditional = [n for n in document.tasks.values() if n.when != When.ALL_COMPLETED or n.optional]
+    unmet = [n.label for n in conditional if passing.not_learned(n.label, n.requires, n.optional, n.when)]
+    if unmet:
+        return f"{listed(unmet)} has a condition or optional requirements, which need failurePolicy: continue"
+    if counted := [name for name, group in document.groups.items() if group.success and passing.not_counted(name)]:
+        return f"the group {listed(counted)} has success, which needs failurePolicy: continue"
     different = [
         label
         for label, node in document.tasks.items()
@@ -286,7 +307,7 @@ def refusal_of(
     taken = [name for name in document.groups if name in existing or (name in have and name not in grown)]
     if taken:
         return f"the graph already has a task or group {listed(taken)}, and a group stays as it was submitted"
-    if why := _ungrowable(document, existing, grown):
+    if why := _ungrowable(document, existing, grown) or _other_policy(groups, grown, policy):
         return why
     limited = [name for name, group in document.groups.items() if group.max_in_flight]
     there = scopes_of(graph.columns)
@@ -331,6 +352,18 @@ def required_from(document: GraphDocument, name: str) -> dict[str, str]:
             outside = [each for each in edges[here] if each not in edges]
             found.update((each, grouping.name_of(here)) for each in outside)
     return found
+
+
+def _other_policy(groups: Mapping[str, GroupNode], grown: Mapping[str, Grown], policy: str) -> str:
+    """Which new task of a group that grows would not follow its failure policy, "" if all do: others rely on that."""
+    if not grown or not any(group.failure_policy for group in groups.values()):
+        return ""
+    said, members = grouping.policies(groups), grouping.members(groups)
+    for name, known in grown.items():
+        wanted = (known.policy or policy,)
+        if other := [label for label in members[name] if said.get(label, (policy,)) != wanted]:
+            return f"{listed(other)} would have another failure policy than the group {listed([name])}"
+    return ""
 
 
 def _ungrowable(

@@ -21,7 +21,7 @@ from taskgraph.model.columns import Value
 from taskgraph.model.ids import group_key, ids_text, limit_key, limit_scope, row_key, task_id_of, value
 from taskgraph.model.json_strict import canonical_json
 from taskgraph.model.placement import target_of
-from taskgraph.model.states import INACTIVE, TaskState, When, by_group
+from taskgraph.model.states import INACTIVE, FailurePolicy, TaskState, When, by_group
 from taskgraph.model.utf16 import utf16_units
 from taskgraph.protocol import definitions, notices, wiring
 from taskgraph.protocol.definitions import SCHEMA, moment
@@ -37,6 +37,9 @@ GRAPH_DIRECT_MAX: Final = 48
 WRITTEN: Final = "written"
 """Key of the row that has what stood in the places of parameters."""
 
+PASSES_ON: Final = "passesOn"
+"""Column of a group of which some tasks do not follow the policy of the graph: whether all pass their failures on."""
+
 _PENDING: Final = str(TaskState.PENDING)
 _MEMBERS_OF_ROW: Final = 12_000  # taskIds, of 25 characters each in JSON
 _TEXTS_OF_ROW: Final = 12 * limits.PROPERTY_CHARS_MAX - 100  # UTF-16 units that stay under the bound of a row
@@ -49,7 +52,8 @@ class Layout:
     leaves: references that the graph waits for (one join when asked for, or when there are many). top: the row of the
     join that gathers all leaves, apart from `rows`, or None if the leaves are named directly. links: edges from tasks
     outside the set. mapping: label -> taskId. edges: requirements, as they are kept. pieces: shared join of a group
-    that grows -> the row that gathers its new tasks, apart from `rows`.
+    that grows -> the row that gathers its new tasks, apart from `rows`. group_policies: groups have some tasks follow
+    another failure policy than the graph.
     """
 
     rows: tuple[Insert, ...]
@@ -59,6 +63,7 @@ class Layout:
     mapping: Mapping[str, str]
     edges: int = 0
     pieces: Mapping[str, Insert] = field(default_factory=dict)
+    group_policies: bool = False
 
 
 def lay_out(
@@ -76,6 +81,7 @@ def lay_out(
     limited: bool = False,
     priority: str = "",
     routing: str = "",
+    policy: str = FailurePolicy.BLOCK.value,
 ) -> Layout:
     """The rows of new tasks of a graph that runs.
 
@@ -84,17 +90,20 @@ def lay_out(
     up to so many leaves are named directly; 0 forces a gathering join. schema: see `schema_for`. groups: new ones, of
     these tasks, and with their new tasks those that grow. known: groups of the graph that `nodes` or `groups` require.
     grown: those that get tasks. limited: the graph has a limit, and these tasks are under it too. priority: of tasks
-    that name none. routing: of the graph.
+    that name none. routing, policy: of the graph.
 
     Relays take dependents and requirements as they come in the document, and that must stay so: a cursor of a request
     that is under way counts these very rows, and may have been begun by an older version.
     """
     wired = wiring.wire_nodes(graph_id, nodes, groups, known, grown)
     order = _dependents_first({**wired.requires, **wired.ends} if wired.ends else wired.requires)
+    policies = grouping.own_policies(groups, policy)
+    schema = max(schema, definitions.schema_for(policy, group_policies=bool(policies)))
     edges = wiring.lay_edges(
         graph_id, nodes, wired, stamp, direct_leaves_max, schema, request=request, groups=groups, grown=grown
     )
-    tasks = _Tasks(graph_id, nodes, groups, edges, now, schema, limited, priority, routing, request, grown)
+    more = (priority, routing, policy, policies, request, grown)
+    tasks = _Tasks(graph_id, nodes, groups, edges, now, schema, limited, *more)
     rows = [edges.relay_row(reference) for reference in edges.gathering]
     rows += tasks.group_rows(wired.ends)
     rows += tasks.limit_rows(0)
@@ -114,7 +123,7 @@ def lay_out(
             rows.extend(tasks.rows(label, node_digest(nodes[label])))
         rows.extend(map(edges.relay_row, edges.joins.get(own, ())))
     links = tuple(Link(own, tuple(dependents)) for own, dependents in sorted(edges.links.items()))
-    return Layout(tuple(rows), edges.top, edges.leaves, links, edges.mapping, wired.edges, pieces)
+    return Layout(tuple(rows), edges.top, edges.leaves, links, edges.mapping, wired.edges, pieces, bool(policies))
 
 
 class GraphLayout:
@@ -124,8 +133,8 @@ class GraphLayout:
     are not held back, without those that wait for room under a limit (`limited`: whether there are such). not_before:
     taskId -> the time before which a root must not run, where it has one. levels: taskId -> the level of a task, where
     it is not `normal`. mapping: label -> taskId. count: rows, without those of long definitions. cut: whether there are
-    relays. edges: requirements, as they are kept. `rows` is in the order of the table: nothing reads the graph before
-    all of it is there.
+    relays. edges: requirements, as they are kept. group_policies: see `Layout`. `rows` is in the order of the table:
+    nothing reads the graph before all of it is there.
     """
 
     def __init__(
@@ -142,6 +151,7 @@ class GraphLayout:
         max_in_flight: int = 0,
         priority: str = "",
         routing: str = "",
+        policy: str = FailurePolicy.BLOCK.value,
     ) -> None:
         """digests: label -> node_digest. by_key: relays share edges out in the order of the table.
 
@@ -151,10 +161,14 @@ class GraphLayout:
         wired = wiring.wire_nodes(graph_id, nodes, groups)
         if not is_acyclic({**wired.requires, **wired.ends} if wired.ends else wired.requires):
             raise ValueError("the tasks have a cycle; validation must come first")
+        policies = grouping.own_policies(groups, policy)
+        self.group_policies = bool(policies)
+        schema = max(schema, definitions.schema_for(policy, group_policies=self.group_policies))
         edges = self._edges = wiring.lay_edges(
             graph_id, nodes, wired, "0", direct_leaves_max, schema, by_key=by_key, groups=groups
         )
-        self._tasks = _Tasks(graph_id, nodes, groups, edges, now, schema, bool(max_in_flight), priority, routing)
+        limited = bool(max_in_flight)
+        self._tasks = _Tasks(graph_id, nodes, groups, edges, now, schema, limited, priority, routing, policy, policies)
         self._digests = digests
         self._group_rows = self._tasks.group_rows(wired.ends) + self._tasks.limit_rows(max_in_flight)
         self.edges = wired.edges
@@ -199,7 +213,7 @@ class GraphLayout:
 
 @dataclass(slots=True)
 class _Tasks:
-    """The rows of new tasks, and of their groups and limits. Parameters: see `lay_out`."""
+    """The rows of new tasks, and of their groups and limits. policies: `own_policies`; others: see `lay_out`."""
 
     graph_id: str
     nodes: Mapping[str, TaskNode]
@@ -210,6 +224,8 @@ class _Tasks:
     limited: bool
     priority: str
     routing: str
+    policy: str
+    policies: Mapping[str, str]
     request: str = ""
     grown: Mapping[str, Grown] = field(default_factory=dict)
     within: Mapping[str, Sequence[str]] = field(init=False)
@@ -259,6 +275,8 @@ class _Tasks:
             columns["request"] = self.request
         if inside := self.within.get(label):
             columns["groups"] = canonical_json(list(inside))
+        if policy := self.policies.get(label):
+            columns["failurePolicy"] = policy
         if not requires:
             columns["pendingSince"] = self.now
         if held := self.held(label):
@@ -320,6 +338,11 @@ class _Tasks:
             if (success := self.groups[name].success) is not None:
                 columns["success"] = canonical_json(success_object(success))
                 columns["tally"] = end_reference(self.graph_id, ALL + name, self.request)
+            if policy := self.groups[name].failure_policy:
+                columns["failurePolicy"] = str(policy)
+            if not self.policies.keys().isdisjoint(labels):
+                said = {self.policies.get(label, self.policy) for label in labels}
+                columns[PASSES_ON] = said == {FailurePolicy.CONTINUE}
             if self.request:
                 columns["request"] = self.request
             for number, start in enumerate(range(0, len(ids), _MEMBERS_OF_ROW)):

@@ -13,7 +13,18 @@ from taskgraph.model.priorities import level_of, rank
 from taskgraph.model.states import FailurePolicy, GraphState, TaskState
 from taskgraph.model.utf16 import utf16_units
 from taskgraph.protocol import concurrency, tally
-from taskgraph.protocol.conditions import COMPLETED, SKIP, Ending, failure_of, goes_on, is_met, keep_ending
+from taskgraph.protocol.conditions import (
+    COMPLETED,
+    FAILED_APART,
+    SKIP,
+    Ending,
+    blocking,
+    failure_of,
+    goes_on,
+    is_met,
+    keep_ending,
+    passes_on,
+)
 from taskgraph.protocol.context import (
     CANCELLED,
     FAIL_FAST,
@@ -258,7 +269,7 @@ def heed_deadline(graph: Draft, deadline: datetime) -> None:
 def finish(graph: Draft, context: Context) -> None:
     """In the commit that takes away the last outstanding requirement of the graph (P8)."""
     failed = graph.integer("failedTasks")
-    if failed and not goes_on(graph):
+    if failed and blocking(graph):
         raise IntegrityError("the graph waits for nothing, and yet a task of it has failed for good")
     skipped = context.skipped
     if skipped >= 0:
@@ -282,19 +293,19 @@ def _forget_holds(graph: Draft) -> None:
 
 
 def block(task: Draft, context: Context, reason: str) -> None:
-    """Count a task that failed for good, and apply the failure policy of the graph.
+    """Count a task that failed for good, and apply its failure policy, which is that of its group or of the graph.
 
     A running graph is blocked, while other branches go on; or it is cancelled; or the task's dependents are counted
     down.
     """
     graph = context.view.get(GRAPH)
-    graph.set("failedTasks", graph.integer("failedTasks") + 1)
+    passes = _count_failure(task, graph, 1)
     if graph.text("state") == GraphState.CANCELLING:
         return  # its dependents are cancelled too
-    if goes_on(graph):
+    if passes:
         count_down_dependents(task, task.key.removeprefix("task:"), context, failure_of(task))
         return
-    if graph.text("failurePolicy") == FailurePolicy.FAIL_FAST:
+    if (task.text("failurePolicy") or graph.text("failurePolicy")) == FailurePolicy.FAIL_FAST:
         why = f"“{task.text('label')}” failed" + (f": {reason}" if reason else "")
         fence(graph, context, why[: limits.REASON_CHARS_MAX], FAIL_FAST)
         return
@@ -303,6 +314,15 @@ def block(task: Draft, context: Context, reason: str) -> None:
         graph.set("blockedBy", task.text("label"))
         graph.set("blocked", context.now)
         context.event("graph-blocked", task, reason=reason)
+
+
+def _count_failure(task: Draft, graph: Draft, more: int) -> bool:
+    """Count a task that failed for good, or (more = -1) does no longer; gives whether its failure is passed on."""
+    graph.set("failedTasks", graph.integer("failedTasks") + more)
+    passes = passes_on(graph.value, task.value)
+    if passes != goes_on(graph.value):
+        graph.set(FAILED_APART, graph.integer(FAILED_APART) + more)
+    return passes
 
 
 def fence(
@@ -344,14 +364,13 @@ def fence(
     return True
 
 
-def unblock(context: Context) -> None:
-    """Take one failed task off the count; with the last one, a blocked graph runs again."""
+def unblock(task: Draft, context: Context) -> None:
+    """Take a failed task off the count; with the last one that blocks, a blocked graph runs again."""
     graph = context.view.get(GRAPH)
-    left = graph.integer("failedTasks") - 1
-    if left < 0:
+    if graph.integer("failedTasks") < 1:
         raise IntegrityError("a failed task is rerun, and the graph counts none")
-    graph.set("failedTasks", left)
-    if left == 0 and graph.text("state") == GraphState.BLOCKED:
+    _count_failure(task, graph, -1)
+    if blocking(graph) <= 0 and graph.text("state") == GraphState.BLOCKED:
         graph.set("state", str(GraphState.RUNNING))
         graph.set("blockedBy", "")
         context.event("graph-unblocked")

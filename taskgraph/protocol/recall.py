@@ -8,7 +8,8 @@ gone on. A reset row stands before its recall begins, so no late message about t
 was reset begins: those that wait for nothing stand with `due` = `ready`. So no task runs between results of before and
 of after, however many commits the recalls take, and whatever happens between them.
 
-A failure under another policy than `continue` was counted by no dependent: the task stands pending at once.
+A failure that was not passed on was counted by no dependent: the task stands pending at once, or, where it was
+cancelled before its time, asks what it requires first.
 
 A graph that has ended goes on: `reopened` of its row counts how often, and by it what was asked for before is known.
 """
@@ -21,7 +22,7 @@ from taskgraph.model.ids import GRAPH, edge_name_of, is_relay, join_reference, r
 from taskgraph.model.messages import Rerun
 from taskgraph.model.states import GRAPH_ENDED, GraphState, TaskState
 from taskgraph.protocol import rerun, tally
-from taskgraph.protocol.conditions import SKIP, ending_of, goes_on, is_met, keep_ending
+from taskgraph.protocol.conditions import SKIP, blocking, ending_of, is_met, keep_ending, passes_on
 from taskgraph.protocol.context import Context, GraphRevived, Item, Outcome, Recalled, Rules, Stop, Verdict
 from taskgraph.protocol.definitions import SCHEMA
 from taskgraph.protocol.extension import await_leaves
@@ -87,7 +88,7 @@ def _manual_rerun(item: ManualRerun, context: Context) -> Verdict:
         return Outcome.REFUSED, "the graph was cancelled after that was asked for"
     if graph.text("state") in GRAPH_ENDED:
         _reopen(graph, context, item.reason, item.by)
-    counted = goes_on(graph) or state not in rerun.FAILED_FOR_GOOD
+    counted = state not in rerun.FAILED_FOR_GOOD or passes_on(graph.value, task.value)
     _reset_task(task, graph, context, item.reason or "asked for by hand", recall=counted, by=item.by)
     return Outcome.APPLIED, ""
 
@@ -109,8 +110,7 @@ def _reopen(graph: Draft, context: Context, reason: str, by: str) -> None:
     if graph.ids("deferred"):
         graph.set_ids("deferred", [])
     graph.set("reopened", graph.integer("reopened") + 1)
-    blocked = graph.integer("failedTasks") > 0 and not goes_on(graph)
-    graph.set("state", str(GraphState.BLOCKED if blocked else GraphState.RUNNING))
+    graph.set("state", str(GraphState.BLOCKED if blocking(graph) > 0 else GraphState.RUNNING))
     context.event("graph-running", was=was, reason=reason or None, by=by or None)
     context.effects.append(GraphRevived(ended=True))
 
@@ -146,7 +146,7 @@ def _reset_task(task: Draft, graph: Draft, context: Context, reason: str, *, rec
     if deadline is not None and task.text("state") == TaskState.UNSCHEDULED:
         heed_deadline(graph, deadline)
     if state in rerun.FAILED_FOR_GOOD:
-        unblock(context)
+        unblock(task, context)
 
 
 def _await_recall(node: Draft, graph: Draft, context: Context) -> None:

@@ -33,7 +33,9 @@ def refusal(graph: Columns, task: Columns, now: datetime) -> Refusal | None:
         return Refusal(NOT_RUNNING, f"the graph is {graph_state}")
     if graph_state == GraphState.CANCELLED and graph("started") is None:
         return Refusal(NOT_WHOLE, "the graph was cancelled before all of it was submitted")
-    if graph_state == GraphState.CANCELLED and graph("failurePolicy") == FailurePolicy.CONTINUE:
+    if graph_state == GraphState.CANCELLED and (
+        graph("failurePolicy") == FailurePolicy.CONTINUE or graph("groupPolicies") is True
+    ):
         return Refusal(NOT_WHOLE, "the graph goes on after failures, and was cancelled: no end of it was passed on")
     if ended and graph("cutOff"):
         return Refusal(NOT_WHOLE, "the graph was cancelled while it was extended, and lacks some of the new tasks")

@@ -17,8 +17,8 @@ from taskgraph.storage.tables import Change, Delete, Insert, Merge, Replace, Row
 
 T = TypeVar("T", list[Any], dict[str, Any])
 
-SCHEMA_MAX: Final = 3
-"""2: rows of a graph that goes on after failures (`conditions`)."""
+SCHEMA_MAX: Final = 4
+"""2: rows of a graph that goes on after failures (`conditions`). 3: `tally`. 4: graph rows with `groupPolicies`."""
 
 SEAL: Final = 1_000
 """Added to the schema of a row that is sealed (`protocol.transfer`). Older versions leave such rows alone, too."""

@@ -13,7 +13,7 @@ from taskgraph.model import limits, timing
 from taskgraph.model.columns import Value
 from taskgraph.model.errors import IntegrityError
 from taskgraph.model.foreign_times import Standing
-from taskgraph.model.ids import GRAPH, compact_ids, row_key, value
+from taskgraph.model.ids import GRAPH, compact_ids, reference_of, row_key, value
 from taskgraph.model.json_strict import compact_json
 from taskgraph.model.messages import TaskCompleted, TaskFailed
 from taskgraph.model.spent import Used
@@ -21,7 +21,7 @@ from taskgraph.model.states import TaskState
 from taskgraph.model.utf16 import utf16_units
 from taskgraph.protocol import concurrency
 from taskgraph.protocol.cancel import end_of_marked_run, was_marked_run
-from taskgraph.protocol.conditions import failure_of, goes_on
+from taskgraph.protocol.conditions import SKIP, failure_of, is_met, passes_on
 from taskgraph.protocol.context import Context, Item, Outcome, Refill, Rules, Verdict
 from taskgraph.protocol.definitions import SCHEMA_OF_CONDITIONS
 from taskgraph.protocol.edit import EDITED
@@ -235,7 +235,7 @@ def _failed(item: Failed, context: Context) -> Verdict:
             and not task.text("cancel")
         ):
             _left_before(task, context)
-            if task.integer("schema") >= SCHEMA_OF_CONDITIONS and goes_on(context.view.get(GRAPH)):
+            if task.integer("schema") >= SCHEMA_OF_CONDITIONS and passes_on(context.view.get(GRAPH).value, task.value):
                 count_down_dependents(task, item.task_id, context, failure_of(task), again=True)
             return Outcome.REPEATED, ""
         return _stale_result(task, item.run, item.claim, context)
@@ -303,7 +303,7 @@ def _end_if_overdue(task: Draft, context: Context) -> str:
         return ""
     code, reason = why
     state = task.text("state")
-    if state == TaskState.UNSCHEDULED and goes_on(context.view.get(GRAPH)):
+    if state == TaskState.UNSCHEDULED and passes_on(context.view.get(GRAPH).value, task.value):
         return ""  # its dependents would go on before what it requires has ended: it ends when it stands ready
     if state == _RUNNING:
         task.set("claim", "")
@@ -371,8 +371,12 @@ def next_run(
         task.set("cancelCode", "")
     if waits or task.ids("requiresLeft"):  # those left: it was cancelled before its time, and waits as it did
         task.set("state", str(TaskState.UNSCHEDULED))
-    else:
+    elif is_met(task):
         make_pending(task, context)
+    else:  # it was cancelled before its time, and something has failed since that it requires
+        task.set("state", str(TaskState.UNSCHEDULED))
+        task.set("due", SKIP)
+        context.follow.append(reference_of(task.key))
 
 
 def _runs_text(runs: Sequence[Any]) -> str:

@@ -28,7 +28,7 @@ _PENDING: Final = TaskState.PENDING.value
 _RUNNING: Final = TaskState.RUNNING.value
 _COMPLETED: Final = TaskState.COMPLETED.value
 _SCHEMAS: Final = range(1, SCHEMA_MAX + 1)
-_PLAIN_SCHEMAS: Final = range(1, SCHEMA_OF_TALLIES)
+_PLAIN_SCHEMAS: Final = frozenset(_SCHEMAS) - {SCHEMA_OF_TALLIES}
 # Columns that a rule looks at and that a plain task does not have.
 _AT_END: Final = frozenset({"cancel", "limits", "ended", "resolved", "resolution", ROUTING_KEY})
 _WAITS: Final = frozenset({"limits", "held", "deadline", "pendingTimeout", "notBefore"})

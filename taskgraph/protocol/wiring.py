@@ -61,7 +61,7 @@ class Grown:
 
     join: the reference of its shared join. has: of the tasks that the extension names, those that it has already.
     around: names of the groups that it is in. held, limited: of it and these, which are held back, and which have a
-    limit.
+    limit. policy: what the innermost of them says of failures, "" for nothing.
     """
 
     join: str
@@ -69,6 +69,7 @@ class Grown:
     around: tuple[str, ...] = ()
     held: tuple[str, ...] = ()
     limited: tuple[str, ...] = ()
+    policy: str = ""
 
 
 def wire_nodes(

@@ -8,7 +8,7 @@ from datetime import datetime
 
 from taskgraph.model import limits
 from taskgraph.model.clock import Clock
-from taskgraph.model.columns import cached_words, object_of, texts
+from taskgraph.model.columns import Columns, cached_words, object_of, texts
 from taskgraph.model.foreign_times import Standing
 from taskgraph.model.ids import holders_in_words, limit_key, rerun_failed, resume_command, typed
 from taskgraph.model.names import QueueNames
@@ -17,6 +17,7 @@ from taskgraph.model.priorities import NORMAL, level_now, level_of
 from taskgraph.model.states import GRAPH_ENDED, INACTIVE, GraphState, TaskState
 from taskgraph.model.timing import clock_text, not_yet_seconds, overdue, ready_since
 from taskgraph.protocol.concurrency import full_limit, scopes_of
+from taskgraph.protocol.conditions import may_skip, passes_on
 from taskgraph.queries import targets as gates
 from taskgraph.queries.lookup import labels_in_flight
 from taskgraph.queries.rows import NEWER, is_known, newer_words, status_of_task
@@ -37,7 +38,7 @@ _VERBS = {
 
 @dataclass(slots=True)
 class Causes:
-    """goes_on: failures are passed on to dependents. several: more than one task failed for good.
+    """graph: its columns. several: more than one task failed for good.
 
     paused, permitted: by target. spent: the budget of the graph is. queued: queue -> messages, None where queues are
     out of sight.
@@ -49,7 +50,7 @@ class Causes:
     names: QueueNames
     graph_id: str
     graph_state: str
-    goes_on: bool
+    graph: Columns
     several: bool
     crew: Crew
     paused: Mapping[str, gates.Gate]
@@ -68,7 +69,7 @@ class Causes:
             case TaskState.RUNNING:
                 text, remedy = self._running(row, status)
             case TaskState.FAILED | TaskState.EXCEPTION | TaskState.CANCELLED:
-                text, remedy = self._failed(status)
+                text, remedy = self._failed(status, row)
             case TaskState.SKIPPED:
                 text = f"was skipped because {(status.resolution or {}).get('reason', '')}"
             case TaskState.COMPLETED:
@@ -164,15 +165,16 @@ class Causes:
             remedy = _SWEEPS
         return text, remedy
 
-    def _failed(self, status: TaskStatus) -> tuple[str, str]:
+    def _failed(self, status: TaskStatus, row: Row) -> tuple[str, str]:
         cancelled = status.state == TaskState.CANCELLED
         reason = (status.resolution or {}).get("reason", "")
         text = f"{_VERBS[status.state]} in run {status.run}" + (f": {reason}" if reason else "")
         if self.graph_state == GraphState.CANCELLING:
             return text, f"wait until its graph is cancelled: taskgraph watch {shlex.quote(self.graph_id)}"
-        if self.goes_on and self.graph_state == GraphState.CANCELLED:
+        if may_skip(self.graph.get) and self.graph_state == GraphState.CANCELLED:
             return text, f"its graph is over: taskgraph resubmit {shlex.quote(self.graph_id)}"
-        words = "rerun --downstream" if self.goes_on or self.graph_state == GraphState.CANCELLED else "rerun"
+        passed = passes_on(self.graph.get, row.columns.get)
+        words = "rerun --downstream" if passed or self.graph_state == GraphState.CANCELLED else "rerun"
         rerun = typed(words, self.graph_id, status.label, status.task_id)
         over = self.graph_state in GRAPH_ENDED
         if status.deadline is not None and status.deadline <= self.clock.now() and not over:

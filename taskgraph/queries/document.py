@@ -255,7 +255,8 @@ class _Rows:
         active = by_group(name) not in texts(self._graph.columns, "held")
         limit = self._limits.get(name, 0)
         success = success_of(object_of(self._groups[name].columns, "success") or None)
-        return GroupNode(name, (*sorted(tasks), *sorted(direct)), (), active, limit, success, grows)
+        policy = str(self._groups[name].columns.get("failurePolicy", ""))
+        return GroupNode(name, (*sorted(tasks), *sorted(direct)), (), active, limit, success, grows, policy)
 
     def _members(self, name: str) -> tuple[str, ...]:
         key = self._groups[name].key

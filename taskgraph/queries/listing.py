@@ -77,6 +77,7 @@ class TaskQueries(GraphQueries):
             within=texts(rows[0].columns, "groups"),
             listed=listed,
             success=await success_of(self._tables, graph_id, rows[0]),
+            failure_policy=str(rows[0].columns.get("failurePolicy", "")),
         )
 
     async def statuses(self, graph_id: str, task_ids: Collection[str]) -> list[values.TaskStatus]:

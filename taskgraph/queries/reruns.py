@@ -9,7 +9,8 @@ from typing import Final
 
 from taskgraph.model.columns import is_cancelled, texts
 from taskgraph.model.ids import GRAPH, edge_name_of, reference_of, row_key
-from taskgraph.model.states import FailurePolicy, TaskState
+from taskgraph.model.states import TaskState
+from taskgraph.protocol.conditions import passes_on
 from taskgraph.protocol.rerun import FAILED_FOR_GOOD
 from taskgraph.storage.tables import Row, Tables
 
@@ -41,7 +42,6 @@ async def following(
     with_cancelled: go on from tasks that were cancelled while they waited, too.
     """
     found = Following()
-    goes_on = graph.columns.get("failurePolicy") == FailurePolicy.CONTINUE
     level = await _read(tables, graph_id, sorted(map(row_key, task_ids)))
     roots = {row.key for row in level}
     seen: set[str] = set()
@@ -51,7 +51,7 @@ async def following(
         for row in level:
             dependents = {row_key(each) for each in texts(row.columns, "dependents") if each != GRAPH}
             behind |= dependents
-            if goes_on or row.columns.get("state") not in FAILED_FOR_GOOD:
+            if row.columns.get("state") not in FAILED_FOR_GOOD or passes_on(graph.columns.get, row.columns.get):
                 for key in dependents:
                     taken_back.setdefault(key, set()).add(edge_name_of(reference_of(row.key)))
         level = []

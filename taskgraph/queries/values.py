@@ -238,7 +238,7 @@ class GroupStatus:
     """A group at a glance: its tasks, those of groups in it among them. state: a GroupState.
 
     groups: groups in it; within: groups that it is in. listed: the tasks, by label. success: None where all are to
-    complete.
+    complete. failure_policy: its own, "" without one.
     """
 
     graph_id: str
@@ -253,6 +253,7 @@ class GroupStatus:
     within: Sequence[str]
     listed: Sequence[TaskStatus]
     success: GroupSuccess | None = None
+    failure_policy: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from taskgraph.model.budget import is_spent
 from taskgraph.model.columns import Value, integer, object_of
 from taskgraph.model.ids import group_key, group_of, is_relay, is_shared, is_task_id, row_key
 from taskgraph.model.row_schema import EXPLAINED
-from taskgraph.model.states import FailurePolicy, TaskState, When, condition_words
+from taskgraph.model.states import TaskState, When, condition_words
 from taskgraph.protocol.conditions import in_words, meets
 from taskgraph.queries import targets as gates
 from taskgraph.queries.causes import NAMED_MAX, Causes
@@ -186,7 +186,6 @@ class WhyQueries(GraphQueries):
         beside = beside or ()  # out of sight
         paused, permitted = gates.closed_in(beside), limits_in(beside, self._clock.now())
         state = str(graph.columns.get("state", ""))
-        goes_on = graph.columns.get("failurePolicy") == FailurePolicy.CONTINUE
         several = integer(graph.columns, "failedTasks") > 1
         causes_of = Causes(
             self._tables,
@@ -195,7 +194,7 @@ class WhyQueries(GraphQueries):
             self._names,
             graph_id,
             state,
-            goes_on,
+            graph.columns,
             several,
             found,
             paused,

@@ -82,6 +82,9 @@ NAMES: Final = {
     REQUEST: "request",
     LIMIT: "limit",
 }
+PASSES: Final[Mapping[str, Value]] = {"failurePolicy": "continue"}
+BLOCKS: Final[Mapping[str, Value]] = {"failurePolicy": "block"}
+MIXED: Final[Mapping[str, Value]] = {"groupPolicies": True}
 FAULT: Final = '{"label":"before","state":"failed","taskId":"x"}'
 MARKED: Final[Mapping[str, Value]] = {"cancel": "y"}
 HELD: Final[Mapping[str, Value]] = {
@@ -333,6 +336,16 @@ CASES: Final[Mapping[str, Sequence[Case]]] = {
             Failed(TASK, 1, "c", ENDED, BROKEN),
             scene=Scene(policy=FailurePolicy.FAIL_FAST.value, columns={"rerunsLeft": 0}),
         ),
+        Case(
+            "no rerun is left, policy `continue` of its group",
+            Failed(TASK, 1, "c", ENDED, BROKEN),
+            scene=Scene(columns={"rerunsLeft": 0, **PASSES}, graph_columns=MIXED),
+        ),
+        Case(
+            "no rerun is left, policy `block` of its group, `continue` of the graph",
+            Failed(TASK, 1, "c", ENDED, BROKEN),
+            scene=Scene(policy=CONTINUE, columns={"rerunsLeft": 0, **BLOCKS}, graph_columns=MIXED),
+        ),
         Case("it is an exception", Failed(TASK, 1, "c", ENDED, BROKEN, exception=True)),
         Case(
             "it is an exception, policy `continue`",
@@ -556,6 +569,11 @@ CASES: Final[Mapping[str, Sequence[Case]]] = {
         ),
         Case("its graph is cancelled", CancelTask(TASK, "y", whole=True), ("task",), Scene(graph="cancelling")),
         Case("policy `continue`", CancelTask(TASK, "y", reruns=0), ("task",), Scene(policy=CONTINUE)),
+        Case(
+            "policy `continue` of its group",
+            CancelTask(TASK, "y", reruns=0),
+            scene=Scene("unscheduled", columns=PASSES, graph_columns=MIXED),
+        ),
     ),
     "CancelUnneeded": (
         Case("its group is decided", CancelUnneeded(TASK, TALLY), scene=Scene(tally=DECIDED, policy=CONTINUE)),

@@ -328,7 +328,7 @@ async def no_such_state(stage: Stage) -> None:
 
 
 async def a_newer_schema(stage: Stage) -> None:
-    await spoil(stage, task(stage, "c"), schema=4)
+    await spoil(stage, task(stage, "c"), schema=5)
     await spoil(stage, GRAPH, failedTasks=3)
 
 

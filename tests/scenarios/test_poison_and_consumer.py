@@ -359,7 +359,7 @@ async def test_rows_of_a_newer_schema_are_left_to_who_knows_them(local: Stage) -
     await local.submit(graph({"a": [], "c": []}))
     a, c = await local.claims("a", "c")
     row = await local.row("a")
-    await local.tables.commit("graph", [Merge(row_key(a.task_id), row.etag, {"schema": 4})])
+    await local.tables.commit("graph", [Merge(row_key(a.task_id), row.etag, {"schema": 5})])
     await put(local, to_text(local.completed(a)), to_text(local.completed(c)))
     for _ in range(2 * limits.POISON_FAILURES_MAX):
         await local.consume()

@@ -204,6 +204,7 @@ def test_every_key_of_a_document_comes_back() -> None:
                 "active": False,
                 "maxInFlight": 1,
                 "success": {"atLeast": "50%", "then": "wait", "rest": "cancel"},
+                "failurePolicy": "continue",
             },
             "h": {"tasks": ["a"], "grows": True},
         },

@@ -49,7 +49,7 @@ def test_what_has_started_says_how_far_it_is(more: dict[str, Any], why: str) -> 
 
 def test_what_failed_for_good_is_edited_unless_it_is_cancelled_or_its_dependents_have_been_told() -> None:
     graph, going_on = Draft(GRAPH, {}, "e"), Draft(GRAPH, {"failurePolicy": "continue"}, "e")
-    told = "“a” has ended, and its dependents have acted on it, as the graph goes on after failures"
+    told = "“a” has ended, and its dependents have acted on it, as its failure is passed on to them"
     for state in ("failed", "exception"):
         assert not_editable(task(state=state, run=2), graph) == ""
         assert not_editable(task(state=state, run=2), going_on) == told

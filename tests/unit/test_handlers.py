@@ -547,7 +547,7 @@ async def test_of_a_row_that_is_not_known_nothing_is_said(
         {"state": "unscheduled"},
         {"state": "completed"},
         {"run": 1},
-        {"schema": 4},
+        {"schema": 5},
         {"task": '"' + "x" * 1_000 + '"'},
     ],
     ids=["in another row", "running", "unscheduled", "completed", "another run", "newer", "long"],

@@ -157,8 +157,8 @@ def test_blocking(state: str, before: int, after: str) -> None:
     ],
 )
 def test_unblocking(state: str, before: int, after: str, revived: bool) -> None:
-    made = context(row(GRAPH, state=state, failedTasks=before, blockedBy="x"))
-    unblock(made)
+    made = context(row(GRAPH, state=state, failedTasks=before, blockedBy="x"), row(ID))
+    unblock(made.view.named(ID), made)
     graph = made.view.get(GRAPH)
     assert (graph.text("state"), graph.integer("failedTasks")) == (after, before - 1)
     assert graph.text("blockedBy") == ("" if revived else "x")
@@ -168,9 +168,9 @@ def test_unblocking(state: str, before: int, after: str, revived: bool) -> None:
 
 @pytest.mark.parametrize("count", [0, -1])
 def test_unblocking_below_zero_is_an_error(count: int) -> None:
-    made = context(row(GRAPH, state="blocked", failedTasks=count))
+    made = context(row(GRAPH, state="blocked", failedTasks=count), row(ID))
     with pytest.raises(IntegrityError, match=r"^a failed task is rerun, and the graph counts none$"):
-        unblock(made)
+        unblock(made.view.named(ID), made)
     assert made.view.changed() == []
 
 

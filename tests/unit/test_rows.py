@@ -140,7 +140,7 @@ def test_there_is_one_working_copy_of_a_row() -> None:
     assert rows.get("task:x").text("label") == "a"
 
 
-@pytest.mark.parametrize(("schema", "known"), [(None, True), (0, True), (3, True), ("4", True), (4, False)])
+@pytest.mark.parametrize(("schema", "known"), [(None, True), (0, True), (3, True), (4, True), ("5", True), (5, False)])
 def test_a_row_of_a_newer_version_is_left_to_it(schema: object, known: bool) -> None:
     rows = view(row("a", **({} if schema is None else {"schema": schema})))
     if known:
@@ -148,7 +148,7 @@ def test_a_row_of_a_newer_version_is_left_to_it(schema: object, known: bool) -> 
         return
     with pytest.raises(NewerSchema) as caught:
         rows.find("a")
-    assert str(caught.value) == "row a has schema 4; this version of taskgraph knows 3"
+    assert str(caught.value) == "row a has schema 5; this version of taskgraph knows 4"
 
 
 # --- what is written -----------------------------------------------------------------------------------------------

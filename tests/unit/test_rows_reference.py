@@ -201,6 +201,7 @@ DAMAGE: tuple[dict[str, Any], ...] = (
     {"requiresLeft": "[1]"},
     {"run": "0"},
     {"schema": 4},
+    {"schema": 5},
     {"state": "running", "claim": "c"},
     {"state": "pending", "requiresLeft": "[]"},
     {"failedTasks": 1},

@@ -525,7 +525,7 @@ DAMAGE: Mapping[str, Callable[[Rows], Rows]] = {
     "a dependent's list is damaged": lambda rows: changed(rows, "b", requiresLeft="{"),
     "a dependent's list holds numbers": lambda rows: changed(rows, "b", requiresLeft="[1]"),
     "the list of dependents is damaged": lambda rows: changed(rows, "a", dependents='"x"'),
-    "a dependent is of a newer schema": lambda rows: changed(rows, "b", schema=4),
+    "a dependent is of a newer schema": lambda rows: changed(rows, "b", schema=5),
     "a dependent is missing and unknown": lambda rows: (
         changed(rows, "a", dependents='["nobody"]') | {"task:nobody": None}
     ),

@@ -25,6 +25,7 @@ from taskgraph.model.ids import GRAPH, row_key
 from taskgraph.model.messages import to_text
 from taskgraph.model.names import POISON
 from taskgraph.protocol.invariants.findings import Severity
+from taskgraph.protocol.rows import SCHEMA_MAX
 from taskgraph.storage.azure.account import AzureStore
 from taskgraph.storage.sqlite.store import EmbeddedStore
 from taskgraph.storage.tables import Change, Insert, Merge, Page, Range, Row, Tables, query_all
@@ -270,7 +271,7 @@ async def test_results_with_more_in_them_are_kept_whole(tmp_path: Path) -> None:
 # --- a higher major ------------------------------------------------------------------------------------------------
 
 
-async def set_schema(stage: Stage, key: str, schema: int = 4) -> None:
+async def set_schema(stage: Stage, key: str, schema: int = SCHEMA_MAX + 1) -> None:
     (row,) = await stage.tables.get(stage.graph_id, [key])
     assert row is not None
     await stage.tables.commit(stage.graph_id, [Merge(key, row.etag, {"schema": schema})])
@@ -305,7 +306,7 @@ async def test_rows_of_a_higher_major_are_left_alone(which: str, kind: str, tmp_
         assert finding.repair is None
         asked = "b" if which == "dependent" else "a"
         (reason,) = await stage.queries.why(stage.graph_id, asked)
-        assert "schema 4, and this version knows 3" in reason.text
+        assert f"schema {SCHEMA_MAX + 1}, and this version knows {SCHEMA_MAX}" in reason.text
         assert reason.remedy == "use a newer version of taskgraph"
         await set_schema(stage, key, 1)
         await to_its_end(stage, kept_state)

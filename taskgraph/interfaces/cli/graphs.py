@@ -195,6 +195,7 @@ def _print_group(session: Session, found: "GroupStatus") -> None:
             ("in", safe(", ".join(found.within))),
             ("groups in it", safe(", ".join(found.groups))),
             ("succeeds", "" if found.success is None else _succeeds(found.success)),
+            ("after failures", found.failure_policy),
             ("tasks", f"{found.tasks:,}"),
             ("progress", f"{done:,} of {found.tasks:,} ({100 * done // max(1, found.tasks)} %)"),
         ]

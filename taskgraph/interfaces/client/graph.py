@@ -162,6 +162,7 @@ class Graph:
         active: bool = True,
         success: Mapping[str, Any] | None = None,
         grows: bool = False,
+        failure_policy: str | None = None,
     ) -> Group:
         """Make a group and add it, with the tasks in it. The arguments are those of `Group`."""
         made = Group(
@@ -172,6 +173,7 @@ class Graph:
             active=active,
             success=success,
             grows=grows,
+            failure_policy=failure_policy,
         )
         self._add_group(made)
         return made
@@ -269,6 +271,7 @@ class Graph:
                 active=group.active,
                 success=success,
                 grows=group.grows,
+                failure_policy=group.failure_policy or None,
             )
         return graph
 

@@ -85,19 +85,19 @@ class Task(_Dependent, HasResult):
 
     requires: tasks, groups, or names of such, that must complete before this one. optional: further ones, that are
     waited for too and may fail. when: how those it requires must have ended for it to run: "all-completed" (the
-    default), "all-resolved", "any-failed", "always"; like optional, for graphs with failure_policy="continue". reruns:
-    how often it may run again because it failed itself. command, env, cwd, timeout (seconds): of the executor
-    `command`; in env {"$secret": "name"} is a secret of the worker. call, arguments: of the executor `python`; call is
-    a name, or a function, for which arguments are checked, and may be or hold tasks: their results, which makes it
-    require them. payload: anything else that the executor reads; executor: its name, where the payload does not imply
-    it ("sleep", "noop", one of your own). target: the queue of workers that it goes to. host: the one host that may run
-    it, instead. worker_labels: what a worker must have (`--label`). deadline: aware, or RFC 3339 text; past it the task
-    ends as an exception, whether it runs or waits. not_before: aware, or RFC 3339 text; no worker claims it earlier.
-    max_run_time: seconds that a run may take. pending_timeout: seconds that it may wait for a worker. retry: how it is
-    tried again after temporary failures, by the keys of a document (limit, delay and max in seconds, exitCodes).
-    priority: "highest", "high", "normal", "low" or "lowest", "" for that of its graph. active: False holds it back
-    until it is activated. notify: where notices of it go, as in a document. definition: a task definition as it stands
-    in a document; the other arguments are added to it.
+    default), "all-resolved", "any-failed", "always"; like optional, for requirements whose failure is passed on
+    (failure_policy="continue", of the graph or of their group). reruns: how often it may run again because it failed
+    itself. command, env, cwd, timeout (seconds): of the executor `command`; in env {"$secret": "name"} is a secret of
+    the worker. call, arguments: of the executor `python`; call is a name, or a function, for which arguments are
+    checked, and may be or hold tasks: their results, which makes it require them. payload: anything else that the
+    executor reads; executor: its name, where the payload does not imply it ("sleep", "noop", one of your own). target:
+    the queue of workers that it goes to. host: the one host that may run it, instead. worker_labels: what a worker must
+    have (`--label`). deadline: aware, or RFC 3339 text; past it the task ends as an exception, whether it runs or
+    waits. not_before: aware, or RFC 3339 text; no worker claims it earlier. max_run_time: seconds that a run may take.
+    pending_timeout: seconds that it may wait for a worker. retry: how it is tried again after temporary failures, by
+    the keys of a document (limit, delay and max in seconds, exitCodes). priority: "highest", "high", "normal", "low" or
+    "lowest", "" for that of its graph. active: False holds it back until it is activated. notify: where notices of it
+    go, as in a document. definition: a task definition as it stands in a document; the other arguments are added to it.
 
     Raises InvalidInput when two arguments set the same thing. What a document must not hold is found by
     `Graph.validate`, with all other problems.
@@ -260,11 +260,13 @@ class Group(_Dependent):
     max_in_flight: so many of its tasks run at a time. active: False holds its tasks back until it is resumed.
     success: when the group has succeeded, as in a document: {"atLeast": "95%", "then": "wait", "rest": "cancel"}.
     grows: an extension may put tasks into it until it has ended.
+    failure_policy: "continue" or "block": what a task of it that failed for good does to the graph, whatever the graph
+    says; without it, what the groups around it say, or the graph.
 
     Raises InvalidInput for a group without members.
     """
 
-    __slots__ = ("_members", "active", "grows", "max_in_flight", "name", "success")
+    __slots__ = ("_members", "active", "failure_policy", "grows", "max_in_flight", "name", "success")
 
     def __init__(
         self,
@@ -275,6 +277,7 @@ class Group(_Dependent):
         active: bool = True,
         success: Mapping[str, Any] | None = None,
         grows: bool = False,
+        failure_policy: str | None = None,
     ) -> None:
         if name is None and members and isinstance(members[0], str):
             name, members = members[0], members[1:]
@@ -288,6 +291,7 @@ class Group(_Dependent):
         self.active = active
         self.success = dict(success) if success is not None else None
         self.grows = grows
+        self.failure_policy = failure_policy
         self.after(requires)
 
     @property
@@ -313,6 +317,8 @@ class Group(_Dependent):
             made["success"] = dict(self.success)
         if self.grows:
             made["grows"] = True
+        if self.failure_policy is not None:
+            made["failurePolicy"] = str(self.failure_policy)
         return made
 
     def __repr__(self) -> str:

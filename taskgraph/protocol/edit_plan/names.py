@@ -1,10 +1,22 @@
 """The edges of a graph as an edit is planned by them, and the tasks, groups and requirements that the edit names."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from taskgraph.documents.edit_document import EditDocument, Update
-from taskgraph.model.ids import GRAPH, edge_name_of, group_of, is_piece, is_shared, owner_of, row_key, task_id_of
+from taskgraph.model.ids import (
+    GRAPH,
+    edge_name_of,
+    group_of,
+    is_piece,
+    is_relay,
+    is_shared,
+    owner_of,
+    row_key,
+    task_id_of,
+)
 from taskgraph.model.states import by_group
+from taskgraph.protocol.conditions import passes_on
 from taskgraph.protocol.definitions import members_of
 from taskgraph.protocol.rows import Draft
 from taskgraph.storage.tables import Row
@@ -56,6 +68,22 @@ class Snapshot:
             if is_piece(here):
                 todo += reversed(self.ids(here, "requires"))
             else:
+                found[here] = None
+        return list(found)
+
+    def not_passed(self, references: Iterable[str], graph: Row) -> list[str]:
+        """Those tasks among these and behind these joins that may fail without passing it on."""
+        found: dict[str, None] = {}
+        seen: set[str] = set()
+        todo = list(references)
+        while todo:
+            here = todo.pop()
+            if here in seen or (row := self.rows.get(here)) is None:
+                continue
+            seen.add(here)
+            if is_relay(here):
+                todo += self.ids(here, "requires")
+            elif not passes_on(graph.columns.get, row.columns.get):
                 found[here] = None
         return list(found)
 

@@ -16,7 +16,7 @@ from taskgraph.model import facts, priorities
 from taskgraph.model.columns import integer
 from taskgraph.model.ids import GRAPH, group_key, group_owner, ids_text, is_relay, limit_key, row_key
 from taskgraph.model.json_strict import compact_json
-from taskgraph.model.states import TASK_UNRESOLVED, FailurePolicy, TaskState, When
+from taskgraph.model.states import TASK_UNRESOLVED, TaskState, When
 from taskgraph.protocol.concurrency import scopes_of
 from taskgraph.protocol.definitions import gathered, members_of
 from taskgraph.protocol.edit import EditGraph, TaskEdit, ended_in, has_started, listed, not_editable
@@ -43,7 +43,6 @@ class EditPlan:
         self._snapshot = names.snapshot
         self._touched = touched
         self._request = request
-        self._goes_on = names.graph.columns.get("failurePolicy") == FailurePolicy.CONTINUE
         self._writes = Writes()
         self._definitions = Definitions(names, touched, self._writes)
         self.edges = EdgeChanges(names, self._writes.delete)
@@ -101,7 +100,7 @@ class EditPlan:
         was = self._task(own)
         optional = frozenset(was.ids("optional")) if requires is None else self.names.optional(update)
         conditional = when != When.ALL_COMPLETED
-        if (conditional or optional) and not self._goes_on:
+        if self._snapshot.not_passed(final if conditional else optional, self._graph):
             raise RefusedError(
                 f"“{update.label}” would have a condition or optional requirements, which need failurePolicy: continue"
             )

@@ -10,6 +10,7 @@ from taskgraph.model.placement import target_of
 from taskgraph.model.row_schema import CHECKED, KINDS, row_kind
 from taskgraph.model.states import GRAPH_ENDED, TASK_STORED, GraphState, TaskState
 from taskgraph.model.timing import Retry, retry_of
+from taskgraph.protocol.conditions import FAILED_APART
 from taskgraph.protocol.invariants.findings import Finding, Patch
 from taskgraph.protocol.invariants.graph import failed_again
 from taskgraph.protocol.invariants.snapshot import Node, Snapshot, is_number, read_json
@@ -72,13 +73,13 @@ def _bad_columns_of(snapshot: Snapshot, row: Row) -> Iterator[Finding]:
         if name == "requiresLeft" and node is not None:
             repair = _left_again(snapshot, node)
             keys = snapshot.edge_keys(node.reference, node.requires or ())
-        elif name == "failedTasks" and row.key == GRAPH:
+        elif name in ("failedTasks", FAILED_APART) and row.key == GRAPH:
             repair = failed_again(snapshot)
         elif name == "target" and (target := _target_again(snapshot, row)):
             repair = snapshot.patch({row.key: {"target": target}})
         shown = "is missing" if value is None else f"holds {str(value)[:60]!r}"
         text = f"column {name} {shown}, and should hold {KINDS[column.kind][1]}"
-        counted = name == "failedTasks" and repair is not None
+        counted = name in ("failedTasks", FAILED_APART) and repair is not None
         yield snapshot.find("bad-column", row.key, text, repair=repair, detail=name, whole=counted, keys=keys)
 
 

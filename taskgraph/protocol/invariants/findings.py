@@ -210,6 +210,7 @@ KINDS: Final[Mapping[str, Kind]] = {
     "finished-early": Kind(_NOT_TRUE, "finished is final, and has been reported"),
     "unfinished": Kind("it never finishes"),
     "failed-count": Kind("it stays blocked after all reruns, or finishes too early", whole=True),
+    "group-policies": Kind("what is skipped may stand still, and older versions may decide about it", whole=True),
     "graph-state": Kind("it takes extensions when it must not, or does not when it could", whole=True),
     "skipped-count": Kind("what is shown of its end is wrong", whole=True),
     "task-count": Kind("what is shown of its progress is wrong", "rows of tasks may be gone", whole=True),

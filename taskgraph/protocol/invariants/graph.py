@@ -1,6 +1,6 @@
 """What must be true of a graph as a whole: its state and counts, its journal, its channels, its end."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final
 
@@ -12,13 +12,14 @@ from taskgraph.model.ids import GRAPH, event_key
 from taskgraph.model.json_strict import compact_json, show
 from taskgraph.model.states import GRAPH_ENDED, TASK_UNRESOLVED, FailurePolicy, GraphState, TaskState
 from taskgraph.protocol.cancel import CancelTask, PublishCancelled
+from taskgraph.protocol.conditions import FAILED_APART
 from taskgraph.protocol.context import CANCELLED
 from taskgraph.protocol.decide import Item
-from taskgraph.protocol.definitions import SCHEMA, gathered
+from taskgraph.protocol.definitions import SCHEMA, SCHEMA_OF_POLICIES, gathered
 from taskgraph.protocol.invariants.findings import GAP_ROWS_MAX, Finding, Patch, Redo, have, tasks_are
 from taskgraph.protocol.invariants.progress import completion_items
 from taskgraph.protocol.invariants.requests import is_deferred
-from taskgraph.protocol.invariants.snapshot import FAILED, Snapshot, is_number, read_json
+from taskgraph.protocol.invariants.snapshot import FAILED, Node, Snapshot, is_number, read_json
 from taskgraph.protocol.notices import OPEN
 from taskgraph.protocol.propagation import DEFERRED
 from taskgraph.storage.tables import Insert
@@ -129,18 +130,32 @@ def failed_again(snapshot: Snapshot) -> Patch | None:
     if not snapshot.steady:
         return None
     failed = [node for node in snapshot.tasks if node.state in FAILED]
+    blocking = [node for node in failed if not node.resolved]
     columns: dict[str, Value] = {"failedTasks": len(failed)}
+    if (apart := _apart(snapshot, failed, blocking)) or FAILED_APART in graph.row.columns:
+        columns[FAILED_APART] = apart
     facts: tuple[Mapping[str, Any], ...] = ()
-    if snapshot.policy != FailurePolicy.BLOCK:
-        pass  # the graph goes on, or was cancelled in the commit of the failure
-    elif failed and graph.state == GraphState.RUNNING:
-        label = str(failed[0].row.columns.get("label", ""))
+    if not _may_block(snapshot, blocking):
+        pass  # the graph was cancelled in the commit of the failure
+    elif blocking and graph.state == GraphState.RUNNING:
+        label = str(blocking[0].row.columns.get("label", ""))
         columns |= {"state": str(GraphState.BLOCKED), "blockedBy": label, "blocked": snapshot.now}
-        facts = ({"event": "graph-blocked", "task": failed[0].reference, "label": label},)
-    elif not failed and graph.state == GraphState.BLOCKED:
+        facts = ({"event": "graph-blocked", "task": blocking[0].reference, "label": label},)
+    elif not blocking and graph.state == GraphState.BLOCKED:
         columns |= {"state": str(GraphState.RUNNING), "blockedBy": ""}
         facts = ({"event": "graph-unblocked"},)
     return snapshot.patch({GRAPH: columns}, facts=facts, revive=bool(facts))
+
+
+def _apart(snapshot: Snapshot, failed: Sequence[Node], blocking: Sequence[Node]) -> int:
+    """How many that failed for good do not follow the graph in whether that is passed on."""
+    return len(blocking) if snapshot.goes_on else len(failed) - len(blocking)
+
+
+def _may_block(snapshot: Snapshot, blocking: Sequence[Node]) -> bool:
+    """Whether a graph with these failures may be blocked: those of a graph that fails fast have it cancelled."""
+    own = all("failurePolicy" in node.row.columns for node in blocking)
+    return snapshot.policy != FailurePolicy.FAIL_FAST or (own and bool(blocking))
 
 
 def counts(snapshot: Snapshot) -> Iterator[Finding]:
@@ -155,6 +170,11 @@ def counts(snapshot: Snapshot) -> Iterator[Finding]:
         return
     if is_number(counted := columns.get("failedTasks")):
         yield from _failed_count(snapshot, counted)
+    own = [node for node in snapshot.tasks if "failurePolicy" in node.row.columns]
+    if own and not (columns.get("groupPolicies") is True and integer(columns, "schema") >= SCHEMA_OF_POLICIES):
+        text = f"{snapshot.labels(node.reference for node in own)} {have(own)} a failure policy, and it does not say so"
+        right: dict[str, Value] = {"groupPolicies": True, "schema": SCHEMA_OF_POLICIES}
+        yield snapshot.find("group-policies", GRAPH, text, repair=snapshot.patch({GRAPH: right}))
     skipped = sum(node.state == TaskState.SKIPPED for node in snapshot.tasks)
     if graph.state == GraphState.FINISHED and columns.get("skippedTasks", 0) != skipped:
         text = f"it counts {columns.get('skippedTasks', 0)} tasks that were skipped; there are {skipped}"
@@ -172,18 +192,24 @@ def counts(snapshot: Snapshot) -> Iterator[Finding]:
 def _failed_count(snapshot: Snapshot, counted: int) -> Iterator[Finding]:
     """The count of failures, and the state of the graph that follows from it."""
     graph = snapshot.nodes[GRAPH]
-    failed = sum(node.state in FAILED for node in snapshot.tasks)
+    failed = [node for node in snapshot.tasks if node.state in FAILED]
+    blocking = [node for node in failed if not node.resolved]
     repair = failed_again(snapshot) if graph.state not in GRAPH_ENDED or not failed else None
-    if counted != failed:
-        text = f"it counts {counted} tasks that failed for good; there are {failed}"
-        refusal = f"it is {graph.state}, which is final"
+    refusal = f"it is {graph.state}, which is final"
+    apart, counted_apart = _apart(snapshot, failed, blocking), integer(graph.row.columns, FAILED_APART)
+    if counted != len(failed):
+        text = f"it counts {counted} tasks that failed for good; there are {len(failed)}"
         yield snapshot.find("failed-count", GRAPH, text, repair=repair, refusal=refusal)
-    elif not snapshot.goes_on and graph.state == (GraphState.RUNNING if failed else GraphState.BLOCKED):
+    elif counted_apart != apart:
+        what = "block it" if snapshot.goes_on else "do not block it"
+        text = f"it counts {counted_apart} failures that {what}, as groups say; there are {apart}"
+        yield snapshot.find("failed-count", GRAPH, text, repair=repair, refusal=refusal)
+    elif graph.state == (GraphState.RUNNING if blocking else GraphState.BLOCKED):
         yield snapshot.find(
             "graph-state",
             GRAPH,
-            f"it is {graph.state}, and {failed or 'none'} of its tasks failed for good",
-            repair=repair if snapshot.policy == FailurePolicy.BLOCK else None,
+            f"it is {graph.state}, and {len(blocking) or 'none'} of its tasks failed for good",
+            repair=repair if _may_block(snapshot, blocking) else None,
             refusal=f"its failure policy is {snapshot.policy}: cancel it, with `taskgraph cancel {snapshot.graph_id}`",
         )
 

@@ -64,7 +64,7 @@ def _progress_of(snapshot: Snapshot, node: Node) -> Iterator[Finding]:
         if forgotten and node.waits:
             yield _forgotten(snapshot, node, forgotten)
         return
-    began = not node.waits and (node.state != TaskState.SKIPPED or snapshot.goes_on)
+    began = not node.waits and (node.state != TaskState.SKIPPED or snapshot.may_skip)
     if unfulfilled and began and not is_cancelled(node.row.columns.get) and not node.never_began:
         yield _early(snapshot, node, unfulfilled)
     elif forgotten:
@@ -77,7 +77,7 @@ def _progress_of(snapshot: Snapshot, node: Node) -> Iterator[Finding]:
         and snapshot.upstream.get(own, {}).keys() <= set(requires)  # else what it requires is put right first
     ):
         yield _asleep(snapshot, node)
-    if snapshot.goes_on and node.waits:
+    if snapshot.may_skip and node.waits:
         yield from _missing_causes(snapshot, node)
 
 
@@ -127,7 +127,7 @@ def _asleep(snapshot: Snapshot, node: Node) -> Finding:
         text = "it is to be skipped, and has not been skipped yet"
         return snapshot.find("skip-due", key, text, repair=Redo((Skip(node.reference),)))
     keys = snapshot.edge_keys(node.reference, node.requires or ())
-    if snapshot.goes_on and not relay and not is_met(Draft(key, node.row.columns, None)):
+    if snapshot.may_skip and not relay and not is_met(Draft(key, node.row.columns, None)):
         text = "it waits for nothing, its condition is not met, and it is not about to be skipped"
         return snapshot.find("asleep:skip", key, text, keys=keys, repair=snapshot.patch({key: {"due": SKIP}}))
     columns: dict[str, Value] = {"state": str(TaskState.PENDING)}
@@ -164,7 +164,7 @@ def ready_relays(snapshot: Snapshot) -> Iterator[Finding]:
 
 def conditions(snapshot: Snapshot) -> Iterator[Finding]:
     """Tasks that ran, or were skipped, against their condition."""
-    for node in snapshot.tasks if snapshot.goes_on else ():
+    for node in snapshot.tasks if snapshot.may_skip else ():
         if not snapshot.is_open(node.reference):
             yield from _condition_of(snapshot, node)
 

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any, Final, TypeGuard
 
 from taskgraph.model import ids
-from taskgraph.model.columns import Value, integer
+from taskgraph.model.columns import Columns, Value, integer
 from taskgraph.model.ids import (
     GRAPH,
     edge_name_of,
@@ -17,6 +17,7 @@ from taskgraph.model.ids import (
     row_key,
 )
 from taskgraph.model.states import FailurePolicy, GraphState, TaskState
+from taskgraph.protocol.conditions import may_skip, passes_on
 from taskgraph.protocol.definitions import SCHEMA, gathered
 from taskgraph.protocol.invariants.findings import NAMED_MAX, Finding, Patch, Repair, finding
 from taskgraph.protocol.propagation import RECALL
@@ -30,7 +31,7 @@ FAILED: Final = frozenset({TaskState.FAILED, TaskState.EXCEPTION})
 class Node:
     """A row with edges. A list is None where its column cannot be read.
 
-    resolved: its dependents count it off: it completed, or ended otherwise in a graph that goes on after failures.
+    resolved: its dependents count it off: it completed, was skipped, or failed and passes that on.
     """
 
     reference: str
@@ -106,13 +107,16 @@ class Snapshot:
         self.forks: dict[str, list[str]] = {}
         graph_row = rows.get(GRAPH)
         self.policy = graph_row.columns.get("failurePolicy", FailurePolicy.BLOCK) if graph_row is not None else ""
+        columns: Columns = graph_row.columns if graph_row is not None else {}
         self.goes_on = self.policy == FailurePolicy.CONTINUE
-        self.ended = "ended" if self.goes_on else "completed"
+        own = ("failurePolicy" in row.columns for key, row in rows.items() if key.startswith("task:"))
+        self.may_skip = may_skip(columns.get) or any(own)
+        self.ended = "ended" if self.may_skip else "completed"
         self._outcomes: dict[str, tuple[bool, bool] | None] = {}
         self.unreadable: set[str] = set()
         for key, row in rows.items():
             if key == GRAPH or key.startswith(("task:", "join:", "fork:")):
-                node = _node(row, texts, goes_on=self.goes_on)
+                node = _node(row, texts, columns, may_skip=self.may_skip)
                 self.nodes[node.reference] = node
                 name, alone = edge_name_of(node.reference), (node,)
                 if key.startswith("fork:"):
@@ -262,7 +266,7 @@ class Snapshot:
         return self._outcomes[name]
 
 
-def _node(row: Row, texts: dict[str, str], *, goes_on: bool) -> Node:
+def _node(row: Row, texts: dict[str, str], graph: Columns, *, may_skip: bool) -> Node:
     def references(name: str) -> list[str] | None:
         value = row.columns.get(name)
         if value is None and name == "dependents" and row.key == GRAPH:
@@ -273,7 +277,8 @@ def _node(row: Row, texts: dict[str, str], *, goes_on: bool) -> Node:
         return [texts.setdefault(each, each) for each in found]
 
     state = str(row.columns.get("state", ""))
-    resolved = state == TaskState.COMPLETED or (goes_on and (state in FAILED or state == TaskState.SKIPPED))
+    resolved = state == TaskState.COMPLETED or (may_skip and state == TaskState.SKIPPED)
+    resolved = resolved or (state in FAILED and passes_on(graph.get, row.columns.get))
     requires, left, dependents = map(references, ("requires", "requiresLeft", "dependents"))
     return Node(reference_of(row.key), row, state, requires, left, dependents, resolved)
 

@@ -13,6 +13,7 @@ from taskgraph.model.priorities import level_of
 from taskgraph.model.states import GRAPH_ENDED, GRAPH_GONE, INACTIVE, PAUSED, GraphState, TaskState
 from taskgraph.model.timing import clock_text, not_yet_seconds, ready_since
 from taskgraph.protocol.concurrency import Limit, full_limit, scopes_of
+from taskgraph.protocol.conditions import passes_on
 from taskgraph.protocol.invariants.findings import NAMED_MAX, Finding, Severity, tasks_are
 from taskgraph.protocol.invariants.snapshot import FAILED
 from taskgraph.protocol.leases import lease
@@ -100,7 +101,7 @@ def causes(
     made += _unclaimed(waiting_by_target(rows, now), queued)
     made += _later(rows, pending, now)
     made += _due(findings)
-    made += _blocked_by(graph_id, tasks) if state == GraphState.BLOCKED else ()
+    made += _blocked_by(graph_id, graph, tasks) if graph and state == GraphState.BLOCKED else ()
     begun = any(row.columns.get("state") in (TaskState.PENDING, TaskState.RUNNING) for row in tasks)
     if not handled and (begun or not made):  # a graph that rests until it is mended has no results to be read
         made.append(Cause("no handler reads its results", "start a handler: taskgraph serve"))
@@ -197,11 +198,11 @@ def _due(findings: Sequence[Finding]) -> Iterator[Cause]:
             yield Cause(f"{due[code]:,} {text}", "run `taskgraph serve`, which handles and sweeps")
 
 
-def _blocked_by(graph_id: str, tasks: Sequence[Row]) -> Iterator[Cause]:
+def _blocked_by(graph_id: str, graph: Row, tasks: Sequence[Row]) -> Iterator[Cause]:
     failed = sorted(
         (str(row.columns.get("label", "")), reference_of(row.key))
         for row in tasks
-        if row.columns.get("state") in FAILED
+        if row.columns.get("state") in FAILED and not passes_on(graph.columns.get, row.columns.get)
     )
     if failed:
         shown = ", ".join(f"“{label}”" for label, _ in failed[:NAMED_MAX])
