@@ -167,6 +167,27 @@ def limited_in(
     return under
 
 
+def apart(documents: Iterable[GraphDocument], policy: str) -> frozenset[str]:
+    """Labels of the tasks that do not follow the graph in whether their failure is passed on.
+
+    The innermost of the groups around a task that say something counts. policy: of the graph.
+    """
+    groups = merged(documents)
+    inside = {name: _tasks_of(name, groups) for name in groups}
+    found: set[str] = set()
+    for label in set().union(*inside.values()):
+        saying = [each for each in inside if label in inside[each] and groups[each].failure_policy]
+        inner = [each for each in saying if not any(_is_around(each, other, groups) for other in saying)]
+        said = {groups[each].failure_policy for each in inner}
+        if said and ("continue" in said) != (policy == "continue"):
+            found.add(label)
+    return frozenset(found)
+
+
+def _is_around(outer: str, name: str, groups: Mapping[str, GroupNode]) -> bool:
+    return any(each == name or (each in groups and _is_around(each, name, groups)) for each in groups[outer].tasks)
+
+
 def members(groups: Mapping[str, GroupNode]) -> dict[str, frozenset[str]]:
     """Group -> labels of all of its tasks, those of its groups among them."""
     return {name: frozenset(_tasks_of(name, groups)) for name in groups}

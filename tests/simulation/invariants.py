@@ -11,7 +11,7 @@ import dataclasses
 import functools
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from taskgraph.documents.nodes import TaskNode
@@ -134,6 +134,7 @@ class Invariants:
     def __init__(self, graph_id: str, tasks: Mapping[str, TaskNode], *, goes_on: bool = False) -> None:
         self.graph_id = graph_id
         self.goes_on = goes_on
+        self.apart: frozenset[str] = frozenset()  # labels that do not follow the graph in this, as their groups say
         self.tasks = tasks
         self.requires = {label: [_id_of(graph_id, each) for each in node.requires] for label, node in tasks.items()}
         self.states: dict[str, str] = {}  # reference -> state, of tasks and relays
@@ -163,6 +164,16 @@ class Invariants:
         self.reset: set[str] = set()  # tasks that have been reset, and wait for the end of all recalls
         self.begun_at: dict[str, int] = {}  # taskId -> the commit in which its last run began
         self.resolved_at: dict[str, int] = {}  # reference -> the commit in which it was resolved last
+
+    def passes(self, label: str) -> bool:
+        """Whether a failure of this task is told to dependents."""
+        return label in self.counted or self.goes_on != (label in self.apart)
+
+    def _over(self, label: str) -> frozenset[str]:
+        """States in which a task is over for its dependents, and for the graph."""
+        if self.passes(label):
+            return RESOLVED
+        return frozenset({"completed", "skipped"} if self.goes_on or self.apart else {"completed"})
 
     def edited(self, tasks: Mapping[str, TaskNode], deleted: Iterable[str]) -> None:
         """The graph is another from this commit on: these tasks may be in it, and those are not any more."""
@@ -266,7 +277,7 @@ class Invariants:
         ):
             raise Violation(f"{label} was edited in run {run}, from {before} to {after}")
         if before != after and not edited:
-            reset = (before, after) == ("exception", "skipped") and run > last and self.counted
+            reset = (before, after) == ("exception", "skipped") and run > last and (self.counted or self.apart)
             if (before, after) not in TASK_MOVES and not reset:  # rerun by hand, of what was cancelled with the rest
                 raise Violation(f"{label} moved from {before} to {after}")
             if after in ("pending", "unscheduled") and before not in ("", "unscheduled") and run <= last:
@@ -355,7 +366,6 @@ class Invariants:
         graph = rows[GRAPH].columns if GRAPH in rows else {}
         going = graph.get("state") in ("running", "blocked")
         settled = going and graph.get("limiting") is not True and not graph.get("extending")
-        over = {"completed", "skipped", *(FAILED_FOR_GOOD if self.goes_on else ())}  # none of these runs again
         for key, tasks in self.under.items():
             row = rows.get(key)
             if row is None:
@@ -368,7 +378,11 @@ class Invariants:
                 own = _references(str(task.columns.get("limits", "[]")))
                 if scope in own:
                     named.add(each)
-                elif settled and self.states[each] not in over and len(own) < limits.LIMITS_OF_TASK_MAX:
+                elif (
+                    settled
+                    and self.states[each] not in {"skipped", *self._over(str(task.columns["label"]))}
+                    and len(own) < limits.LIMITS_OF_TASK_MAX
+                ):
                     raise Violation(f"{task.columns['label']} is {self.states[each]}, and not under {key}")
             running = frozenset(runs[each] for each in named if each in runs)
             if running & begun and len(running) > int(str(row.columns["max"])):
@@ -391,7 +405,7 @@ class Invariants:
     def _ready(self, row: Row, fenced: bool) -> None:
         if self.recalls > 0:
             return  # what it requires may have been reset, and its own reset comes next: see `consistent`
-        if self.goes_on:
+        if self.goes_on or self.apart:
             self._decided(row, fenced)
         elif row.columns["state"] in ("pending", "running", "completed"):
             label = row.columns["label"]
@@ -403,11 +417,11 @@ class Invariants:
         """A task runs or is skipped when all that it requires is over, as its condition says."""
         state, label = str(row.columns["state"]), str(row.columns["label"])
         cancelled = is_cancelled(row.columns)
-        if state == "unscheduled" or (cancelled and fenced):
+        if state == "unscheduled" or (cancelled and (fenced or not self.passes(label))):
             return
         node = self.tasks[label]
         ends = {each: self._end_of(each) for each in node.requires}
-        open_ones = [each for each, end in ends.items() if end not in RESOLVED]
+        open_ones = [each for each, end in ends.items() if end not in self._over(each)]
         if open_ones:
             raise Violation(f"{label} is {state} before {open_ones} are over")
         if runs(node, ends) == (state == "skipped") and not cancelled:
@@ -459,14 +473,16 @@ class Invariants:
         state = str(row.columns["state"])
         self._bounded(row, limits.GRAPH_REQUIRES_MAX)
         if state != self.graph_state:
-            hold((self.graph_state, state) in GRAPH_MOVES, f"the graph moved from {self.graph_state} to {state}")
+            # What is rerun may be skipped at once, and was all that the graph waited for.
+            at_once = (self.graph_state, state) == ("blocked", "finished") and bool(self.apart)
+            known = (self.graph_state, state) in GRAPH_MOVES or at_once
+            hold(known, f"the graph moved from {self.graph_state} to {state}")
             self.graph_state = state
             self.history.append(state)
         if state == "finished":
             hold(not row.columns.get("recalls"), "the graph finished, and there are recalls to do")
             hold(row.columns.get("deferred", "[]") == "[]", "the graph finished before what it was to be extended by")
-            over = RESOLVED if self.goes_on else frozenset({"completed"})
-            late = [r for r, s in self.states.items() if s not in over and ":" not in r]
+            late = [label for label, end in self._ends().items() if end not in self._over(label)]
             hold(not late, f"the graph finished before {late}")
             hold(int(row.columns.get("skippedTasks", 0)) == self.skipped, f"{self.skipped} were skipped")
         if state == "cancelled" and "cancelling" in self.history:
@@ -476,11 +492,18 @@ class Invariants:
             hold(not row.columns.get("recalls"), "the graph is cancelled, and there are recalls to do")
         if state == "blocked":
             hold(int(row.columns["failedTasks"]) > 0, "the graph is blocked, and nothing failed")
-            hold(not self.goes_on, "the graph is blocked, though it goes on after failures")
+        if state in ("running", "blocked", "finished"):
+            ends = self._ends() if self.failed_for_good else {}
+            stuck = [each for each, end in ends.items() if end in FAILED_FOR_GOOD and not self.passes(each)]
+            hold(bool(stuck) == (state == "blocked"), f"the graph is {state}, and {stuck} have failed and block it")
+
+    def _ends(self) -> dict[str, str]:
+        """Label -> state, of the tasks that are there."""
+        ends = {label: self.states.get(_id_of(self.graph_id, label), "") for label in self.tasks}
+        return {label: end for label, end in ends.items() if end}
 
     def consistent(self, rows: Mapping[str, Row]) -> None:
         """At rest: what ran has run after the last end of everything that it requires."""
-        over = RESOLVED if self.goes_on else frozenset({"completed"})
         for key, row in rows.items():
             if row.columns.get("due", "") != "":
                 raise Violation(f"{key} is due to be {row.columns['due']}")
@@ -495,7 +518,7 @@ class Invariants:
                     hold(self._end_of(name), f"{label} is {row.columns['state']}, and {name} is not decided")
                     continue
                 state, ended = self.states.get(required), self.resolved_at.get(required, 0)
-                if state not in over or began < ended:
+                if state not in self._over(name) or began < ended:
                     raise Violation(f"{label} began in commit {began}, and {required} is {state} since {ended}")
 
 
@@ -506,10 +529,11 @@ def settled(
     *,
     goes_on: bool = False,
     counted: Mapping[str, Counted] | None = None,
+    apart: Collection[str] = (),
 ) -> None:
     """At rest: the edges of every row, both ways and through relays, are those of the documents. Raises Violation.
 
-    counted: groups that need k of n.
+    counted: groups that need k of n. apart: labels that do not follow the graph in whether failures are passed on.
     goes_on: every task must have ended as the document, and who failed, say. Of a cancelled graph every task has ended,
     and nobody was told of anything any more.
     """
@@ -520,13 +544,17 @@ def settled(
     found = {str(row.columns["label"]): row for key, row in rows.items() if key.startswith("task:")}
     if found.keys() != tasks.keys():
         raise Violation(f"the graph holds {sorted(found)} instead of {sorted(tasks)}")
-    over = RESOLVED if goes_on else frozenset({"completed"})
-    done = {label for label, row in found.items() if row.columns["state"] in over}
-    if goes_on:
+    blocking = {label for label in tasks if goes_on == (label in apart)}
+    may_skip = goes_on or bool(apart)
+    ended = frozenset({"completed", "skipped"} if may_skip else {"completed"})
+    done = {label for label, row in found.items() if row.columns["state"] in (ended if label in blocking else RESOLVED)}
+    own = any(label in apart for label in tasks)
+    hold(own <= (rows[GRAPH].columns.get("groupPolicies") is True), "the graph does not say that groups have policies")
+    if may_skip:
         ends = {label: str(row.columns["state"]).replace("exception", "failed") for label, row in found.items()}
         groups = {name: group.end for name, group in (counted or {}).items()}
-        known = {label: "failed" for label, row in found.items() if groups and is_cancelled(row.columns)}
-        wanted = expected(tasks, {label for label, end in ends.items() if end == "failed"}, groups, known)
+        known = {label: "failed" for label, row in found.items() if is_cancelled(row.columns)}
+        wanted = expected(tasks, {label for label, end in ends.items() if end == "failed"}, groups, known, blocking)
         hold(ends == wanted, f"ended as {ends}, and should have as {wanted}")
         hold(not any(row.columns.get("due") for row in found.values()), "somebody is due to be skipped")
     if counted:
@@ -540,7 +568,7 @@ def settled(
         if needs != set(tasks[label].requires):
             raise Violation(f"{label} requires {needs}")
         left = {labels[each] for each in _behind(rows, row, "requiresLeft", "join:")}
-        if left != needs - done and not (goes_on and label in done and not left):
+        if left != needs - done and not (may_skip and label in done and not left):
             raise Violation(f"{label} waits for {left}")
         edges |= {(labels[each], label) for each in _downstream_of(rows, row) if each != GRAPH}
     if edges != {(label, each) for label, node in tasks.items() for each in node.requires}:

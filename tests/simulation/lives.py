@@ -100,6 +100,7 @@ class Life:
     optional: Mapping[str, Sequence[str]] = field(default_factory=dict)
     groups: Mapping[str, tuple[Sequence[str], Sequence[str]]] = field(default_factory=dict)
     success: Mapping[str, Success] = field(default_factory=dict)  # group -> when it has succeeded
+    policies: Mapping[str, str] = field(default_factory=dict)  # group -> what becomes of a failure in it
     sweeps: bool = False  # the sweep comes by all the time
     limits: Mapping[str, int] = field(default_factory=dict)
     grows: Mapping[str, Sequence[str]] = field(default_factory=dict)
@@ -140,6 +141,7 @@ class Life:
                     max_in_flight=self.limits.get(name, 0),
                     success=self.success.get(name),
                     grows=name in self.grows,
+                    failure_policy=self.policies.get(name, ""),
                 )
                 for name, (inside, wanted) in self.groups.items()
                 if self._tasks_of(name) <= requires.keys()
@@ -1040,6 +1042,77 @@ LIVES: Final = (
         fails={"c": ALWAYS},
         groups={"inner": (["a", "b"], []), "g": (["inner", "c"], [])},
         success={"inner": Success(2), "g": Success(1, waits=True)},
+    ),
+    # groups that say what becomes of a failure
+    Life(
+        "a failure is passed on in a graph that blocks",
+        {"a": [], "b": ["a"], "x": ["b"], "y": ["g"], "z": []},
+        groups={"g": (["a", "b"], [])},
+        policies={"g": "continue"},
+        fails={"a": ALWAYS},
+        when={"y": "always"},
+    ),
+    Life(
+        "a failure blocks a graph that goes on",
+        {"a": [], "b": ["a"], "x": ["b"], "y": ["a"], "z": ["y"]},
+        end="blocked",
+        policy="continue",
+        groups={"g": (["b"], [])},
+        policies={"g": "block"},
+        fails={"b": ALWAYS, "y": ALWAYS},
+        when={"z": "any-failed"},
+    ),
+    Life(
+        "one failure blocks, one is passed on, and the first is rerun",
+        {"a": [], "b": [], "x": ["a"], "y": ["b"], "z": ["x", "y"]},
+        groups={"g": (["a"], [])},
+        policies={"g": "continue"},
+        fails={"a": ALWAYS, "b": 1},
+        acts=[Act("rerun", REST, label="b")],
+    ),
+    Life(
+        "a failure that was passed on is taken back",
+        {"a": [], "x": ["a"], "y": ["x"]},
+        groups={"g": (["a"], [])},
+        policies={"g": "continue"},
+        fails={"a": 1},
+        acts=[Act("rerun", When(state="finished"), label="a")],
+    ),
+    Life(
+        "a chain is skipped in a graph that blocks, over several commits",
+        {"a": [], **{f"c{n}": [f"c{n - 1}"] if n else ["a"] for n in range(4)}},
+        groups={"g": (["a"], [])},
+        policies={"g": "continue"},
+        fails={"a": ALWAYS},
+        bounds=TIGHT_FAILING,
+    ),
+    Life(
+        "a graph that blocks gets a group that goes on",
+        {"a": []},
+        held=["a"],
+        acts=[_added({"b": ["a"], "c": ["b"], "d": ["c"]}, "a", "running")],
+        groups={"g": (["b"], [])},
+        policies={"g": "continue"},
+        fails={"b": ALWAYS},
+        bounds=CHUNKED,
+    ),
+    Life(
+        "extended below a failure that was passed on, in a graph that blocks",
+        {"a": [], "b": []},
+        groups={"g": (["a"], [])},
+        policies={"g": "continue"},
+        fails={"a": ALWAYS},
+        held=["b"],
+        when={"y": "any-failed"},
+        acts=[_added({"x": ["a"], "y": ["a"], "z": ["x", "b"]}, "a", "failed")],
+    ),
+    Life(
+        "a task is cancelled that waits, in a group whose failures are passed on",
+        chain(3),
+        groups={"g": (["c1"], [])},
+        policies={"g": "continue"},
+        held=["c0"],
+        acts=[_cancel("c0", "running", label="c1")],
     ),
     # groups
     Life(

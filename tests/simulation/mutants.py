@@ -56,7 +56,7 @@ from taskgraph.protocol import (
     wiring,
 )
 from taskgraph.protocol.concurrency import Limit
-from taskgraph.protocol.conditions import COMPLETED
+from taskgraph.protocol.conditions import COMPLETED, goes_on
 from taskgraph.protocol.context import Context, Outcome, Verdict
 from taskgraph.protocol.edit import EditGraph
 from taskgraph.protocol.edit_plan import definitions, plan
@@ -87,6 +87,7 @@ from tests.simulation.invariants import Violation
 from tests.simulation.lives import LIVES
 from tests.simulation.overlapping import Overlapping
 from tests.simulation.playing import Play
+from tests.simulation.policed import policed, policed_and_rerun
 from tests.simulation.sharing import SharedOut
 from tests.simulation.tally import kinds_at
 from tests.simulation.world import EPOCH, Faults, World
@@ -788,9 +789,7 @@ MUTANTS: Final = (
     Mutant(
         "P14: where the policy is fail-fast, the fence is in the commit of the failure",
         "the graph is blocked",
-        _reworded(
-            propagation, "block", ('graph.text("failurePolicy") == FailurePolicy.FAIL_FAST', "False"), owner=runs
-        ),
+        _reworded(propagation, "block", ("== FailurePolicy.FAIL_FAST", "== 0"), owner=runs),
         lives=("the rest is cancelled",),
     ),
     Mutant(
@@ -845,7 +844,7 @@ MUTANTS: Final = (
     Mutant(
         "P15: who is added below a task that failed or was skipped is told at once",
         "only below one that completed",
-        _reworded(extension, "known_ending", ("goes_on(context.view.get(GRAPH))", "False")),
+        _reworded(extension, "known_ending", ("passes_on(context.view.get(GRAPH).value, task.value)", "False")),
         conditional,
     ),
     Mutant(
@@ -1211,7 +1210,7 @@ MUTANTS: Final = (
         _reworded(
             cancel,
             "cancel_task",
-            ("if state == TaskState.UNSCHEDULED and goes_on(graph):", "if False:"),
+            ("if state == TaskState.UNSCHEDULED and passes_on(graph.value, task.value):", "if False:"),
         ),
         lives=("a task is cancelled that waits, where failures are told to dependents",),
     ),
@@ -1882,6 +1881,76 @@ MUTANTS: Final = (
         "as it was when the extension was planned",
         _set(extension, "holds_differ", lambda *_: False),
         growing,
+    ),
+    # groups that say what becomes of a failure
+    Mutant(
+        "P36: what becomes of a failure is up to the task that failed, as its group says",
+        "it is up to the graph",
+        _reworded(propagation, "_count_failure", ("passes_on(graph.value, task.value)", "goes_on(graph.value)")),
+        policed,
+    ),
+    Mutant(
+        "P36: failures that block are told from others in the counts of the graph row",
+        "all count alike",
+        _reworded(propagation, "_count_failure", ("if passes != goes_on(graph.value):", "if False:")),
+        policed,
+    ),
+    Mutant(
+        "P36: skips that no commit had room for are looked for in every graph in which there may be some",
+        "where the graph goes on",
+        _set(sweep_module, "may_skip", goes_on),
+        lives=("a chain is skipped in a graph that blocks, over several commits",),
+    ),
+    Mutant(
+        "P36: a graph that gets its first group with a failure policy says so",
+        "it does not",
+        _reworded(extension_plan, "_columns_of_groups", ("if grouping.own_policies(groups, policy):", "if False:")),
+        lives=("a graph that blocks gets a group that goes on",),
+    ),
+    Mutant(
+        "P36: who is added below a failure that was passed on is told at once",
+        "where the graph goes on",
+        _reworded(
+            extension,
+            "known_ending",
+            (
+                "passes_on(context.view.get(GRAPH).value, task.value)",
+                "context.view.get(GRAPH).text('failurePolicy') == 'continue'",
+            ),
+        ),
+        lives=("extended below a failure that was passed on, in a graph that blocks",),
+    ),
+    Mutant(
+        "P38: a task whose failure is passed on does not end before what it requires",
+        "it does where its graph blocks",
+        _reworded(
+            cancel,
+            "cancel_task",
+            ("and passes_on(graph.value, task.value):", "and graph.text('failurePolicy') == 'continue':"),
+        ),
+        lives=("a task is cancelled that waits, in a group whose failures are passed on",),
+    ),
+    Mutant(
+        "P38: what was cancelled as it waited asks what it requires before it runs after all",
+        "it runs",
+        _reworded(runs, "next_run", ("elif is_met(task):", "elif True:"), owner=recall),
+        policed,
+    ),
+    Mutant(
+        "P38: a rerun takes back a failure that was passed on",
+        "where the graph goes on",
+        _reworded(
+            recall,
+            "_manual_rerun",
+            ("passes_on(graph.value, task.value)", "graph.text('failurePolicy') == 'continue'"),
+        ),
+        policed_and_rerun,
+    ),
+    Mutant(
+        "P38: a graph that goes on after its end is blocked where a failure is left that blocks it",
+        "where any failure is left",
+        _reworded(recall, "_reopen", ("blocking(graph) > 0", "graph.integer('failedTasks') > 0")),
+        policed_and_rerun,
     ),
 )
 

@@ -60,7 +60,7 @@ from taskgraph.testing import MemoryQueues, MemoryTables, drive
 from taskgraph.worker.values import Early, edited_in, hold_for_room, hold_until_due
 from taskgraph.worker.values import WorkMessage as InHand
 from tests.simulation.edited import edits_made, granted
-from tests.simulation.grouped import counted_groups, limited_in, logical_tasks, members
+from tests.simulation.grouped import apart, counted_groups, limited_in, logical_tasks, members
 from tests.simulation.invariants import Invariants, Violation, hold, settled
 from tests.simulation.lives import GRAPH_ID, MADE, START, Act, Life, When
 
@@ -345,6 +345,7 @@ class Play:
         self.goes_on = life.policy == FailurePolicy.CONTINUE
         self.invariants = Invariants(GRAPH_ID, known, goes_on=self.goes_on)
         documents = [self.document, *map(life.document, added), *self.open]
+        self.invariants.apart = apart(documents, life.policy)
         self.invariants.under = limited_in(
             GRAPH_ID, documents, known, anew=any(act.kind == "limit" for act in life.acts)
         )
@@ -951,7 +952,8 @@ class Play:
         state = self.invariants.graph_state
         hold(state == self.life.end, f"the graph is {state}")
         counted = self.invariants.counted
-        settled(self.rows, GRAPH_ID, self.known_tasks, goes_on=self.goes_on, counted=counted)
+        others = self.invariants.apart
+        settled(self.rows, GRAPH_ID, self.known_tasks, goes_on=self.goes_on, counted=counted, apart=others)
         self.invariants.consistent(self.rows)
         facts: Counter[tuple[str, str]] = Counter()
         for key, row in self.rows.items():

@@ -405,7 +405,7 @@ def test_the_mirror_of_the_invariants_is_in_the_state() -> None:
         *("graph_id", "goes_on", "has_waited", "history", "members", "under", "in_flight"),
         *("tasks", "requires", "going"),  # as the edits in the journal say
         *("recalls", "reset"),  # as the rows say
-        *("may_cancel", "cancels_alone", "commits", "begun_at", "resolved_at", "counted"),
+        *("may_cancel", "cancels_alone", "commits", "begun_at", "resolved_at", "counted", "apart"),
     }
 
 

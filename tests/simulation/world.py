@@ -80,7 +80,7 @@ from taskgraph.worker.values import Early, WorkMessage, edited_in, hold_for_room
 from tests.simulation.bounds import bounded
 from tests.simulation.edited import Edits, named_by
 from tests.simulation.far import Far
-from tests.simulation.grouped import counted_groups, limited_in, logical_tasks, members, merged
+from tests.simulation.grouped import apart, counted_groups, limited_in, logical_tasks, members, merged
 from tests.simulation.invariants import FAILED_FOR_GOOD, RESOLVED, Invariants, Violation, hold, settled
 from tests.simulation.races import Watch
 
@@ -436,7 +436,18 @@ _BEGUN: Final = (
     ("clock", ("_draw",)),
     (
         "invariants",
-        ("graph_id", "goes_on", "tasks", "requires", "members", "under", "has_waited", "cancels_alone", "counted"),
+        (
+            "graph_id",
+            "goes_on",
+            "tasks",
+            "requires",
+            "members",
+            "under",
+            "has_waited",
+            "cancels_alone",
+            "counted",
+            "apart",
+        ),
     ),
     ("watch", ("_world", "_outside")),
 )
@@ -548,6 +559,8 @@ class World:
         self.invariants = Invariants(self.graph_id, self.tasks, goes_on=self.goes_on)
         self.counted = counted_groups([self.document, *self.extensions])
         self.invariants.counted = self.counted
+        self.apart = apart([self.document, *self.extensions], self.document.failure_policy)
+        self.invariants.apart = self.apart
         self.invariants.cancels_alone = self.cancel == "task" or bool(self.counted)
         self.invariants.members = members(self._all_groups()) if self.pauses else {}
         self.invariants.under = limited_in(self.graph_id, [self.document, *self.extensions], self.tasks, anew=self.anew)
@@ -1317,7 +1330,7 @@ class World:
             with bounded(self.bounds):
                 end = self._run(steps_max)
                 tasks = self._tasks_taken() if end != "cancelled" else self.tasks
-                settled(self.rows, self.graph_id, tasks, goes_on=self.goes_on, counted=self.counted)
+                settled(self.rows, self.graph_id, tasks, goes_on=self.goes_on, counted=self.counted, apart=self.apart)
                 self.invariants.consistent(self.rows)
                 fences = self.history.count("cancelling")
                 asked = self.cancels if self.cancel and self.cancel != "task" else 0
@@ -1325,7 +1338,7 @@ class World:
                 hold(
                     fails_fast or fences <= asked, f"the graph was cancelled {fences} times, and {asked} were asked for"
                 )
-                if self.goes_on and end != "cancelled":
+                if (self.goes_on or self.apart) and end != "cancelled" and not self.reruns:
                     self._failures()
                 return end
         except Violation as violation:
@@ -1566,8 +1579,10 @@ class World:
         """
         if self.state() == "cancelled" and self.cancel and self.cancel_of is None:
             return "cancelled"
-        if self.goes_on:
-            return "finished"
+        if self.goes_on or self.apart:
+            ends = ((str(row.columns.get("label")), row.columns.get("state")) for row in self.rows.values())
+            failed = [label for label, state in ends if state in FAILED_FOR_GOOD]
+            return "finished" if all(map(self.invariants.passes, failed)) else "blocked"
         if not self.reruns and any(row.columns.get("state") == TaskState.EXCEPTION for row in self.rows.values()):
             return "blocked"
         if not self.reruns and any(reruns == self._reruns_by_hand(each) for each, reruns in self.mended.items()):
