@@ -1,11 +1,12 @@
 """Every place of the page over the graphs of tests/browser/documents.py, and what is read there."""
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 from urllib.parse import quote
 
-from tests.browser.documents import HOSTILE_GROUPS, HOSTILE_LABELS, SCRIPT
+from tests.browser.documents import BIDI, HOSTILE_GROUPS, HOSTILE_LABELS, SCRIPT
 
 Kind = Literal["api", "tables", "archive"]
 """What the page reads: a server, the table of an account, an archive of one graph."""
@@ -78,6 +79,10 @@ def _named(label: str, *parts: str) -> list[str]:
     return [f"#/g/hostile/t/{quote(label, safe='')}{part}" for part in parts]
 
 
+def _listed(*texts: str) -> str:
+    return quote(json.dumps(texts), safe="")
+
+
 HOSTILE_ROUTES: Final[Sequence[str]] = (
     "#/",
     "#/workers",
@@ -86,6 +91,8 @@ HOSTILE_ROUTES: Final[Sequence[str]] = (
     *(route for label in HOSTILE_LABELS for route in _named(label, *_OF_A_TASK)),
     *(route for label in ("fails", "refused", "answered") for route in _named(label, *_OF_A_TASK)),
     *(route for label in ("long lines", "garbage") for route in _named(label, "/log", "/log?wrap=1")),
+    "#/g/hostile/time?forecast=1",
+    f"#/g/hostile/forecast?drop={_listed(*HOSTILE_LABELS)}&limits={_listed(BIDI)}",
     "#/g/hostile/plan?change=cancel",
     f"#/g/hostile/plan?change=pause&group={quote(HOSTILE_GROUPS[0], safe='')}",
     f"#/g/hostile/tasks?q={quote(SCRIPT, safe='')}&state={quote(SCRIPT, safe='')}",

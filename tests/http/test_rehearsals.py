@@ -1,11 +1,14 @@
 """Rehearsals over HTTP: of documents and of graphs, within what a server may spend on one request."""
 
 import asyncio
+import threading
 from typing import Any, Final
 
 import pytest
 
 from taskgraph.interfaces.http import rehearsals
+from taskgraph.interfaces.operations.rehearse import Collected
+from taskgraph.rehearsal.forecast import Forecast
 from tests.http.serving import Server, shape_errors
 
 CHAIN: Final[dict[str, Any]] = {
@@ -64,6 +67,31 @@ async def test_runs_in_an_answer_are_bounded(local: Server, monkeypatch: pytest.
     monkeypatch.setattr(rehearsals, "RUNS_SHOWN_MAX", 1)
     answer = await local.ask("POST", "/graphs:rehearse?slots=2&runs=1", data=CHAIN)
     assert ([each["label"] for each in answer.json["runs"]], answer.json["runsLeftOut"]) == (["a"], 1)
+
+
+async def test_one_is_rehearsed_at_a_time_and_none_whose_sender_has_gone(
+    local: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    played, go_on = [], threading.Event()
+    forecast = Collected.forecast
+
+    def slow(collected: Collected) -> Forecast:
+        played.append(collected.wanted.seeds)
+        assert go_on.wait(30)
+        return forecast(collected)
+
+    monkeypatch.setattr(Collected, "forecast", slow)
+    first = asyncio.ensure_future(local.ask("POST", "/graphs:rehearse?seeds=1", data=CHAIN))
+    while not played:
+        await asyncio.sleep(0.01)
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(local.ask("POST", "/graphs:rehearse?seeds=2", data=CHAIN), 0.5)
+    last = asyncio.ensure_future(local.ask("POST", "/graphs:rehearse?seeds=3", data=CHAIN))
+    await asyncio.sleep(0.2)
+    assert played == [1]
+    go_on.set()
+    assert [(await each).status for each in (first, last)] == [200, 200]
+    assert played == [1, 3]
 
 
 async def test_what_cannot_be_rehearsed_is_refused(local: Server) -> None:

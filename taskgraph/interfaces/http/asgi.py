@@ -1,5 +1,6 @@
 """The API as an ASGI app: each request is let in, read, answered, and its errors are problems."""
 
+import asyncio
 import hashlib
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
@@ -52,7 +53,7 @@ def make(app: App, gate: Gate, feeds: Feeds, more: Sequence[More] = ()) -> Starl
         routes.append(StarletteRoute(path, endpoint, methods=()))  # which is: every method
     routes += [each(app, gate, feeds) for each in more]
     telemetry = app.telemetry
-    return Starlette(
+    made = Starlette(
         routes=routes,
         middleware=[
             *([Middleware(Measured, telemetry=telemetry, patterns=patterns(routes))] if telemetry.enabled else []),
@@ -60,6 +61,8 @@ def make(app: App, gate: Gate, feeds: Feeds, more: Sequence[More] = ()) -> Starl
         ],
         exception_handlers={HTTPException: _refused},
     )
+    made.state.rehearsal = asyncio.Semaphore(1)
+    return made
 
 
 def _endpoint(app: App, gate: Gate, feeds: Feeds, methods: Mapping[str, Route]) -> Endpoint:

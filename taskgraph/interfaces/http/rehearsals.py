@@ -1,6 +1,8 @@
 """Routes that forecast: a graph, or a document, is rehearsed in virtual time, in a thread of its own."""
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any, Final
 
 from taskgraph.interfaces.http.asked import Asked
@@ -18,12 +20,24 @@ RUNS_SHOWN_MAX: Final = 20_000
 
 
 async def graph(asked: Asked) -> Any:
-    return await _forecast(asked, await rehearsing.collect_for_graph(asked.app, asked.graph, _wanted(asked)))
+    wanted = _wanted(asked)
+    async with _turn(asked):
+        return await _forecast(asked, await rehearsing.collect_for_graph(asked.app, asked.graph, wanted))
 
 
 async def document(asked: Asked) -> Any:
-    wanted = _wanted(asked)
-    return await _forecast(asked, await rehearsing.collect_for_document(asked.app, await document_of(asked), wanted))
+    wanted, read = _wanted(asked), await document_of(asked)
+    async with _turn(asked):
+        return await _forecast(asked, await rehearsing.collect_for_document(asked.app, read, wanted))
+
+
+@asynccontextmanager
+async def _turn(asked: Asked) -> AsyncIterator[None]:
+    """One at a time: several threads that never wait leave too little of the process for all other requests."""
+    async with asked.request.app.state.rehearsal:
+        if await asked.request.is_disconnected():
+            raise Problem(400, "gone", "the sender went away before it was its turn")
+        yield
 
 
 def _wanted(asked: Asked) -> Wanted:

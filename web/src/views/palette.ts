@@ -22,7 +22,7 @@ interface Entry {
 }
 
 const SHOWN = 12;
-const VIEWS = ["", "dag", "time", "tasks", "events", "at", "plan", "doctor", "notices", "compare"];
+const VIEWS = ["", "dag", "time", "tasks", "events", "at", "plan", "forecast", "doctor", "notices", "compare"];
 
 const to = (kind: string, title: string, address: string): Entry => ({ kind, title, act: () => go(address) });
 
