@@ -142,7 +142,9 @@ class Form:
         for error in itertools.islice(self._schema.findings(value), PROBLEMS_MAX):
             explain(error, path, self._report, self._kind == "extension")
 
-    def check_template(self, label: str, task: Mapping[str, Any], labels: frozenset[str]) -> list[tuple[Path, str]]:
+    def check_template(
+        self, label: str, task: Mapping[str, Any], labels: AbstractSet[str], groups: Mapping[str, GroupNode]
+    ) -> list[tuple[Path, str]]:
         """Check what a `foreach` over results makes its tasks of; gives what these take, as `check_definition` does."""
         node = task.get("each")
         if not isinstance(node, dict):
@@ -153,7 +155,7 @@ class Form:
         if not isinstance(node["task"], dict):
             return []
         check_keys(label, node["task"], self._report)
-        return check_definition(label, node["task"], labels, self._kind, self._report)
+        return check_definition(label, node["task"], labels, groups, self._kind, self._report)
 
     def close(self) -> None:
         """Report a refusal by the schema of which no finding was reported."""
@@ -384,16 +386,21 @@ def check_condition(
 
 
 def check_definition(
-    label: str, task: dict[str, Any], labels: AbstractSet[str], kind: Kind, report: Report
+    label: str,
+    task: dict[str, Any],
+    labels: AbstractSet[str],
+    groups: Mapping[str, GroupNode],
+    kind: Kind,
+    report: Report,
 ) -> list[tuple[Path, str]]:
-    """Check references and size; gives places and labels of the `$result` references of the right form."""
+    """Check references and size; gives places and names of the `$result` references of the right form."""
     taken: list[tuple[Path, str]] = []
     try:
         text = canonical_json(task)
     except (ValueError, TypeError):
         return taken  # a number that is none: reported already, and its size is of no interest
     if references.SUBS_KEY in text or references.RESULT_KEY in text or references.FILE_KEY in text:
-        found = _check_references(label, task.get("payload"), labels, kind, report, taken)
+        found = _check_references(label, task.get("payload"), labels, groups, kind, report, taken)
         if found:
             text = canonical_json(references.substitute(task, lambda _: references.STAND_IN, lenient=True))
     if f'"{SECRET}"' in text:
@@ -445,6 +452,7 @@ def _check_references(
     label: str,
     payload: Any,
     labels: AbstractSet[str],
+    groups: Mapping[str, GroupNode],
     kind: Kind,
     report: Report,
     taken: list[tuple[Path, str]],
@@ -477,7 +485,8 @@ def _check_references(
                 continue
             key, named_label = SUBS, name.removeprefix(SUBS_PREFIX)
             remedy = "Correct the label after `taskId:`, or add the task."
-        if named_label in labels or (kind == "extension" and is_label(named_label)):
+        of_group = key == RESULT and named_label in groups
+        if named_label in labels or of_group or (kind == "extension" and is_label(named_label)):
             if key != SUBS:
                 taken.append(((*place, key), named_label))
             continue
@@ -491,18 +500,20 @@ def check_results(
     results: Sequence[tuple[str, Sequence[tuple[Path, str]]]],
     requirements: Mapping[str, Sequence[str]],
     labels: AbstractSet[str],
+    groups: Mapping[str, GroupNode],
     kind: Kind,
     report: Report,
 ) -> None:
-    """Report tasks that take an output of one which they do not require, directly or not.
+    """Report tasks that take an output of a task or group which they do not require, directly or not.
 
     Outputs of tasks of the graph that is extended are checked when the extension is planned.
     """
-    asked = {label: [used for _, used in taken] for label, taken in results}
+    asked = {label: [grouping.done(used, groups) for _, used in taken] for label, taken in results}
     missing = references.without_requirement(asked, requirements)
     for label, taken in results:
         for path, used in taken:
-            if used not in missing.get(label, ()) or (kind == "extension" and used not in labels):
+            known = used in labels or used in groups
+            if grouping.done(used, groups) not in missing.get(label, ()) or (kind == "extension" and not known):
                 continue
             message = f"{show(label)} uses what {show(used)} hands on, which it does not require, directly or not."
             remedy = f"Add {show(used)} to `requires` of {show(label)}."

@@ -50,6 +50,11 @@ def name_of(node: str) -> str:
     return node[1:] if is_end(node) else node
 
 
+def done(name: str, groups: Mapping[str, GroupNode]) -> str:
+    """The node that is waited for by who requires this label or group, in `circles`."""
+    return DONE + name if name in groups else name
+
+
 def containers(groups: Mapping[str, GroupNode]) -> dict[str, list[str]]:
     """Label or name of a group -> the groups that name it as one of theirs, by name."""
     found: dict[str, list[str]] = {}
@@ -163,7 +168,7 @@ def circles(
     holders = containers(groups)
 
     def node(name: str) -> str:
-        return DONE + name if name in groups else name
+        return done(name, groups)
 
     made: dict[str, Sequence[str]] = {}
     for label, requires in requirements.items():

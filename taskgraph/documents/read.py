@@ -247,9 +247,9 @@ def _tasks_and_groups(
             channels |= checks.check_notify(node["notify"], ("tasks", label, "notify"), report)
         if _has_definition(node) and label not in unread:
             check_keys(label, node["task"], report)
-            taken = checks.check_definition(label, node["task"], known, kind, report)
+            taken = checks.check_definition(label, node["task"], known, groups, kind, report)
             if node["task"].get("executor") == EXPAND:
-                taken += form.check_template(label, node["task"], known)
+                taken += form.check_template(label, node["task"], known, groups)
             if taken:
                 results.append((label, [(place, later.get(used, used)) for place, used in taken]))
             if not report.count:
@@ -278,7 +278,7 @@ def _tasks_and_groups(
         requirements = grouping.circles(requirements, groups)
     checks.check_cycles(obj, nodes, requirements, report)
     if results:
-        checks.check_results(results, certain, labels, kind, report)
+        checks.check_results(results, certain, labels, groups, kind, report)
     form.close()
     return nodes, groups
 

@@ -86,13 +86,14 @@ def results_without_requirement(document: GraphDocument) -> dict[str, set[str]]:
         objects = [here for _, here in reference_objects(node.task.get("payload"))]
         taken = [here[key] for here in objects if (key := taking_key(here))]
         if taken:
-            asked[label] = [used for used in taken if isinstance(used, str)]
+            asked[label] = [grouping.done(used, document.groups) for used in taken if isinstance(used, str)]
     if not asked:
         return {}
     requirements: dict[str, Sequence[str]] = {label: node.requires for label, node in document.tasks.items()}
     if document.groups:
         requirements = grouping.circles(requirements, document.groups, certain=True)
-    return without_requirement(asked, requirements)
+    missing = without_requirement(asked, requirements)
+    return {label: set(map(grouping.name_of, names)) for label, names in missing.items()}
 
 
 def external_labels(document: GraphDocument) -> frozenset[str]:

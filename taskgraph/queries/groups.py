@@ -3,9 +3,10 @@
 import difflib
 from typing import Final
 
+from taskgraph.model import limits
 from taskgraph.model.columns import integer
 from taskgraph.model.errors import NotFound
-from taskgraph.model.ids import group_key, task_id_of
+from taskgraph.model.ids import group_key, row_key, task_id_of
 from taskgraph.model.states import GRAPH_GONE
 from taskgraph.protocol.definitions import members_of
 from taskgraph.queries.values import GroupSuccess
@@ -28,6 +29,18 @@ async def group_rows(tables: Tables, graph_id: str, name: str) -> list[Row]:
 async def group_members(tables: Tables, graph_id: str, name: str) -> tuple[str, ...]:
     """TaskIds of all tasks of a group, nested ones too: one read (a page in 12,000). Raises NotFound."""
     return members_of(await group_rows(tables, graph_id, name))
+
+
+async def member_rows(tables: Tables, graph_id: str, group_id: str, select: tuple[str, ...]) -> list[Row] | None:
+    """These columns of the rows of all tasks of a group; None where there is no such group."""
+    key = group_key(group_id)
+    rows = await query_all(tables, graph_id, Range(key, f"{key};"))
+    members = frozenset(map(row_key, members_of(rows)))
+    if len(members) <= limits.READ_PAGE_WORTH:
+        found = await tables.get(graph_id, sorted(members)) if members else []
+        return [row for row in found if row is not None] if rows else None
+    found_all = await query_all(tables, graph_id, Range("task:", "task;", select=select))
+    return [row for row in found_all if row.key in members]
 
 
 async def success_of(tables: Tables, graph_id: str, head: Row) -> GroupSuccess | None:

@@ -9,17 +9,19 @@ import logging
 import os
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from taskgraph.documents.placeholders import WITH_FOLDER
-from taskgraph.documents.results import as_output, files_taken, put_in, taken_from
-from taskgraph.model.columns import FOLDER, NO_OUTPUT, integer
+from taskgraph.documents.results import Resolved, as_output, files_taken, put_in, taken_from
+from taskgraph.model.columns import FOLDER, NO_OUTPUT, OUTPUT, integer
 from taskgraph.model.errors import InvalidInput, StorageError
-from taskgraph.model.ids import GRAPH, row_key
+from taskgraph.model.ids import GRAPH, reference_of, row_key
 from taskgraph.model.placement import target_of
+from taskgraph.model.states import TaskState
 from taskgraph.model.timing import MAX_RUN_TIME_EXCEEDED, run_seconds_max
 from taskgraph.protocol.context import Outcome as Decided
 from taskgraph.protocol.runs import Overdue
+from taskgraph.queries.groups import member_rows
 from taskgraph.storage.kept_files import summary
 from taskgraph.storage.logs import Logs
 from taskgraph.storage.tables import Row
@@ -32,6 +34,7 @@ from taskgraph.worker.values import ClaimedRun, as_resolved, deadline_in
 
 log = logging.getLogger("taskgraph.worker")
 
+_OF_RESULT: Final = ("label", "state", "run", "resolution")
 _WITHOUT_FOLDER: Final = (
     "and this worker runs commands there (--cwd submitter): give the task an absolute cwd, or the worker another --cwd"
 )
@@ -206,13 +209,35 @@ class Runner:
             return work, rows
         resolved = {}
         for task_id, row in rows.items():
-            state, resolution = as_resolved(row)
-            if resolution is not None and NO_OUTPUT in resolution and row is not None:  # too long for the row
-                place = work.graph_id, task_id, integer(row.columns, "run")
-                data = await self._context.logs.read(*place, name="result.json", limit=RESULT_BYTES_MAX)
-                resolution = resolution | (as_output(data) if data is not None else {})
-            resolved[task_id] = state, resolution
+            found = await self._of_group(work.graph_id, task_id) if row is None else None
+            resolved[task_id] = await self._resolved(work.graph_id, task_id, row) if found is None else found
         return dataclasses.replace(work, definition=put_in(work.definition, resolved)), rows
+
+    async def _resolved(self, graph_id: str, task_id: str, row: Row | None) -> Resolved:
+        state, resolution = as_resolved(row)
+        if resolution is not None and NO_OUTPUT in resolution and row is not None:  # too long for the row
+            place = graph_id, task_id, integer(row.columns, "run")
+            data = await self._context.logs.read(*place, name="result.json", limit=RESULT_BYTES_MAX)
+            resolution = resolution | (as_output(data) if data is not None else {})
+        return state, resolution
+
+    async def _of_group(self, graph_id: str, group_id: str) -> Resolved | None:
+        """What the tasks of a group have handed on, by label; None where there is no such group."""
+        rows: list[Row] | None = None
+
+        async def read() -> None:
+            nonlocal rows
+            rows = await member_rows(self._context.handlers.records.tables, graph_id, group_id, _OF_RESULT)
+
+        await self._context.keep_trying(read, "results that a task needs cannot be read yet")
+        if rows is None:
+            return None
+        outputs: dict[str, Any] = {}
+        for row in rows:
+            _, resolution = await self._resolved(graph_id, reference_of(row.key), row)
+            if resolution is not None and OUTPUT in resolution:
+                outputs[str(row.columns.get("label", ""))] = resolution[OUTPUT]
+        return TaskState.COMPLETED, {OUTPUT: dict(sorted(outputs.items()))}
 
     async def _end_at_deadline(self, one: ClaimedRun) -> None:
         """Resolve the task when its deadline passes while it runs, and end the run then."""

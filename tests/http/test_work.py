@@ -71,7 +71,7 @@ async def test_a_graph_is_run(open_to_all: Server) -> None:
 
 async def test_tasks_of_a_result_are_made_by_the_server(local: Server) -> None:
     made = {"requires": ["list"], "foreach": {"n": {"$result": "list"}}, "task": {"target": "far", "payload": {"k": 1}}}
-    last = {"requires": ["each"], "task": {"target": "far"}}
+    last = {"requires": ["each"], "task": {"target": "far", "payload": {"items": {"$result": "each"}}}}
     await submitted(local, {"tasks": {"list": {"task": {"target": "far"}}, "each": made, "last": last}})
     (first,) = (await claim(local))["tasks"]
     assert (await about(local, first, "complete", result=["a", "b"])).status == 200
@@ -80,7 +80,9 @@ async def test_tasks_of_a_result_are_made_by_the_server(local: Server) -> None:
         while len(seen) < 3:
             for one in (await claim(local, slots=5, wait=1))["tasks"]:
                 seen.append(one["label"])
-                assert (await about(local, one, "complete")).status == 200
+                taken = one["definition"]["payload"].get("items")
+                assert (await about(local, one, "complete", result=one["label"])).status == 200
+    assert taken == {"each a": "each a", "each b": "each b"}
     assert await local.ended("g") == "finished"
     assert (sorted(seen[:2]), seen[2:]) == (["each a", "each b"], ["last"])
 

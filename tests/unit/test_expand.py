@@ -55,6 +55,16 @@ def test_what_says_when_its_tasks_are_made_is_of_the_task_that_makes_them() -> N
     assert "when" not in own["task"]["each"]
 
 
+def test_what_all_tasks_of_a_group_hand_on_may_be_taken() -> None:
+    last = {"requires": ["convert"], "command": ["sum", {"$result": "convert"}]}
+    tasks = {"list": LIST, "setup": LIST, "convert": CONVERT}
+    assert document_from_object({"tasks": {**tasks, "last": last}}).tasks["last"].requires == ("convert",)
+    for wrong in ({**last, "requires": ["list"]}, {**last, "command": ["x", {"$file": "convert", "path": "a"}]}):
+        with pytest.raises(InvalidGraph) as refused:
+            document_from_object({"tasks": {**tasks, "last": wrong}})
+        assert {each.code for each in refused.value.problems} <= {"not-required", "unknown-label"}
+
+
 def test_a_parameter_may_be_a_list_beside_a_result() -> None:
     node = {"foreach": {"a": {"$result": "list"}, "b": {"$param": "sizes"}}, "task": {"payload": {"x": "{{b}}"}}}
     params = {"sizes": {"type": "array", "default": [3]}}

@@ -215,7 +215,8 @@ class EditPlan:
             text = texts.get(own) or str(row.columns.get("task", ""))
             definition = read_json(text) if results.may_take(text) else None
             if isinstance(definition, dict) and (used := results.taken_from(definition)):
-                asked[own] = used
+                groups = {each: members_of(snapshot.groups[each]) for each in used if each in snapshot.groups}
+                asked[own] = [task for each in used for task in groups.get(each, (each,))]
         if not asked:
             return
         for own, missing in without_requirement(asked, self.edges.after()).items():
