@@ -17,7 +17,8 @@ from taskgraph.documents.subgraphs import label_of, nested
 from taskgraph.model.errors import InvalidInput
 from taskgraph.model.json_pointer import what_is
 
-_OF_EXPANDER: Final = ("when", "active", "notBefore")  # keys of a task that say when others are made of it
+OF_EXPANDER: Final = ("when", "active", "notBefore")
+"""Keys of a task that say when others are made of it."""
 
 
 def expander_label(name: str) -> str:
@@ -36,7 +37,7 @@ def foreach_expander(foreach: Foreach, node: Mapping[str, Any]) -> dict[str, Any
     inside = {here[key] for here in _taking(node.get("task")) if isinstance(here[key := taking_key(here)], str)}
     requires = node.get("requires", ())
     kept = [each for each in requires if label_of(each) in inside] if isinstance(requires, list) else requires
-    each = {key: value for key, value in node.items() if key not in _OF_EXPANDER}
+    each = {key: value for key, value in node.items() if key not in OF_EXPANDER}
     chosen = {key: said[key] for key in CHOICE if key in said}
     made = _expander(foreach.name, node, {"values": values, **chosen})
     made["task"]["each"] = {**each, "requires": kept}
@@ -58,7 +59,7 @@ def _expander(name: str, node: Mapping[str, Any], payload: Mapping[str, Any]) ->
     task = node.get("task")
     place = {key: task[key] for key in ("target", "routing") if isinstance(task, dict) and key in task}
     return {
-        **{key: node[key] for key in (*_OF_EXPANDER, "priority") if key in node},
+        **{key: node[key] for key in (*OF_EXPANDER, "priority") if key in node},
         "requires": wanted,
         "task": {"executor": EXPAND, **place, "payload": {"group": name, **payload}},
     }

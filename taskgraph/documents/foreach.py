@@ -22,11 +22,13 @@ FOREACH_MAX: Final = 10_000
 FindFiles = Callable[[str], list[str]]
 """Paths of the files that a pattern names, from the folder of the document on."""
 
-_OF_GROUP: Final = ("maxInFlight",)
+OF_GROUP: Final = ("maxInFlight", "failurePolicy", "success")
+"""What is said of the group of all tasks."""
+
 CHOICE: Final = ("label", "include", "exclude")
 """What stands beside the names."""
 
-RESERVED: Final = frozenset({*CHOICE, *_OF_GROUP})
+RESERVED: Final = frozenset({*CHOICE, *OF_GROUP})
 _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}", re.ASCII)
 _MENTION: Final = re.compile(r"\{\{ *([A-Za-z_][A-Za-z0-9_]*)(?:\.([A-Za-z0-9_]+))? *\}\}", re.ASCII)
 _PARTS: Final[Mapping[str, Callable[[PurePosixPath], str]]] = {
@@ -57,7 +59,7 @@ class Foreach:
     @property
     def group(self) -> dict[str, Any]:
         """What is said of the group of all tasks."""
-        return {key: self.said[key] for key in _OF_GROUP if isinstance(self.said, dict) and key in self.said}
+        return {key: self.said[key] for key in OF_GROUP if isinstance(self.said, dict) and key in self.said}
 
     def tasks(self, node: Mapping[str, Any], taken: Container[str], *, empty: bool = False) -> dict[str, Any]:
         """The tasks by label, each made of the same node. taken: labels of others. empty: there may be none."""

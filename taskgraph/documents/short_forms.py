@@ -7,7 +7,7 @@ places of the short one (`Report.place`).
 
 import copy
 import itertools
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
@@ -51,7 +51,6 @@ SHELLS: Final[Mapping[str, tuple[str, ...]]] = {
 
 _OF_NODE: Final = frozenset({"reruns", "notBefore", "retry", "maxRunTime", "pendingTimeout", "notify", "priority"})
 _OF_PAYLOAD: Final = frozenset({"env", "envFile", "inheritEnv", "cwd", "timeout", "shell", "inputs", "cache"})
-_OF_GRAPH_NODE: Final = frozenset({"requires", "active", "maxInFlight"})  # keys beside `graph` that stands written out
 _SHORT: Final = COMMAND_KEYS | {"foreach", "graph"}
 
 
@@ -218,7 +217,8 @@ class ShortForms:
 
     def _graphs(self, obj: dict[str, Any], tasks: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
         """The tasks with those of each graph in its place, in a group by its name."""
-        from taskgraph.documents.expansion import expander_label, graph_expander
+        from taskgraph.documents.expansion import OF_EXPANDER, expander_label, graph_expander
+        from taskgraph.documents.foreach import OF_GROUP
         from taskgraph.documents.subgraphs import renamed
 
         made: dict[str, Any] = {}
@@ -235,9 +235,10 @@ class ShortForms:
                 results[name] = f"{name}/{result}"
             if isinstance(graph, dict) and RESULT in graph:
                 label = expander_label(name)
+                self._only(name, node, {*OF_EXPANDER, *OF_GROUP, "requires", "priority", "task"})
                 made[label] = graph_expander(name, node, graph, result)
                 self._origins[label] = name
-                groups[name] = {"tasks": [label], "grows": True}
+                groups[name] = {"tasks": [label], "grows": True, **{key: node[key] for key in OF_GROUP if key in node}}
                 continue
             inner = self._inside(name, node, graph, result, defaults)
             made.update(inner["tasks"])
@@ -250,6 +251,7 @@ class ShortForms:
         self, name: str, node: Mapping[str, Any], graph: Any, result: str, defaults: Mapping[str, Any]
     ) -> dict[str, Any]:
         """Tasks and groups of a graph that stands in a document."""
+        from taskgraph.documents.foreach import OF_GROUP
         from taskgraph.documents.subgraphs import KEYS, nested
 
         if not isinstance(graph, dict) or not isinstance(graph.get("tasks"), dict) or not graph["tasks"]:
@@ -262,9 +264,8 @@ class ShortForms:
             self._wrong(
                 name, (key,), "unknown-key", f"A graph in the place of a task has no {show(key)}.{near}", remedy
             )
-        for key in node.keys() - _OF_GRAPH_NODE:
-            message = f"{show(key)} has no meaning beside `graph`."
-            self.report.add(("tasks", name, key), "misplaced-key", message, "Say it of tasks in the graph.")
+        of_group = {*OF_GROUP, "requires", "active"}
+        self._only(name, node, of_group)
         if result and result not in graph["tasks"]:
             message = f"The graph has no task {show(str(result))}."
             self.report.add(("tasks", name, "result"), "unknown-label", message, "Name one of its tasks.")
@@ -273,8 +274,15 @@ class ShortForms:
         self._nested.update(dict.fromkeys(inner["tasks"], (name, forms)))
         forms.write_out(inner, defaults)
         self._nested.update(dict.fromkeys(inner["tasks"], (name, forms)))  # and those of a `foreach` in it
-        inner["groups"][name] |= {key: node[key] for key in _OF_GRAPH_NODE.intersection(node)}
+        inner["groups"][name] |= {key: node[key] for key in of_group.intersection(node)}
         return inner
+
+    def _only(self, name: str, node: Mapping[str, Any], known: Container[str]) -> None:
+        """Report what has no meaning beside `graph`."""
+        for key in node:
+            if key not in known:
+                message = f"{show(key)} has no meaning beside `graph`."
+                self.report.add(("tasks", name, key), "misplaced-key", message, "Say it of tasks in the graph.")
 
     def _wrong(self, name: str, within: Path, code: str, message: str, remedy: str) -> None:
         self.report.add(("tasks", name, "graph", *within), code, message, remedy)

@@ -211,7 +211,7 @@ def test_every_key_of_a_document_comes_back() -> None:
     }
     whole = schemas.schema("task-graph")
     assert set(document) == set(whole["properties"]) - {"$schema", "defaults", "include"}, "say here what is new"
-    short = {*COMMAND_KEYS, "foreach", "graph", "result", "maxInFlight"}
+    short = {*COMMAND_KEYS, "foreach", "graph", "result", "maxInFlight", "failurePolicy", "success"}
     assert set(document["tasks"]["b"]) == set(whole["$defs"]["node"]["properties"]) - short
     assert {*document["groups"]["g"], "grows"} == set(whole["$defs"]["group"]["properties"])
     assert Graph.from_document(document).to_dict() == document

@@ -45,6 +45,21 @@ def test_its_tasks_stand_in_a_group_of_its_name() -> None:
     assert document_object(document_from_object(made)) == made
 
 
+def test_what_is_said_of_the_group_stands_beside_the_graph_or_in_foreach() -> None:
+    said = {"failurePolicy": "continue", "success": {"atLeast": "50%", "then": "go", "rest": "let"}, "maxInFlight": 2}
+    inner = {"tasks": {"a": {"task": {}}, "b": {"task": {}}}}
+    tasks = {"build": {"graph": inner, **said}, "each": {"foreach": {"n": [1, 2], **said}, "task": {}}}
+    made = document_object(document_from_object({"tasks": tasks}))["groups"]
+    for name in tasks:
+        assert {key: made[name][key] for key in said} == said
+    late = {
+        "list": {"task": {}},
+        "build": {"graph": {"$result": "list"}, "maxInFlight": 2, "failurePolicy": "continue"},
+    }
+    group = document_object(document_from_object({"tasks": late}))["groups"]["build"]
+    assert (group["maxInFlight"], group["failurePolicy"], group["grows"]) == (2, "continue", True)
+
+
 def test_graphs_in_graphs_and_one_graph_for_each_value() -> None:
     within = {"requires": ["a"], "graph": {"tasks": {"b": {"requires": ["a"]}}}}
     inner = {"tasks": {"a": {"command": ["echo", "{{n}}"]}, "in": within}}
