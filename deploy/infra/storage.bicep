@@ -34,7 +34,9 @@ var kinds = ['add-tasks', 'cancel', 'edit', 'hold-back', 'prioritize', 'rerun', 
 var ownQueueNames = [for kind in kinds: '${prefix}-${kind}']
 // The common one is there always: messages may have been sent before the setting was changed.
 var eventQueues = concat(['${prefix}-events'], queues == 'per-operation' ? ownQueueNames : [])
-var workQueues = [for target in targets: '${prefix}-work-${target}']
+// Each level of priority of a target has a queue; `work` is that of `normal`.
+var levels = ['max', 'high', 'work', 'low', 'min']
+var workQueues = [for n in range(0, length(levels) * length(targets)): '${prefix}-${levels[n % length(levels)]}-${targets[n / length(levels)]}']
 var takenQueues = concat(eventQueues, workQueues)
 var poisonQueues = [for name in takenQueues: '${name}-poison']
 
@@ -122,5 +124,5 @@ output tableName string = table.name
 @description('Queues that handlers take from, and others send to.')
 output eventQueueNames array = eventQueues
 
-@description('Queues that workers take from.')
+@description('Queues that workers take from, of all levels of priority.')
 output workQueueNames array = workQueues

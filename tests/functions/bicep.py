@@ -16,7 +16,19 @@ _PARSER: Final = Parser(Language(tree_sitter_bicep.language()))
 
 # Names that a file may use without declaring them: functions of the language, and the namespaces that hold them.
 BUILT_IN: Final = frozenset(
-    {"concat", "empty", "guid", "json", "resourceGroup", "string", "subscription", "subscriptionResourceId", "toLower"}
+    {
+        "concat",
+        "empty",
+        "guid",
+        "json",
+        "length",
+        "range",
+        "resourceGroup",
+        "string",
+        "subscription",
+        "subscriptionResourceId",
+        "toLower",
+    }
     | {"union", "uniqueString"}
 )
 

@@ -25,6 +25,7 @@ from taskgraph.interfaces.cli import app
 from taskgraph.interfaces.http import entra
 from taskgraph.model import limits, messages
 from taskgraph.model.names import QueueNames
+from taskgraph.model.priorities import LEVELS
 from taskgraph.storage.azure import logs
 from tests.functions import bicep
 
@@ -388,14 +389,14 @@ def test_the_parameters_allow_what_the_code_allows() -> None:
 
 
 def names_of(queues: str, prefix: str, targets: list[str]) -> dict[str, list[str]]:
-    """What storage.bicep calls its queues, by a reading of its four expressions."""
+    """What storage.bicep calls its queues, by a reading of its expressions."""
     variables = {
         name: bicep.text(each.node.named_children[-1]) for name, each in FILES["storage.bicep"].of("variable").items()
     }
     kinds = json.loads(variables["kinds"].replace("'", '"'))
     patterns = {
         name: re.fullmatch(r"\[for (\w+) in (\w+): '(.*)'\]", variables[name])
-        for name in ("ownQueueNames", "workQueues", "poisonQueues")
+        for name in ("ownQueueNames", "poisonQueues")
     }
     lists: dict[str, list[str]] = {"kinds": kinds, "targets": targets}
     common = re.fullmatch(
@@ -411,7 +412,11 @@ def names_of(queues: str, prefix: str, targets: list[str]) -> dict[str, list[str
 
     lists["eventQueues"] = [common[1].replace("${prefix}", prefix)]
     lists["eventQueues"] += fill("ownQueueNames") if queues == common[2] else []
-    lists["workQueues"] = fill("workQueues")
+    levels = json.loads(variables["levels"].replace("'", '"'))
+    each = "'${prefix}-${levels[n % length(levels)]}-${targets[n / length(levels)]}'"
+    assert variables["workQueues"] == f"[for n in range(0, length(levels) * length(targets)): {each}]"
+    numbers = range(len(levels) * len(targets))
+    lists["workQueues"] = [f"{prefix}-{levels[n % len(levels)]}-{targets[n // len(levels)]}" for n in numbers]
     assert variables["takenQueues"] == "concat(eventQueues, workQueues)"
     lists["takenQueues"] = lists["eventQueues"] + lists["workQueues"]
     lists["poisonQueues"] = fill("poisonQueues")
@@ -424,7 +429,8 @@ def test_queues_table_and_container_are_those_that_the_code_uses(queues: str) ->
     names = QueueNames("abc", queues == "per-operation")
     assert tuple(found["eventQueues"]) == names.received
     assert tuple(found["kinds"]) == messages.EVENT_TYPES
-    assert found["workQueues"] == [names.work("default"), names.work("gpu-1")]
+    levels = ("highest", "high", "normal", "low", "lowest")
+    assert found["workQueues"] == [names.work(target, level) for target in ("default", "gpu-1") for level in LEVELS]
     assert found["poisonQueues"] == [names.poison(queue) for queue in found["takenQueues"]]
     assert all(re.fullmatch(limits.TARGET_PATTERN, each) for each in ("default", "gpu-1"))
     resources = FILES["storage.bicep"].of("resource")
