@@ -429,7 +429,6 @@ def test_queues_table_and_container_are_those_that_the_code_uses(queues: str) ->
     names = QueueNames("abc", queues == "per-operation")
     assert tuple(found["eventQueues"]) == names.received
     assert tuple(found["kinds"]) == messages.EVENT_TYPES
-    levels = ("highest", "high", "normal", "low", "lowest")
     assert found["workQueues"] == [names.work(target, level) for target in ("default", "gpu-1") for level in LEVELS]
     assert found["poisonQueues"] == [names.poison(queue) for queue in found["takenQueues"]]
     assert all(re.fullmatch(limits.TARGET_PATTERN, each) for each in ("default", "gpu-1"))
