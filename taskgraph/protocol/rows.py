@@ -294,6 +294,9 @@ class View:
     def clear(self, key: str, names: Iterable[str]) -> None:
         """Remove columns from a row, which is written as a whole then, with columns that this version does not know."""
         draft = self.get(key)
+        names = frozenset(names)
+        for name in sorted(names.intersection(draft.changed)):  # set by an item before, of this commit
+            self.journal.entries.append((draft.changed, name, draft.changed.pop(name)))
         kept = {name: value for name, value in draft.columns.items() if name not in names}
         if len(kept) == len(draft.columns):
             return

@@ -381,3 +381,15 @@ async def test_ten_thousand_are_skipped_in_bounded_commits(local: Stage, shape: 
     assert row.columns["skippedTasks"] == size - 1
     commits = len({each.sequence for each in await local.events()})
     assert commits <= size // 60
+
+
+async def test_a_rerun_in_the_commit_of_the_end_leaves_nothing_of_it(stage: Stage) -> None:
+    await stage.submit(document({"a": (), "b": ("a",), "c": ()}))
+    await stage.fail("a")
+    held = await stage.claim("c")
+    await stage.deliver(stage.completed(held), Rerun(stage.graph_id, ((stage.task_id("a"), 0),)))
+    graph = (await stage.graph_row()).columns
+    assert (graph["state"], graph.get("finished"), graph.get("skippedTasks")) == ("running", None, None)
+    assert await stage.work() == "finished"
+    assert set((await stage.states()).values()) == {"completed"}
+    assert (await examine_graph(stage.handlers, stage.poison, stage.graph_id)).findings == ()

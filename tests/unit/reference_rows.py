@@ -106,6 +106,7 @@ class PlainView:
 
     def clear(self, key: str, names: Iterable[str]) -> None:
         draft = self.get(key)
+        draft.changed = {name: value for name, value in draft.changed.items() if name not in names}
         kept = {name: value for name, value in draft.columns.items() if name not in names}
         if kept != draft.columns:
             draft.columns, draft.bare = kept, True

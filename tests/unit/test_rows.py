@@ -9,7 +9,7 @@ import pytest
 
 from taskgraph.model.errors import IntegrityError
 from taskgraph.protocol.rows import Draft, NeedRows, NewerSchema, View
-from taskgraph.storage.tables import Insert, Merge, Row
+from taskgraph.storage.tables import Insert, Merge, Replace, Row
 
 TIME = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -228,6 +228,20 @@ def test_taking_everything_back_leaves_nothing_to_write() -> None:
     rows.rollback(mark)
     assert rows.changed() == []
     assert rows.changes("op") == []
+
+
+def test_what_an_item_has_set_may_be_taken_off_by_the_next() -> None:
+    rows = view(row("a", x=1, y=2))
+    rows.get("a").set("x", 5)
+    rows.get("a").set("z", 6)
+    mark = rows.mark()
+    rows.clear("a", ["x", "z"])
+    assert (rows.get("a").value("x"), rows.get("a").value("z"), rows.get("a").value("y")) == (None, None, 2)
+    (change,) = rows.changes("op")
+    assert isinstance(change, Replace)
+    assert change.columns == {"y": 2, "operation": "op"}
+    rows.rollback(mark)
+    assert (rows.get("a").value("x"), rows.get("a").value("z")) == (5, 6)
 
 
 def test_a_view_that_is_let_go_leaves_nothing_to_the_search_for_garbage() -> None:
