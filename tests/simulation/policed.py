@@ -12,7 +12,7 @@ from taskgraph.model.states import When
 from tests.simulation.bounds import CHUNKED, FEW_LEAVES, NARROWER, RULE_BY_RULE
 from tests.simulation.counted import with_success
 from tests.simulation.grouped import with_groups
-from tests.simulation.histories import EVERY_RUN, RATES, crowding, random_document, with_conditions
+from tests.simulation.histories import EVERY_RUN, RATES, crowding, limited, random_document, ranked, with_conditions
 from tests.simulation.world import Faults, World
 
 _COMMIT_ROWS: Final = 14  # as in `counted`
@@ -75,7 +75,23 @@ def policed(seed: int) -> World:
     cancel = rng.choice(("", "", "task", "task", "graph"))
     reruns = rng.random() < 0.5 and cancel != "graph"
     world = dataclasses.replace(world, cancel=cancel, reruns=reruns)
-    return crowding(world)
+    return crowding(_beside(world, rng))
+
+
+def _beside(world: World, rng: random.Random) -> World:
+    """The same, and in many of them something else goes on: pauses, limits, levels, plans, or edits."""
+    match rng.randrange(8):
+        case 0:
+            return dataclasses.replace(world, pauses=rng.choice((1, 2)))
+        case 1:
+            return limited(world, rng)
+        case 2:
+            return ranked(world, rng)
+        case 3:
+            return dataclasses.replace(world, planned=0.7)
+        case 4 if not world.extensions:
+            return dataclasses.replace(world, edits=2)
+    return world
 
 
 def policed_and_rerun(seed: int) -> World:
