@@ -82,6 +82,13 @@ def test_what_is_supposed_stands_beside_what_is(look: Look) -> None:
     assert look.for_a_mouse() == []
     assert _asked(look) == 2
     page.get_by_role("button", name="Not that then takes no time").click()
+    page.get_by_role("combobox", name="Suppose").select_option("So many in flight")
+    for most in ("3", "2"):
+        page.get_by_role("spinbutton", name="At most").fill(most)
+        page.keyboard.press("Enter")
+    expect(page.get_by_text("at most 2 of the graph in flight")).to_be_visible()
+    expect(page.get_by_text("at most 3 of the graph in flight")).to_have_count(0)
+    page.get_by_role("button", name="Not that at most 2").click()
     page.get_by_role("combobox", name="Suppose").select_option("A task fails")
     task.fill("first")
     page.keyboard.press("Enter")

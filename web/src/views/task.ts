@@ -12,7 +12,7 @@ import { bytes, count, duration, many, now } from "./format.ts";
 import { type Of, taskAt, taskHref } from "./graph.ts";
 import { html } from "./html.ts";
 import { answered, CopyButton, Empty, Facts, Json, LeftOut, State, Time, useAsked } from "./parts.ts";
-import { read } from "./source.ts";
+import { has, read } from "./source.ts";
 
 const EDGES_SHOWN = 30;
 const EDITED: ReadonlySet<number> = new Set([CODE.unscheduled!, CODE.pending!, ...FAILED_CODES]);
@@ -165,6 +165,8 @@ function Actions({ id, label, task }: { id: string; label: string; task: Task })
     ${!over && html`<a class="button judged" href=${plan(inactive ? "activate" : "deactivate")}>
       ${inactive ? "Let go …" : "Hold back …"}</a>`}
     ${!over && html`<a class="button judged" href=${plan("prioritize")}>Priority …</a>`}
+    ${!over && has("api") && html`<a class="button"
+      href=${href(["g", id, "forecast"], { drop: JSON.stringify([label]) })}>What if without …</a>`}
     ${EDITED.has(task.state) && html`<a class="button judged"
       href=${href(["g", id, "plan"], { change: "edit", task: label })}>Edit …</a>`}
   </p>`;

@@ -66,7 +66,7 @@ function slotsIn(text: string): ReadonlyMap<string, number> {
 function Slots({ benches, slots }: { benches: Benches; slots: string }): VNode {
   const supposed = slotsIn(slots);
   const put = (name: string) => (event: Event) => {
-    const number = Math.floor(Number((event.currentTarget as HTMLInputElement).value));
+    const number = Math.max(0, Math.floor(Number((event.currentTarget as HTMLInputElement).value)));
     const changed = benches.map(({ targets, slots: there }) => {
       const own = benchName(targets);
       return [own, own === name ? number : (supposed.get(own) ?? there)] as const;
@@ -99,7 +99,8 @@ function More({ of, supposed }: { of: Of; supposed: Supposed }): VNode {
   const add = (event: Event): void => {
     event.preventDefault();
     const own = isLimit ? `${group ? `${group}=` : ""}${Number(typed)}` : typed;
-    putList(kind, [...supposed[kind].filter((each) => each !== own), own]);
+    const isSame = (each: string): boolean => (isLimit ? groupOf(each) === group : each === own);
+    putList(kind, [...supposed[kind].filter((each) => !isSame(each)), own]);
     setTyped("");
   };
   const value = (event: Event): string => (event.currentTarget as HTMLInputElement).value;
@@ -120,12 +121,14 @@ function More({ of, supposed }: { of: Of; supposed: Supposed }): VNode {
   </form>`;
 }
 
+/** Of a limit: `GROUP=4`, or `4` of the graph. */
+const groupOf = (limit: string): string => limit.slice(0, Math.max(0, limit.lastIndexOf("=")));
+
 function wordsOf(kind: Kind, value: string): string {
   if (kind === "drop") return `${value} takes no time`;
   if (kind === "fail") return `${value} fails`;
-  const split = value.lastIndexOf("=");
-  const most = value.slice(split + 1);
-  const of = split < 0 ? "the graph" : `group ${value.slice(0, split)}`;
+  const most = value.slice(value.lastIndexOf("=") + 1);
+  const of = groupOf(value) ? `group ${groupOf(value)}` : "the graph";
   return `${most === "0" ? "any number" : `at most ${most}`} of ${of} in flight`;
 }
 
