@@ -7,7 +7,7 @@ from typing import Any, Final
 import pytest
 from playwright.sync_api import Browser, expect
 
-from tests.browser.looking import Look, looking
+from tests.browser.looking import NARROW, Look, looking
 from tests.browser.served import Served, graphs, served
 
 
@@ -78,8 +78,10 @@ def test_what_is_supposed_stands_beside_what_is(look: Look) -> None:
     page.get_by_role("button", name="Add").click()
     page.get_by_role("button", name="Rehearse it so").click()
     expect(page.get_by_role("cell", name="1 h 40 min sooner")).to_be_visible()
+    page.set_viewport_size({"width": NARROW[0], "height": NARROW[1]})
     assert look.axe() == []
     assert look.for_a_mouse() == []
+    assert look.overflowing() == []
     assert _asked(look) == 2
     page.get_by_role("button", name="Not that then takes no time").click()
     page.get_by_role("combobox", name="Suppose").select_option("So many in flight")

@@ -183,7 +183,7 @@ function Both({ before, after }: { before: Forecast; after: Forecast }): VNode {
   const line = (name: string, show: (of: Forecast) => Content, other: Content = ""): VNode => html`<tr key=${name}>
     <th scope="row">${name}</th><td>${show(before)}</td><td>${show(after)}</td><td>${other}</td></tr>`;
   return html`<section class="card wide-card"><h2>As it is, and as supposed</h2>
-    <div class="scroll"><table class="plain-table">
+    <div class="scroll" role="region" aria-label="Both side by side" tabindex="0"><table class="plain-table">
       <thead><tr><th scope="col"><span class="unseen">What</span></th><th scope="col">As it is</th>
         <th scope="col">Supposed</th><th scope="col">Difference</th></tr></thead>
       <tbody>
