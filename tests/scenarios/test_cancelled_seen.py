@@ -160,7 +160,7 @@ def test_commands_say_cancelled_of_one_task(shell: Shell) -> None:
 
 def test_commands_say_cancelled_of_a_whole_graph(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
     shell.cancel("a")
-    assert "blocked by “b” and 1 other task that was cancelled" in shell.run("status", "g").stderr
+    assert "blocked by “b”; 1 other task was cancelled, too" in shell.run("status", "g").stderr
     shell.cancel()
     looks = [shell.run("status", "g"), shell.run("show", "g"), shell.run("list"), shell.run("watch", "g")]
     assert re.search(r"^  ⊘ cancelled +2$", looks[0].stdout, re.MULTILINE)

@@ -34,6 +34,7 @@ from tests.simulation.mutants import (
     rivals,
     times,
 )
+from tests.simulation.policed import policed, policed_and_rerun
 from tests.simulation.races import RACES
 
 
@@ -56,6 +57,8 @@ def test_nothing_breaks_while_all_rules_hold() -> None:
     assert hunt(late_and_rerun, range(40)) == (0, "")
     assert hunt(overlapping, range(60)) == (0, "")
     assert hunt(charged, range(60)) == (0, "")
+    assert hunt(policed, range(60)) == (0, "")
+    assert hunt(policed_and_rerun, range(60)) == (0, "")
     lives = lives_of_mutants()
     for name in lives[:: len(lives) // 4]:  # test_exhaustive plays them all
         played, noticed = hunt_in_life(name, lambda: None)

@@ -352,7 +352,8 @@ def _others(found: "GraphStatus") -> str:
         words = "failed for good"
     elif cancelled < found.failed_tasks:
         words = f"failed for good or {words}"
-    return f" and {count(number, 'other task')} that {words}" if number > 0 else f", which {words}"
+    # Not "by … and others": of a graph whose groups have failure policies, others need not block it.
+    return f"; {count(number, 'other task')} {words}, too" if number > 0 else f", which {words}"
 
 
 @command("taskgraph watch nightly-2026-08-01 --timeout 3600")
