@@ -44,6 +44,8 @@ export interface Forecast {
   readonly waits: readonly Waited[];
   /** Tasks that are not resolved at its end, by state. */
   readonly stays: Readonly<Record<string, number>>;
+  /** Groups whose tasks come of results, of which nothing is known. */
+  readonly leftOut: readonly string[];
   readonly pausedTargets: readonly string[];
   readonly cost: { readonly amount: Spread<number>; readonly currency: string; readonly overBudget: number };
   readonly deadlines: readonly { readonly label: string | null; readonly deadline: string; readonly share: number }[];

@@ -80,6 +80,10 @@ export function pathWords({ criticalPath }: Forecast): string {
   return `${many(criticalPath.length, "task")}, ${seconds(whole)}, ${seconds(ran)} of it running`;
 }
 
+/** What is not in it, as nothing is known of it. */
+const withoutWords = ({ leftOut }: Forecast): string =>
+  leftOut.length > 0 ? `the tasks that results will come to: ${leftOut.join(", ")}` : "";
+
 /** Where the seconds of tasks come from. */
 function sourcesOf({ sources, history, seeds }: Forecast): string {
   const parts = [
@@ -106,6 +110,7 @@ export function facts(forecast: Forecast, id: string): (readonly [string, Conten
     [finishes ? "Ends about" : "Moves until", html`<${EndsAbout} forecast=${forecast} />`],
     ["Does not always finish", endsOf(forecast)],
     ["Held up", html`<${HeldUp} forecast=${forecast} />`],
+    ["Without", withoutWords(forecast)],
     ["Critical path", pathWords(forecast)],
     ["Deadlines at risk", risks(forecast, id)],
     ["Durations", sourcesOf(forecast)],
