@@ -34,7 +34,7 @@ PUMP_SECONDS: Final = 1.0
 _IN_HAND_MAX: Final = 512  # deliveries held by one process; more would wait for longer than their lease
 _SETTLED_AT_ONCE: Final = 16
 _PAUSE_SECONDS: Final = 0.5
-_LONG_SECONDS: Final = 3600.0
+_LONG_SECONDS: Final = 24 * 3600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -322,7 +322,9 @@ class Consumer:
                     note("newer-version" if isinstance(own.error, NewerSchema) else "failed", waiting.source.id)
                 waiting.give(own)
             settled = [(w.delivery, outcomes[id(w.message)]) for w in batch if w.delivery is not None]
-            if self._receiving and not any(each.error for _, each in settled):
+            if not settled:
+                pass  # what a worker here reports came by none
+            elif self._receiving and not any(each.error for _, each in settled):
                 self._do_beside(self._settle_all(lease, settled))
             else:
                 await self._settle_all(lease, settled)

@@ -38,7 +38,7 @@ LATENCY_SECONDS: Final = 0.002
 
 _NEVER_SECONDS: Final = float(limits.DELAY_SECONDS_MAX)  # leases are renewed at a third of it
 _POLL_SECONDS: Final = 3_600.0  # between two looks in vain: each message is announced
-_SWEEPS_MORE_SELDOM: Final = 8  # the next look comes when so many parts of the time so far have gone by
+_SWEEP_SHARE: Final = 0.5  # of the time so far: when it has gone by again, the sweep looks again; it has all tasks in hand
 _LOOKS: Final = 1_000  # of what looks every so often, in a rehearsal: each costs about as much as a task
 _LOOKS_AT_REST: Final = 3  # looks in a row that find nothing at work, and nothing that comes
 _NAME: Final = "rehearsed"
@@ -228,7 +228,7 @@ class _Play:
             poison,
             self._wakeup,
             lease_seconds=_NEVER_SECONDS,
-            idle_seconds_max=_POLL_SECONDS,
+            idle_seconds_max=max(_POLL_SECONDS, looks),
             pump_seconds=max(PUMP_SECONDS, looks),
         )
         self._consumer.own.add(start.graph_id)
@@ -244,7 +244,7 @@ class _Play:
                 offer=_AnyTask(),
                 slots=bench.slots,
                 lease_seconds=_NEVER_SECONDS,
-                idle_seconds_max=_POLL_SECONDS,
+                idle_seconds_max=max(_POLL_SECONDS, looks),
                 gate_seconds=max(limits.GATE_SECONDS, looks),
             )
             for number, bench in enumerate(benches)
@@ -324,7 +324,7 @@ class _Play:
         at_rest = 0
         while not self._stop.is_set():
             commits = self._counts.operations["commits"]
-            pause = max(limits.SWEEP_SECONDS, self._loop.time() / _SWEEPS_MORE_SELDOM)
+            pause = max(limits.SWEEP_SECONDS, self._loop.time() * _SWEEP_SHARE)
             await asyncio.wait([stopped], timeout=pause)
             if self._stop.is_set():
                 return

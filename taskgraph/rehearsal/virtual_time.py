@@ -1,6 +1,7 @@
 """An event loop whose time jumps to the next thing that is due, and the clock of what runs in it."""
 
 import asyncio
+import math
 import random
 import selectors
 from collections.abc import Coroutine, Mapping
@@ -12,6 +13,7 @@ from taskgraph.model.ids import slugid_from
 T = TypeVar("T")
 
 EPOCH: Final = datetime(2026, 1, 1, tzinfo=UTC)
+_RESOLUTION_SECONDS: Final = 1e-9
 
 
 class StandsStill(RuntimeError):
@@ -21,8 +23,9 @@ class StandsStill(RuntimeError):
 class _Selector(selectors.BaseSelector):
     """Waits for nothing: time jumps instead."""
 
-    def __init__(self) -> None:
+    def __init__(self, loop: "VirtualLoop") -> None:
         self.seconds = 0.0
+        self._loop = loop
         self._keys: dict[Any, selectors.SelectorKey] = {}
 
     def register(self, fileobj: Any, events: int, data: Any = None) -> selectors.SelectorKey:
@@ -38,6 +41,8 @@ class _Selector(selectors.BaseSelector):
             raise StandsStill("everybody waits for ever")
         if timeout > 0:
             self.seconds += timeout
+            # What is due now must be so after all rounding: after three months a nanosecond more is no more.
+            self._loop._clock_resolution = max(_RESOLUTION_SECONDS, 2 * math.ulp(self.seconds))
         return []
 
     def get_map(self) -> Mapping[Any, selectors.SelectorKey]:
@@ -50,8 +55,10 @@ class _Selector(selectors.BaseSelector):
 class VirtualLoop(asyncio.SelectorEventLoop):
     """An event loop in virtual time."""
 
+    _clock_resolution: float  # of asyncio: how much too early something may be called
+
     def __init__(self) -> None:
-        self._virtual = _Selector()
+        self._virtual = _Selector(self)
         super().__init__(self._virtual)
         self.set_debug(False)  # python -X dev turns it on: what it measures is real time
 

@@ -51,12 +51,15 @@ class MemoryTables:
     async def query(self, partition: str, rows: Range, *, limit: int = 1000, continuation: str | None = None) -> Page:
         checks.check_query(partition, rows, limit)
         keys = self._in_order(partition)
+        end = bisect.bisect_left(keys, rows.end) if rows.end else None
+        of_partition = self.partitions.get(partition, {})
+        ((name, texts), *more) = rows.where.items() or [("", ())]
         found: list[Row] = []
-        for key in itertools.islice(keys, bisect.bisect_left(keys, continuation or rows.start), None):
-            if rows.end and key >= rows.end:
-                break
-            row = self.partitions[partition][key]
-            if any(row.columns.get(name) not in texts for name, texts in rows.where.items()):
+        for key in keys[bisect.bisect_left(keys, continuation or rows.start) : end]:
+            row = of_partition[key]
+            if name and row.columns.get(name) not in texts:
+                continue
+            if more and any(row.columns.get(name) not in texts for name, texts in more):
                 continue
             if len(found) == limit:
                 return Page(found, key)
@@ -80,7 +83,7 @@ class MemoryTables:
         self.commits += 1
         etags: list[str | None] = []
         for change in changes:
-            etag = f"e{next(self._etags)}"
+            etag = f"{next(self._etags)}"
             match change:
                 case Insert(key, columns):
                     rows[key] = Row(key, etag, _kept(columns))

@@ -107,7 +107,8 @@ class Intake:
         """Take messages apart, and claim what they offer: what came together is claimed together (D12)."""
         ready: dict[str, list[ReadyTask]] = {}
         try:
-            await asyncio.gather(*(self._take(source, ready) for source in messages))
+            taking = [self._take(source, ready) for source in messages]
+            await (asyncio.gather(*taking) if len(taking) > 1 else taking[0])
         finally:
             self._slots.unreserve(messages)  # what is claimed is counted from here on
             self._context.freed.set()

@@ -114,6 +114,8 @@ class Slots:
         if self.seconds is None:
             return 0
         seconds, slots = self.seconds, self._context.slots
+        if seconds > _AHEAD_SECONDS * slots:
+            return 0
         if self._running:  # one that takes longer than those before it says more than they do
             begun = (one.began for one in self._running.values() if one not in self._standing_by)
             began = min(itertools.islice(begun, slots))

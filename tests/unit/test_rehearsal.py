@@ -68,6 +68,13 @@ def test_a_chain_takes_the_sum_and_a_fan_what_its_slots_make_of_it() -> None:
         assert found.seconds == pytest.approx(seconds, abs=0.5)
 
 
+def test_a_graph_may_take_years() -> None:
+    year = 365.0 * 24 * 3600
+    found = rehearsed(graph(task("a", year), task("b", 0.1, "a")))
+    assert found.finished
+    assert found.seconds == pytest.approx(year, abs=1)
+
+
 def test_storage_takes_its_time() -> None:
     chain = graph(task("a", 0), task("b", 0, "a"), task("c", 0, "b"))
     slow, quick = (rehearsed(chain, latency_seconds=each).seconds for each in (1.0, 0.0))
