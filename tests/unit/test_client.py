@@ -52,6 +52,27 @@ async def test_a_graph_of_callables_runs_to_its_end(client: Client) -> None:
     assert kinds == ["graph-running", "task-completed", "task-completed", "graph-finished"]
 
 
+async def test_a_graph_is_rehearsed_before_it_is_submitted_and_while_it_runs(client: Client) -> None:
+    graph = Graph(name="fan")
+    for number in range(4):
+        graph.task(f"t{number}", executor="sleep", payload={"seconds": 10})
+    found = await client.rehearse(graph, slots=2)
+    assert found.seconds[1] == pytest.approx(20, abs=0.5)
+    assert await client.graphs() == []
+    submitted = await client.submit(graph)
+    for slots in ({"default": 1}, 1):
+        rest = await client.rehearse_rest("@last", slots=slots, drop=["t0"])
+        assert (rest.graph_id, rest.seconds[1]) == (submitted.graph_id, pytest.approx(30, abs=0.5))
+    assert (await client.rehearse(graph, limit=1)).seconds[1] == pytest.approx(40, abs=1)
+    assert (await client.rehearse(graph, fail=["t0"])).ends == {"blocked": 1}
+    with pytest.raises(InvalidInput, match="no task “t9” to drop"):
+        await client.rehearse(graph, drop=["t9"])
+    with pytest.raises(InvalidInput, match="slots"):
+        await client.rehearse(graph, slots={"gpu": -1})
+    with pytest.raises(InvalidInput, match="seconds"):
+        await client.rehearse(graph, seconds=float("nan"))
+
+
 async def test_commands_run_and_their_output_is_kept_by_run(client: Client) -> None:
     graph = Graph()
     script = 'echo "run $TASKGRAPH_RUN_ID of $TASKGRAPH_LABEL"; test "$TASKGRAPH_RUN_ID" = 1'

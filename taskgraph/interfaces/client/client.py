@@ -26,6 +26,7 @@ from taskgraph.interfaces.client.graph import Graph, GraphLike, document_of, exp
 from taskgraph.interfaces.client.looking import LookingCalls
 from taskgraph.interfaces.client.naming import by_graph
 from taskgraph.interfaces.client.operating import OperatingCalls
+from taskgraph.interfaces.client.rehearsing import RehearsingCalls
 from taskgraph.interfaces.client.schedules import ScheduleCalls
 from taskgraph.interfaces.loops import Watcher
 from taskgraph.interfaces.operations import archive, notify, requests, which
@@ -47,7 +48,7 @@ SLOTS_DEFAULT: Final = 4
 
 
 @by_graph("delete")
-class Client(LookingCalls, OperatingCalls):
+class Client(LookingCalls, OperatingCalls, RehearsingCalls):
     """One store, as an asynchronous context manager.
 
     async with Client("sqlite:///graphs.db") as client:

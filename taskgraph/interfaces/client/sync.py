@@ -198,6 +198,8 @@ class SyncClient(_Face[Client]):
     timeline = _sync(Client.timeline)
     document = _sync(Client.document)
     resubmit = _sync(Client.resubmit)
+    rehearse = _sync(Client.rehearse)
+    rehearse_rest = _sync(Client.rehearse_rest)
     run = _sync(Client.run)
 
 
