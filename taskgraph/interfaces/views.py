@@ -141,8 +141,8 @@ def functions(found: Iterable[Json]) -> Json:
 # --- graphs and their tasks ------------------------------------------------------------------------------------
 
 
-def graphs(found: Iterable["values.GraphListed"]) -> Json:
-    return {"graphs": list(map(_sized, found))}
+def graphs(found: Iterable["values.GraphListed"], *, looked_until: datetime | None = None) -> Json:
+    return {"graphs": list(map(_sized, found)), **({"lookedUntil": looked_until} if looked_until else {})}
 
 
 def _is_known(found: "values.GraphStatus", state: TaskState) -> bool:

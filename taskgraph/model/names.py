@@ -1,7 +1,7 @@
 """Names that several rooms share: the queues of a store, and the partitions and keys of its indexes."""
 
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
 from taskgraph.model.priorities import NORMAL
@@ -75,6 +75,11 @@ _NEWEST_FIRST: Final = 10**15
 def listing_key(graph_id: str, created: datetime) -> str:
     """Row key in the list of all graphs: newest first."""
     return f"{_NEWEST_FIRST - int(created.timestamp() * 1000):015d}:{graph_id}"
+
+
+def listed_by(key: str) -> datetime:
+    """When a graph was created at the latest, whose key in the list of all graphs this is."""
+    return datetime.fromtimestamp((_NEWEST_FIRST - int(key.partition(":")[0]) + 1) / 1000, UTC)
 
 
 def tombstone_key(graph_id: str, until: datetime) -> str:

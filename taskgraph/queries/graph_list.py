@@ -13,7 +13,7 @@ from typing import Final
 from taskgraph.model import limits
 from taskgraph.model.columns import Value, integer, object_of, texts, time_of
 from taskgraph.model.ids import GRAPH
-from taskgraph.model.names import ALL, LIVE
+from taskgraph.model.names import ALL, LIVE, listing_key
 from taskgraph.model.states import GraphState
 from taskgraph.queries import values
 from taskgraph.queries.lookup import BEHIND, GraphQueries, some_rows
@@ -72,7 +72,8 @@ class GraphListQueries(GraphQueries):
     ) -> tuple[list[values.GraphListed], str]:
         """live: ids of those to look for, without those that were found. The rest: see `graphs_after`."""
         where = {"schedule": (schedule,)} if schedule else {}
-        rows = Range(f"{after}{BEHIND}" if after else "", where=where)
+        newest = listing_key("", wanted.until) if wanted.until is not None else ""
+        rows = Range(f"{after}{BEHIND}" if after else newest, where=where)
         most = limits.PAGE_ROWS_MAX if wanted != _ANY_GRAPH else min(limits.PAGE_ROWS_MAX, max(limit, 1))
         page = await some_rows(self._tables, ALL, rows, most)
         near = [row for row in page.rows if live is None or row.columns.get("graph") in live]

@@ -23,6 +23,7 @@ from taskgraph.engine.housekeeping import keep_house
 from taskgraph.engine.submission import submit
 from taskgraph.engine.sweep import sweep
 from taskgraph.interfaces.app import App, open_app
+from taskgraph.interfaces.cli.graphs import PAGES_MAX
 from taskgraph.interfaces.loops import run_graph
 from taskgraph.interfaces.operations.doctor import examine_all
 from taskgraph.interfaces.settings import StoreSettings, read_settings
@@ -99,13 +100,17 @@ def looks(graph_id: str) -> Mapping[str, Callable[[App], Awaitable[object]]]:
     def listed(schedule: str = "", **wanted: Any) -> Callable[[App], Awaitable[object]]:
         return lambda app: app.queries.graphs(schedule=schedule, wanted=GraphsWanted(**wanted), counted=True)
 
+    async def cancelled(app: App) -> None:
+        wanted = GraphsWanted("cancelled")
+        await app.queries.graphs_after("", limit=50, schedule="", wanted=wanted, counted=True, pages_max=PAGES_MAX)
+
     async def doctor(app: App) -> None:
         await examine_all(app, repair=False, progress=lambda _done, _all: None)
 
     return {
         "list": listed(),
         "list --state blocked": listed(state="blocked"),
-        "list --state cancelled": listed(state="cancelled"),
+        "list --state cancelled": cancelled,
         "list --tag team=none": listed(tags={"team": "none"}),
         "list --name none": listed(name="none"),
         "list --schedule none": listed(schedule="none"),

@@ -4,6 +4,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -13,11 +14,12 @@ from taskgraph.interfaces.cli.progress import Follower
 from taskgraph.model import limits
 from taskgraph.model.errors import NotFound
 from taskgraph.model.ids import GRAPH, event_key
+from taskgraph.model.names import ALL, listed_by, listing_key
 from taskgraph.model.states import TaskState
 from taskgraph.queries import lookup, why
 from taskgraph.queries.graphs import Queries
 from taskgraph.queries.values import GraphStatus, GraphsWanted
-from taskgraph.storage.tables import Merge, Page, Range, Row
+from taskgraph.storage.tables import Insert, Merge, Page, Range, Row
 from taskgraph.testing import MemoryTables
 from tests.scenarios.stage import Requirements, Stage, Trap, TrappedQueues, TrappedTables, graph, memory_stage
 
@@ -227,6 +229,30 @@ async def test_the_graphs_are_listed_in_order_whatever_answers_first(memory: Sta
     assert [each.graph_id for each in found] == [f"g{number:02}" for number in range(39, 6, -1)]
     assert len(await memory.queries.graphs(limit=100, wanted=GraphsWanted("running"))) == 40
     assert await memory.queries.graphs(wanted=GraphsWanted("finished")) == []
+
+
+async def test_a_list_of_a_state_that_few_have_goes_on_where_it_has_ended(memory: Stage) -> None:
+    old = 2_500
+    for number in range(old):  # entries of the list: their graphs are gone
+        made = memory.clock.now() + timedelta(milliseconds=10 * number)
+        row = Insert(listing_key(f"old-{number:04}", made), {"graph": f"old-{number:04}", "created": made})
+        await memory.tables.commit(ALL, [row])
+    asked, tables, _ = counted(memory)
+    wanted = GraphsWanted("cancelled")
+    reads = [await reads_of_list(asked, tables, wanted)]
+    while (behind := reads[-1][1]) and len(reads) < 9:
+        reads.append(await reads_of_list(asked, tables, replace(wanted, until=listed_by(behind))))
+    looked = [graphs for graphs, _ in reads]
+    assert looked[:2] == [1_000, 1_000]
+    assert old <= sum(looked) <= old + len(looked), "each once, but where one list ends and the next begins"
+
+
+async def reads_of_list(asked: Queries, tables: Counted, wanted: GraphsWanted) -> tuple[int, str]:
+    """How many graphs a list reads that may read one page of names, and behind which it ended."""
+    before = tables.gets
+    found, behind = await asked.graphs_after("", limit=50, schedule="", wanted=wanted, counted=False, pages_max=1)
+    assert found == []
+    return tables.gets - before, behind
 
 
 async def test_the_doctor_goes_on_counting(memory: Stage) -> None:

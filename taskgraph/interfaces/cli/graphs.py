@@ -1,6 +1,7 @@
 """Commands that look at graphs: `list`, `status`, `watch` and `show`."""
 
 import json as jsonlib
+import math
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -34,7 +35,7 @@ from taskgraph.model.states import GRAPH_ENDED, PAUSED, WHOLE, FailurePolicy, Gr
 
 if TYPE_CHECKING:
     from taskgraph.interfaces.app import App
-    from taskgraph.queries.values import GraphStatus, GroupStatus, GroupSuccess, Listing, TaskStatus
+    from taskgraph.queries.values import GraphListed, GraphStatus, GroupStatus, GroupSuccess, Listing, TaskStatus
 
 _STATE_ORDER: Final = (
     TaskState.FAILED,
@@ -49,8 +50,31 @@ _STATE_ORDER: Final = (
 _GROUP_TASKS_SHOWN_MAX: Final = 1_000
 _FAILED_WORDS: Final = "failed or cancelled"
 _STATES: Final = (*map(str, GraphState), PAUSED)
+PAGES_MAX: Final = 5  # of 1,000 graphs whose rows are read for a state that the index does not know
 _AGE: Final = re.compile(r"([0-9]{1,9})([smhdw])")
 _SECONDS: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
+
+
+def _columns(found: Sequence["GraphListed"], now: datetime) -> list[Column]:
+    paused = Column("PAUSED", lambda each: _paused_words(each.held), flexible=True)
+    return [
+        Column("GRAPH", lambda each: each.graph_id),
+        Column(
+            "STATE",
+            lambda each: graph_words(each.state, failures=each.failed_tasks > 0, held=each.held),
+            state=True,
+        ),
+        Column("DONE", lambda each: _progress(each.done, each.tasks), number=True),
+        Column("CREATED", lambda each: moment(each.created)),
+        Column("AGE", lambda each: short((now - each.created).total_seconds() if each.created else None), number=True),
+        Column("TOOK", lambda each: short(each.seconds), number=True),
+        *([paused] if any(each.held for each in found) else []),
+        Column("NAME", lambda each: each.name, flexible=True),
+    ]
+
+
+def _older_ones(looked_until: datetime) -> str:
+    return f"older ones were not looked at: --until {views.iso(looked_until)}"
 
 
 def tags_of(given: Sequence[str]) -> dict[str, str | None]:
@@ -109,44 +133,40 @@ def list_(
 ) -> None:
     """List graphs, the newest first, with how far they are, their age and how long they took to their end.
 
-    DONE is the number of tasks that have completed or been skipped, of all; ? where that is not counted.
+    DONE is the number of tasks that have completed or been skipped, of all; ? where that is not counted. For a state in
+    which graphs have ended it looks at the newest 5,000, and says with which --until it goes on.
     """
     from taskgraph.model.clock import SystemClock
+    from taskgraph.model.names import listed_by
     from taskgraph.queries.values import GraphsWanted
 
     if state and state not in _STATES:
         raise InvalidInput(f"--state “{state}” is none: write one of {', '.join(_STATES)}")
     now = SystemClock().now()
     wanted = GraphsWanted(state, name, tags_of(tag or ()), _time("--since", since, now), _time("--until", until, now))
-    found = session.open(lambda app: app.queries.graphs(limit=limit, schedule=schedule, wanted=wanted, counted=True))
+    most = PAGES_MAX if state and not wanted.is_live else math.inf  # which of the ended are wanted only their rows say
+    found, behind = session.open(
+        lambda app: app.queries.graphs_after(
+            "", limit=limit, schedule=schedule, wanted=wanted, counted=True, pages_max=most
+        )
+    )
     output = session.output
+    looked_until = listed_by(behind) if behind and len(found) < limit else None
     if session.output.json:
-        output.document(views.graphs(found))
+        output.document(views.graphs(found, looked_until=looked_until))
     elif found:
-        paused = Column("PAUSED", lambda each: _paused_words(each.held), flexible=True)
-        columns = [
-            Column("GRAPH", lambda each: each.graph_id),
-            Column(
-                "STATE",
-                lambda each: graph_words(each.state, failures=each.failed_tasks > 0, held=each.held),
-                state=True,
-            ),
-            Column("DONE", lambda each: _progress(each.done, each.tasks), number=True),
-            Column("CREATED", lambda each: moment(each.created)),
-            Column(
-                "AGE", lambda each: short((now - each.created).total_seconds() if each.created else None), number=True
-            ),
-            Column("TOOK", lambda each: short(each.seconds), number=True),
-            *([paused] if any(each.held for each in found) else []),
-            Column("NAME", lambda each: each.name, flexible=True),
-        ]
-        output.table(found, columns)
+        output.table(found, _columns(found, now))
         if len(found) == limit:
             output.hint(f"there may be more: --limit {limit * 10}")
+        elif looked_until:
+            output.hint(_older_ones(looked_until))
     else:
         which = (f" of schedule {schedule}" if schedule else "") + (f" that are {state}" if state else "")
         which += " that fit" if name or tag or since or until else ""
-        output.say(f"there are no graphs{which} in {session.settings.display}")
+        newer = f" among those since {moment(looked_until)}" if looked_until else ""
+        output.say(f"there are no graphs{which}{newer} in {session.settings.display}")
+        if looked_until:
+            output.hint(_older_ones(looked_until))
         if above := session.store_above:
             output.hint(above)
 
