@@ -4,9 +4,12 @@ What a run does is drawn from the seed, its label and its number alone: so two r
 number of slots, say, differ by the slots and by nothing else.
 """
 
+import bisect
 import heapq
+import itertools
 import math
 import random
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
@@ -26,7 +29,12 @@ _UNDONE: Final = frozenset({"handed-back", "stopped"})  # it may never have begu
 _TRIES: Final = 32
 _STUDENT_MAX: Final = 4.0  # two values are a guess: they foretell no factor of a hundred
 _INSTANT: Final = ("noop", EXPAND)
+_ANGLES: Final = 200
+DAY, CORRECTION = (math.sqrt(5) - 1) / 2, math.sqrt(3) - 1
+"""Steps of `even_share` for two things: multiples of the golden section lie the most evenly of all."""
+
 _MOMENT_SECONDS: Final = 0.015
+_SELDOM: Final = 0.05  # of the time
 _CONTRADICTIONS: Final = 0.01  # of the runs
 
 
@@ -121,7 +129,11 @@ def _is_ahead(span: RunSpan) -> bool:
 
 
 def _slots(spans: Sequence[RunSpan]) -> int:
-    """How many ran side by side, but for moments: a run may be reported after the next one has begun."""
+    """How many ran side by side for a good part of the time: the end of a run may be written down late.
+
+    That is so on a busy machine, where the next one has begun by then. What one slot too few makes of a past graph is
+    little, as it was seldom needed.
+    """
     certain = [span for span in spans if not _is_ahead(span)] or spans
     moments = [
         each
@@ -130,13 +142,15 @@ def _slots(spans: Sequence[RunSpan]) -> int:
         for each in ((span.started.timestamp(), 1), (span.ended.timestamp(), -1))
     ]
     since: list[float] = []  # when so many, and one more for each place, last began to run side by side
-    most = 1
+    seconds: defaultdict[int, float] = defaultdict(float)  # for which so many and more did
     for moment, step in sorted(moments):
         if step > 0:
             since.append(moment)
-        else:
-            most = max(most, *(n for n, began in enumerate(since, 1) if moment - began >= _MOMENT_SECONDS), 1)
-            since.pop()
+        elif (lasted := moment - since.pop()) >= _MOMENT_SECONDS:
+            seconds[len(since) + 1] += lasted
+    most = 1
+    while seconds[most + 1] > seconds[most] * _SELDOM:
+        most += 1
     return most
 
 
@@ -144,13 +158,15 @@ def _slots(spans: Sequence[RunSpan]) -> int:
 class Durations:
     """What is known. said: label -> seconds by the document. assumed: label -> seconds of a task of which nothing is.
 
-    history: label -> runs of it that ended, in `graphs`. days: of each of these, how slow its runs were beside all.
-    failing: labels whose runs all fail.
+    history: label -> runs of it that ended, in `graphs`. usual: label -> seconds of a run in the middle of several of
+    these graphs. days: of each of these, what its runs took by what is usual. failing: labels whose runs all
+    fail.
     """
 
     said: Mapping[str, float] = field(default_factory=dict)
     assumed: Mapping[str, float] = field(default_factory=dict)
     history: Mapping[str, Sequence[Ran]] = field(default_factory=dict)
+    usual: Mapping[str, float] = field(default_factory=dict)
     days: Sequence[float] = ()
     graphs: Sequence[str] = ()
     failing: Collection[str] = ()
@@ -165,7 +181,19 @@ class Durations:
         return not self.history
 
     def draws(self, seed: int) -> "Draws":
-        return Draws(self, seed, drawn_from_few(self.days, random.Random(f"{seed}")) if self.days else 1.0)
+        """Of all rehearsals the work varies as it did between past graphs, however the tasks share in it.
+
+        What differs between graphs is both: good and bad days, and chance that does not even out. So the work is drawn,
+        and the runs are scaled to come to it: tasks that vary by themselves do not make it vary once more.
+        """
+        unscaled = Draws(self, seed, 1.0)
+        took = usual = 0.0
+        for label, seconds in self.usual.items():
+            drawn, outcome = unscaled.drawn(label, 0)
+            if outcome == "completed":
+                took, usual = took + drawn, usual + seconds
+        day = drawn_from_few(self.days, even_share(seed, DAY))
+        return Draws(self, seed, day * usual / took if took else day)
 
 
 def known_durations(
@@ -199,38 +227,38 @@ def known_durations(
         for label, task in definitions.items()
         if label not in said and label not in history
     }
+    whole = {label: [each for each in runs if each.outcome == "completed"] for label, runs in history.items()}
+    whole = {label: runs for label, runs in whole.items() if len({each.graph for each in runs}) > 1}
+    usual = {label: median(each.seconds for each in runs) for label, runs in whole.items()}
     graphs = [each.graph_id for each in past]
-    return Durations(said, others, history, _days(history, len(past)), graphs, failing)
+    return Durations(said, others, history, usual, _days(whole, usual, len(past)), graphs, failing)
 
 
-def _days(history: Mapping[str, Sequence[Ran]], graphs: int) -> list[float]:
-    """Of each past graph: the seconds that its runs took, by what the same took in the middle of all graphs."""
-    took, usual = [0.0] * graphs, [0.0] * graphs
-    for runs in history.values():
-        whole = [each for each in runs if each.outcome == "completed"]
-        if len({each.graph for each in whole}) < 2:
-            continue
-        middle = median(each.seconds for each in whole)
-        for each in whole:
+def _days(whole: Mapping[str, Sequence[Ran]], usual: Mapping[str, float], graphs: int) -> list[float]:
+    """Of each past graph: the seconds that its runs took, by what is usual for the same. whole: runs that completed."""
+    took, of = [0.0] * graphs, [0.0] * graphs
+    for label, runs in whole.items():
+        for each in runs:
             took[each.graph] += each.seconds
-            usual[each.graph] += middle
-    return [own / of if own and of else 1.0 for own, of in zip(took, usual, strict=True)]
+            of[each.graph] += usual[label]
+    return [own / middle if own and middle else 1.0 for own, middle in zip(took, of, strict=True)]
 
 
 @dataclass(frozen=True, slots=True)
 class Draws:
-    """What the runs of one rehearsal do. day: by how much all of them are slower than usual."""
+    """What the runs of one rehearsal do. scale: by which all of them are longer than drawn one by one."""
 
     durations: Durations
     seed: int
-    day: float
+    scale: float
 
     def run(self, label: str, number: int, ran_seconds: float = 0.0) -> tuple[float, str]:
         """Seconds and outcome of a run. ran_seconds: it has run for so long already, and takes longer than that."""
-        seconds, outcome = self._drawn(label, number, ran_seconds)
+        seconds, outcome = self.drawn(label, number, ran_seconds)
         return seconds, "failed" if label in self.durations.failing else outcome
 
-    def _drawn(self, label: str, number: int, ran_seconds: float) -> tuple[float, str]:
+    def drawn(self, label: str, number: int, ran_seconds: float = 0.0) -> tuple[float, str]:
+        """The same, as if no label was to fail."""
         known = self.durations
         runs = known.history.get(label)
         if runs is None:
@@ -239,26 +267,49 @@ class Draws:
         chance = random.Random(f"{self.seed}:{number}:{label}")
         for _ in range(_TRIES if ran_seconds else 1):
             outcome = chance.choice(runs).outcome
-            own = sorted(each.seconds / known.days[each.graph] for each in runs if each.outcome == outcome)
-            seconds = between(own, chance.random()) * self.day
+            own = [each.seconds / known.days[each.graph] for each in runs if each.outcome == outcome]
+            seconds = one_more_of(own, chance) * self.scale
             if seconds > ran_seconds:
                 return seconds, outcome
         return ran_seconds, outcome  # longer than any before: it may end at any moment
 
 
-def drawn_from_few(factors: Sequence[float], chance: random.Random) -> float:
-    """Another factor of the kind of these few: their logarithms are taken for a sample of a normal distribution.
+def one_more_of(few: Sequence[float], chance: random.Random) -> float:
+    """Another value of the kind of these: one of them, farther apart than they lie, as few lie too close together."""
+    drawn = chance.choice(few)
+    if len(few) < 2:
+        return drawn
+    middle = sum(few) / len(few)
+    return max(middle + (drawn - middle) * math.sqrt((len(few) + 1) / (len(few) - 1)), min(few) / 2)
 
-    A few graphs show too little of how different graphs are, so the next one is drawn wider than they lie: by Student's
-    distribution, as it predicts one more value. A single one shows nothing of that, and is taken as it is.
+
+def drawn_from_few(factors: Sequence[float], share: float) -> float:
+    """The factor below which another one of the kind of these few lies with this chance.
+
+    Their logarithms are taken for a sample of a normal distribution. A few show too little of how different they are,
+    so the next one may lie wider than they do: by Student's distribution, as it predicts one more value. A single one
+    shows nothing of that, and is taken as it is; without any it is 1.
     """
+    if len(factors) < 2:
+        return factors[0] if factors else 1.0
     logs = [math.log(each) for each in factors]
     middle, more = sum(logs) / len(logs), len(logs) - 1
-    if not more:
-        return factors[0]
     spread = math.sqrt(sum((each - middle) ** 2 for each in logs) / more * (1 + 1 / len(logs)))
-    student = chance.gauss(0.0, 1.0) / math.sqrt(chance.gammavariate(more / 2, 2.0) / more)
-    return math.exp(middle + spread * min(max(student, -_STUDENT_MAX), _STUDENT_MAX))
+    return math.exp(middle + spread * min(max(_student(share, more), -_STUDENT_MAX), _STUDENT_MAX))
+
+
+def _student(share: float, freedom: int) -> float:
+    """Below which a value of Student's distribution lies with this chance; its angle has the power of a cosine."""
+    weights = [math.cos(((step + 0.5) / _ANGLES - 0.5) * math.pi) ** (freedom - 1) for step in range(_ANGLES)]
+    until = list(itertools.accumulate(weights))
+    place = bisect.bisect_left(until, share * until[-1])
+    part = 1 - (until[place] - share * until[-1]) / weights[place]
+    return math.sqrt(freedom) * math.tan(((place + part) / _ANGLES - 0.5) * math.pi)
+
+
+def even_share(seed: int, step: float) -> float:
+    """A share of 0 to 1 for each seed: those of the first so many seeds lie evenly."""
+    return (0.5 + seed * step) % 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,20 +324,15 @@ class AsItWas:
         return self.past.runs.get((label, number)) or self.others.run(label, number, ran_seconds)
 
 
-def between(ordered: Sequence[float], share: float) -> float:
-    """The value below which this share of them lies, by straight lines between the values."""
-    place = min(max(share * len(ordered) - 0.5, 0.0), len(ordered) - 1.0)
-    below = int(place)
-    above = min(below + 1, len(ordered) - 1)
-    return ordered[below] + (ordered[above] - ordered[below]) * (place - below)
-
-
 def quantiles(values: Iterable[float], shares: Sequence[float] = (0.1, 0.5, 0.9)) -> list[float]:
-    """These quantiles, by straight lines between the values from the least to the largest."""
+    """Below each of these one more value of the kind lies with that chance; by straight lines between the values.
+
+    Of 20 values the next one lies between the second and the nineteenth in four of five cases.
+    """
     ordered = sorted(values)
     found: list[float] = []
     for share in shares:
-        place = share * (len(ordered) - 1)
+        place = min(max(share * (len(ordered) + 1) - 1.0, 0.0), len(ordered) - 1.0)
         below = int(place)
         above = min(below + 1, len(ordered) - 1)
         found.append(ordered[below] + (ordered[above] - ordered[below]) * (place - below))

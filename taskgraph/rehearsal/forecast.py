@@ -5,7 +5,6 @@ off shows what no rehearsal knows, the pauses between runs of a busy machine, sa
 """
 
 import math
-import random
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -18,7 +17,7 @@ from taskgraph.model.columns import time_of
 from taskgraph.model.ids import GRAPH
 from taskgraph.model.spent import Used
 from taskgraph.queries.timeline import PathStep, RunSpan, Timeline
-from taskgraph.rehearsal.durations import AsItWas, Durations, Past, drawn_from_few, quantiles
+from taskgraph.rehearsal.durations import CORRECTION, AsItWas, Durations, Past, drawn_from_few, even_share, quantiles
 from taskgraph.rehearsal.play import LATENCY_SECONDS, Bench, Played, Runs, play
 from taskgraph.rehearsal.start import Start, limited, open_expansions, tasks_of
 from taskgraph.rehearsal.waits import SLOTS, Wait, slack_of, waits_of
@@ -172,7 +171,7 @@ def forecast(
         if 1 / _CORRECTIONS_MAX < factor < _CORRECTIONS_MAX:
             corrections.append(factor)
     plays = [played(durations.draws(seed), begun(seed)) for seed in range(seeds)]
-    factors = [drawn_from_few(corrections, random.Random(seed)) if corrections else 1.0 for seed in range(seeds)]
+    factors = [drawn_from_few(corrections, even_share(seed, CORRECTION)) for seed in range(seeds)]
     seconds = [each.seconds * factor for each, factor in zip(plays, factors, strict=True)]
     finished = [number for number, each in enumerate(plays) if each.finished] or list(range(seeds))
     middle = sorted(finished, key=lambda number: plays[number].seconds)[len(finished) // 2]

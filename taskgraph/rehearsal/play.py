@@ -38,7 +38,9 @@ LATENCY_SECONDS: Final = 0.002
 
 _NEVER_SECONDS: Final = float(limits.DELAY_SECONDS_MAX)  # leases are renewed at a third of it
 _POLL_SECONDS: Final = 3_600.0  # between two looks in vain: each message is announced
-_SWEEP_SHARE: Final = 0.5  # of the time so far: when it has gone by again, the sweep looks again; it has all tasks in hand
+_SWEEP_SHARE: Final = (
+    0.5  # of the time so far: when it has gone by again, the sweep looks again; it has all tasks in hand
+)
 _LOOKS: Final = 1_000  # of what looks every so often, in a rehearsal: each costs about as much as a task
 _LOOKS_AT_REST: Final = 3  # looks in a row that find nothing at work, and nothing that comes
 _NAME: Final = "rehearsed"

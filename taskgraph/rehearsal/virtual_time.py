@@ -41,8 +41,7 @@ class _Selector(selectors.BaseSelector):
             raise StandsStill("everybody waits for ever")
         if timeout > 0:
             self.seconds += timeout
-            # What is due now must be so after all rounding: after three months a nanosecond more is no more.
-            self._loop._clock_resolution = max(_RESOLUTION_SECONDS, 2 * math.ulp(self.seconds))
+            self._loop.go_by_rounding_of(self.seconds)
         return []
 
     def get_map(self) -> Mapping[Any, selectors.SelectorKey]:
@@ -64,6 +63,10 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
     def time(self) -> float:
         return self._virtual.seconds
+
+    def go_by_rounding_of(self, seconds: float) -> None:
+        """What is due now is so after all rounding: after some months a nanosecond more is no more."""
+        self._clock_resolution = max(_RESOLUTION_SECONDS, 2 * math.ulp(seconds))
 
 
 class LoopClock:

@@ -83,7 +83,8 @@ class WorkMessages:
     async def let_all_go(self, ones: Sequence[ClaimedRun]) -> None:
         """Runs have been reported: what `let_go` does for each, many at once."""
         if len(ones) == 1:
-            return await self.let_go(ones[0])
+            await self.let_go(ones[0])
+            return
         for start in range(0, len(ones), CALLS_AT_ONCE):
             await asyncio.gather(*map(self.let_go, ones[start : start + CALLS_AT_ONCE]))
 

@@ -5,7 +5,6 @@ would begin within a moment at the pace of late.
 """
 
 import asyncio
-import itertools
 from collections import deque
 from collections.abc import Callable, Collection, Iterable
 from typing import Any, Final
@@ -52,7 +51,7 @@ class Slots:
         self._on_full = on_full
         self.reserved: set[WorkMessage | ReadyTask] = set()  # what is being received, and tasks that are being claimed
         self.waiting: deque[ClaimedRun] = deque()  # claimed, and not begun, those that begin next first
-        self._running: dict[asyncio.Task[None], ClaimedRun] = {}
+        self._running: dict[asyncio.Task[None], ClaimedRun] = {}  # the one that began first is the first
         self._standing_by: dict[ClaimedRun, None] = {}  # of these: begun by their executor as soon as there is a slot
         self._others = 0  # of these: whose executor has no queue
         self.seconds: float | None = None  # that a run takes, of late; None before the first
@@ -117,9 +116,8 @@ class Slots:
         if seconds > _AHEAD_SECONDS * slots:
             return 0
         if self._running:  # one that takes longer than those before it says more than they do
-            begun = (one.began for one in self._running.values() if one not in self._standing_by)
-            began = min(itertools.islice(begun, slots))
-            seconds = max(seconds, self._context.clock.monotonic() - began)
+            first = next(one for one in self._running.values() if one not in self._standing_by)
+            seconds = max(seconds, self._context.clock.monotonic() - first.began)
         most = _AHEAD_INSTANT if seconds < _INSTANT_SECONDS else slots * _AHEAD_PER_SLOT
         return min(most, int(_AHEAD_SECONDS * slots / max(seconds, 1e-6)))
 
@@ -201,6 +199,8 @@ class Slots:
             following = next(iter(self._standing_by))
             del self._standing_by[following]
             following.began = self._context.clock.monotonic()
+            if following.handle is not None:  # they lie in the order in which they began
+                self._running[following.handle] = self._running.pop(following.handle)
 
     async def _occupy(self, one: ClaimedRun | None) -> None:
         """Fill a slot: with this run, and then with others as long as some have been claimed.

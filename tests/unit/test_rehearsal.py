@@ -14,13 +14,15 @@ from taskgraph.model.ids import row_key, task_id_of
 from taskgraph.queries.timeline import RunSpan, Timeline
 from taskgraph.rehearsal.answer import to_json
 from taskgraph.rehearsal.durations import (
+    DAY,
     AsItWas,
     Durations,
     Past,
     Ran,
-    between,
     drawn_from_few,
+    even_share,
     known_durations,
+    one_more_of,
     past_of,
     quantiles,
 )
@@ -139,9 +141,9 @@ def test_runs_are_drawn_alike_whatever_else_is_other() -> None:
     known = Durations(history=runs, days=[1.0])
     drawn = [known.draws(seed).run("a", 0) for seed in range(50)]
     assert drawn == [known.draws(seed).run("a", 0) for seed in range(50)]
-    assert len({seconds for seconds, _ in drawn}) > 20
-    assert min(drawn) >= (1.0, "completed")
-    assert max(drawn) <= (9.0, "completed")
+    assert len({seconds for seconds, _ in drawn}) == 3
+    assert min(drawn) < (1.0, "completed"), "three show too little"
+    assert max(drawn) > (9.0, "completed")
     assert all(known.draws(seed).run("a", 0, ran_seconds=6.0)[0] > 6.0 for seed in range(50))
     assert known.draws(0).run("a", 0, ran_seconds=20.0)[0] == 20.0
 
@@ -155,7 +157,7 @@ def test_a_slow_day_is_slow_for_all_runs() -> None:
     assert known.days == [1.0, 1.0, 2.0]
     for seed in range(40):
         draws = known.draws(seed)
-        assert [draws.run(label, 0)[0] for label in "abc"] == [pytest.approx(10.0 * draws.day)] * 3
+        assert [draws.run(label, 0)[0] for label in "abc"] == [pytest.approx(10.0 * draws.scale)] * 3
 
 
 def test_a_task_that_is_said_to_fail_takes_its_time_and_uses_up_its_reruns() -> None:
@@ -248,26 +250,61 @@ def test_of_a_live_graph_the_rest_is_rehearsed_and_nothing_is_written() -> None:
 
 
 def test_quantiles_lie_on_lines_between_the_values() -> None:
-    rng = random.Random(1)
-    values = sorted(rng.random() for _ in range(9))
-    assert between(values, 0.0) == values[0]
-    assert between(values, 1.0) == values[-1]
-    assert between(values, 0.5) == values[4]
-    assert quantiles([3.0, 1.0, 2.0], (0.0, 0.25, 0.5, 1.0)) == [1.0, 1.5, 2.0, 3.0]
+    assert quantiles([3.0, 1.0, 2.0], (0.0, 0.25, 0.5, 0.625, 1.0)) == [1.0, 1.0, 2.0, 2.5, 3.0]
     assert quantiles([7.0]) == [7.0] * 3
+    chance, inside = random.Random(3), 0
+    for _ in range(2_000):
+        *twenty, next_one = (chance.random() for _ in range(21))
+        p10, _, p90 = quantiles(twenty)
+        inside += p10 <= next_one <= p90
+    assert 0.78 < inside / 2_000 < 0.82
+
+
+def test_tasks_that_vary_by_themselves_do_not_make_the_work_vary_once_more() -> None:
+    """How much the work of past graphs differs is how much that of rehearsals does, whatever made it so."""
+    chance = random.Random(5)
+    for day in (0.0, 0.2):
+        ratios: list[float] = []
+        for _ in range(15):
+            past = []
+            for name in "vwxyz":
+                slow = chance.lognormvariate(0.0, day)
+                runs = {(label, 0): (slow * chance.lognormvariate(2.0, 0.25), "completed") for label in "abc"}
+                past.append(Past(name, 1.0, runs, 1))
+            known = known_durations({label: {} for label in "abc"}, past)
+            works = sorted(sum(known.draws(seed).run(label, 0)[0] for label in "abc") for seed in range(20))
+            usual = sum(known.usual.values())
+            drawn = sorted(drawn_from_few(known.days, even_share(seed, DAY)) for seed in range(20))
+            assert works == [pytest.approx(each * usual) for each in drawn]
+            ratios.append(math.log(works[18] / works[1]))
+        expected = 2 * 1.5 * math.sqrt(day**2 + 0.25**2 / 3)
+        assert 0.7 * expected < sum(ratios) / len(ratios) < 1.5 * expected
+
+
+def test_one_more_value_lies_as_far_off_as_it_may() -> None:
+    chance = random.Random(2)
+    errors: list[float] = []
+    for _ in range(3_000):
+        *few, truth = (chance.gauss(10.0, 1.0) for _ in range(6))
+        errors.append((one_more_of(few, chance) - sum(few) / 5) ** 2 - (truth - sum(few) / 5) ** 2)
+    assert abs(sum(errors)) / 3_000 < 0.1, "of 1.2"
+    assert one_more_of([3.0], chance) == 3.0
+    assert min(one_more_of([0.0, 100.0], chance) for _ in range(20)) == 0.0
 
 
 def test_the_next_of_a_few_factors_is_drawn_as_wide_as_they_foretell() -> None:
     """Of five values of a normal distribution, the next lies within p10 to p90 of the draws in four of five cases."""
     chance, inside = random.Random(20), 0
-    for _ in range(400):
+    for _ in range(1_000):
         *few, truth = (math.exp(chance.gauss(0.0, 0.08)) for _ in range(6))
-        p10, _, p90 = quantiles([drawn_from_few(few, chance) for _ in range(200)])
+        p10, p90 = (drawn_from_few(few, share) for share in (0.1, 0.9))
         inside += p10 <= truth <= p90
-    assert 0.75 < inside / 400 < 0.85
-    assert drawn_from_few([1.1], chance) == 1.1
-    assert drawn_from_few([1.1, 1.1], chance) == pytest.approx(1.1)
-    assert 0.1 < drawn_from_few([0.9, 1.1], chance) < 10
+    assert 0.77 < inside / 1_000 < 0.83
+    assert drawn_from_few([1.1], 0.9) == 1.1
+    assert drawn_from_few([1.1, 1.1], 0.9) == pytest.approx(1.1)
+    assert 1.1 < drawn_from_few([0.9, 1.1], 0.99) < 10
+    shares = sorted(even_share(seed, DAY) for seed in range(20))
+    assert all(abs(share - (place + 0.5) / 20) < 0.06 for place, share in enumerate(shares))
 
 
 def test_what_a_graph_will_cost_is_its_requests_and_the_seconds_of_its_slots() -> None:

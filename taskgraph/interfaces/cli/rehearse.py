@@ -179,8 +179,9 @@ def _ends(found: "Forecast") -> str:
 
 
 def _sources(found: "Forecast") -> str:
+    alone = ", which shows nothing of how graphs differ" if len(found.past) == 1 else ""
     words = {
-        "history": f"the runs of {count(len(found.past), 'graph')}",
+        "history": f"the runs of {count(len(found.past), 'graph')}{alone}",
         "document": "payload.seconds",
         "assumed": "--seconds, as nothing is known",
     }
