@@ -179,6 +179,25 @@ install_containers() {
     fi
 }
 
+# Helm, as the library that its command line is made of, by which the tests look at the chart. It is 250 MB, of which they
+# need one file, and needs no other package: it has an environment of its own.
+install_helm() {
+    local place=$root/.venv-helm version=0.2.2 done_stamp python
+    done_stamp=$place/.taskgraph-$version
+    [[ -e $done_stamp && -x $place/bin/python ]] && return
+    python=$(find_python)
+    lock "$python" "$root/deploy/helm/taskgraph/Chart.yaml"
+    if [[ ! -e $done_stamp || ! -x $place/bin/python ]]; then
+        say "installing Helm into $place (once; some seconds, 250 MB)"
+        rm -rf "$place"
+        "$python" -m venv "$place" >&2 || die "cannot make $place with $python"
+        "$place/bin/python" -m pip install --quiet --quiet --disable-pip-version-check --only-binary :all: \
+            "helm-python-sdk==$version" >&2 9<&- || die "pip could not install Helm, for the reason above"
+        : >"$done_stamp"
+    fi
+    unlock
+}
+
 # Azure's own command line, by which the tests look at rows as people do. It pins what taskgraph does not, so it has an
 # environment of its own, and a lock of its own: it is installed beside the emulator. Of its many modules only those
 # that are used are compiled, when they are: half of the time and of the space.

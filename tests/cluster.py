@@ -48,6 +48,7 @@ class Cluster:
         self._running: dict[str, subprocess.Popen[bytes]] = {}
         self._arguments: dict[str, list[str]] = {}
         self._port = free_port()
+        self._networks = _networks()
 
     def start(self, program: str, *arguments: str) -> None:
         """Start it, with the arguments of before where none are given."""
@@ -64,7 +65,9 @@ class Cluster:
             )
 
     def stop(self, program: str) -> None:
-        one = self._running.pop(program)
+        one = self._running.pop(program, None)
+        if one is None:
+            return
         one.terminate()
         try:
             one.wait(30)
@@ -204,28 +207,40 @@ state = "{folder}/state"
             (self.folder / "image.tar").write_bytes(_image(name, command))
             self.ctr("images", "import", "image.tar")
 
-    def ctr(self, *words: str) -> str:
+    def ctr(self, *words: str, check: bool = True) -> str:
         address = str(self.folder / "containerd.sock")
         until = time.monotonic() + _START_SECONDS
         while not os.path.exists(address) and time.monotonic() < until:
             time.sleep(0.1)
         command = [str(PROGRAMS / "ctr"), "--address", address, "--namespace", "k8s.io", *words]
-        return subprocess.run(command, cwd=self.folder, check=True, capture_output=True, text=True).stdout
+        return subprocess.run(command, cwd=self.folder, check=check, capture_output=True, text=True).stdout
 
     def stop_all(self) -> None:
-        """Ends what runs in containers too, and takes the mounts of pods away."""
-        for program in ("kubelet", "kube-scheduler", "kube-controller-manager", "kube-apiserver", "etcd"):
-            if program in self._running:
-                self.stop(program)
-        if "containerd" in self._running:
-            for task in self.ctr("tasks", "list", "--quiet").split():
-                self.ctr("tasks", "delete", "--force", task)
-            for container in self.ctr("containers", "list", "--quiet").split():
-                self.ctr("containers", "delete", container)
-            self.stop("containerd")
+        """Ends what runs in containers too, and takes the mounts of pods away; each of it, whatever of it fails."""
+        with ExitStack() as stack:  # from the last line up
+            stack.callback(self._unmount)
+            stack.callback(self.stop, "containerd")
+            stack.callback(self._remove_containers)
+            for program in ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet"):
+                stack.callback(self.stop, program)
+
+    def _remove_containers(self) -> None:
+        for task in self.ctr("tasks", "list", "--quiet").split():
+            self.ctr("tasks", "delete", "--force", task, check=False)  # it ends as the task did
+        for container in self.ctr("containers", "list", "--quiet").split():
+            self.ctr("containers", "delete", container)
+        for network in _networks() - self._networks:  # the pairs of interfaces go with them
+            subprocess.run(["ip", "netns", "delete", network], check=True)
+
+    def _unmount(self) -> None:
         mounts = [line.split()[1] for line in Path("/proc/mounts").read_text().splitlines()]
         for mount in sorted((each for each in mounts if each.startswith(f"{self.folder}/")), reverse=True):
             subprocess.run(["umount", "--lazy", mount], check=True)
+
+
+def _networks() -> set[str]:
+    """Networks of pods, of whatever cluster of this machine."""
+    return {each.name for each in Path("/run/netns").glob("cni-*")}
 
 
 def _image(name: str, command: list[str]) -> bytes:

@@ -1,5 +1,6 @@
 """Commands in pods of a real cluster of one node, which `scripts/cluster` brings: results, failures, what breaks."""
 
+import base64
 import json
 import os
 import signal
@@ -13,6 +14,7 @@ import pytest
 
 from tests.cluster import IMAGE, Cluster, cluster
 from tests.e2e.processes import started, taskgraph, until, write_graph
+from tests.helm import install
 
 pytestmark = pytest.mark.slow
 
@@ -85,7 +87,7 @@ def test_what_fails_says_why(made: Cluster, store: str, tmp_path: Path) -> None:
         "command": in_pod("there-is-none"),
         "image": in_pod("true", image="localhost/there-is-none", pod=never),
         "name": in_pod("true", image="not an image"),
-        "time": in_pod("sh", "-c", "trap 'echo bye; exit 0' TERM; sleep 60 & wait", timeout=3),
+        "time": in_pod("sh", "-c", "trap 'echo bye; exit 0' TERM; sleep 60 & wait", timeout=12),
         "result": in_pod("sh", "-c", "seq 1 2000 > $TASKGRAPH_RESULT_FILE"),
         "namespace": in_pod("true", namespace="there-is-none"),
         "quantity": in_pod("true", resources={"memory": "much"}),
@@ -97,7 +99,7 @@ def test_what_fails_says_why(made: Cluster, store: str, tmp_path: Path) -> None:
     assert reasons["command"].startswith("the container cannot be started: StartError")
     assert reasons["image"].startswith("the container cannot be started: ErrImageNeverPull")
     assert reasons["name"].startswith("the container cannot be started: InvalidImageName")
-    assert reasons["time"] == "timed out after 3 s"
+    assert reasons["time"] == "timed out after 12 s"
     assert reasons["result"] == "the result is longer than 4,096 bytes, all that a pod can leave"
     assert reasons["namespace"] == 'the cluster answered 404 NotFound: namespaces "there-is-none" not found'
     assert reasons["quantity"].startswith("the cluster answered 400 BadRequest")
@@ -134,6 +136,36 @@ def test_a_worker_that_was_killed_leaves_a_job_that_the_next_run_deletes(
     assert said(store, tmp_path, "logs", "killed", "t").splitlines()[-1] == "1"
     (later,) = kubectl("get", "jobs", "-l", "taskgraph/graph=killed", "-o", "name").split()
     assert later != earlier
+
+
+def test_the_chart_gives_workers_the_rights_that_the_executor_needs(
+    made: Cluster, store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    values = {
+        "image": {"repository": "localhost/taskgraph", "pullPolicy": "Never"},
+        "store": {"url": "https://a.table.core.windows.net"},
+        "serve": {"http": 8080},
+        "jobs": {"enabled": True},
+    }
+    install(values, made.kubeconfig)
+    assert kubectl("get", "deployments", "-l", "app.kubernetes.io/instance=demo", "-o", "name").split() == [
+        "deployment.apps/demo-taskgraph-serve",
+        "deployment.apps/demo-taskgraph-worker-default",
+    ]
+    account = json.loads(kubectl("get", "serviceaccount", "demo-taskgraph-worker", "-o", "json"))
+    token = json.loads(kubectl("get", "secret", account["secrets"][0]["name"], "-o", "json"))["data"]["token"]
+    config = json.loads(made.kubeconfig.read_text())
+    config["users"][0]["user"]["token"] = base64.b64decode(token).decode()
+    (tmp_path / "worker").write_text(json.dumps(config))
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "worker"))
+    tasks = {"t": in_pod("sh", "-c", "echo hi; sleep 60", timeout=2, env={"T": {"$secret": "t"}}, node={"reruns": 1})}
+    ran(store, tmp_path, tasks, code=1, graph="rights", TASKGRAPH_SECRET_T="hidden-thing")
+    found = resolution(store, tmp_path, "rights", "t")
+    assert (found["reason"], found["run"]) == ("timed out after 2 s", 1)
+    assert "hi\n" in said(store, tmp_path, "logs", "rights", "t")
+    forbidden = {"t": in_pod("true", namespace="kube-system")}
+    ran(store, tmp_path, forbidden, code=1, graph="forbidden")
+    assert "403 Forbidden" in resolution(store, tmp_path, "forbidden", "t")["reason"]
 
 
 def test_what_is_cancelled_gets_a_signal_and_goes(made: Cluster, store: str, tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ UNTRACKED: Final = frozenset(
     {".git", ".venv", "node_modules", ".taskgraph", "__pycache__", "dist", "build", ".hypothesis"}
     | {
         ".venv-az",
+        ".venv-helm",
         ".venv-functions",
         ".venv-taskcluster",
         ".mypy_cache",
