@@ -168,6 +168,16 @@ def test_the_chart_gives_workers_the_rights_that_the_executor_needs(
     assert "403 Forbidden" in resolution(store, tmp_path, "forbidden", "t")["reason"]
 
 
+def test_a_pod_that_is_not_made_is_explained(made: Cluster, store: str, tmp_path: Path) -> None:
+    kubectl("create", "namespace", "full")
+    kubectl("create", "quota", "none", "--hard=pods=0", "--namespace", "full")
+    ran(store, tmp_path, {"t": in_pod("true", namespace="full", timeout=2)}, code=1, graph="full")
+    assert resolution(store, tmp_path, "full", "t")["reason"] == "timed out after 2 s"
+    log = said(store, tmp_path, "logs", "full", "t")
+    assert log.startswith("waiting: FailedCreate: ")
+    assert "exceeded quota" in log
+
+
 def test_what_is_cancelled_gets_a_signal_and_goes(made: Cluster, store: str, tmp_path: Path) -> None:
     command = ("sh", "-c", "trap 'echo bye; exit 0' TERM; echo here; sleep 60 & wait")
     path = write_graph(tmp_path / "g.json", {"t": in_pod(*command)})

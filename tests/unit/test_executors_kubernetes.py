@@ -242,11 +242,15 @@ class Api:
                 return web.json_response({"items": list(self.jobs.values())})
             case "GET", "pods" if "watch" in request.query:
                 event = {"type": "MODIFIED", "object": self.state()}
-                return web.Response(text=json.dumps(event) + "\n")
+                return web.Response(text=json.dumps(event) + "\n" if event["object"] else "")
             case "GET", "pods":
-                return web.json_response({"metadata": {"resourceVersion": "7"}, "items": [self.state()]})
+                state = self.state()
+                return web.json_response({"metadata": {"resourceVersion": "7"}, "items": [state] if state else []})
             case "GET", "log":
                 return await self.read(request)
+            case "GET", "events":
+                assert "involvedObject.kind=Job" in request.query["fieldSelector"]
+                return web.json_response({"items": [{"reason": "FailedCreate", "message": "exceeded quota"}]})
             case "DELETE", name:
                 if name in self.jobs and body["preconditions"]["uid"] != self.jobs[name]["metadata"]["uid"]:
                     return refusal(409, "Conflict")
@@ -423,6 +427,15 @@ async def test_a_pod_that_is_deleted_is_not_begun_anew(api: Api) -> None:
     assert outcome.temporary
     assert outcome.reason == "its pod was deleted"
     assert api.jobs == {}, "or its cluster would go on with the second"
+
+
+@pytest.mark.parametrize("may_read", [True, False])
+async def test_a_pod_that_is_not_made_is_explained_to_who_may_know(api: Api, may_read: bool) -> None:
+    api.states = [{}, {}, pod(end(0, "Completed"), "Succeeded")]
+    api.faults = [] if may_read else [("GET events", lambda request: refusal(403, "Forbidden"))]
+    outcome, log = await run(work(GOOD))
+    assert not outcome.failed
+    assert log == ("waiting: FailedCreate: exceeded quota\n" if may_read else "") + "one\ntwo\n"
 
 
 async def test_an_image_that_does_not_come_is_waited_for_in_vain(api: Api) -> None:

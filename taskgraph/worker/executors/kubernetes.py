@@ -29,7 +29,6 @@ from taskgraph.worker.executors.contract import (
 )
 from taskgraph.worker.executors.jobs import (
     CLAIM,
-    STUCK_SECONDS,
     TASK,
     Json,
     PodOrder,
@@ -42,9 +41,9 @@ from taskgraph.worker.executors.jobs import (
     read_pod_order,
     secret_of,
     task_of,
-    waits_for,
 )
 from taskgraph.worker.executors.pod_log import LOG_END_SECONDS, PodLog
+from taskgraph.worker.executors.pod_waiting import Waiting
 from taskgraph.worker.executors.secrets import Secrets, masked
 
 NAME: Final = "kubernetes"
@@ -53,6 +52,7 @@ _WATCH_SECONDS: Final = 120  # shorter than load balancers keep a connection on 
 _STUCK_WATCH_SECONDS: Final = 30
 _LOST_SECONDS: Final = 600.0  # without an answer of the cluster
 _GONE_SECONDS: Final = 120.0  # beside the grace, until a deleted Job is gone: some nodes look once a minute
+_LATE_SECONDS: Final = 60.0  # after which a cluster that has to end a Job has not
 _TRIES_MAX: Final = 5
 _PAUSE_SECONDS_MAX: Final = 30.0
 _NOT_FOUND: Final = 404
@@ -60,7 +60,6 @@ _CONFLICT: Final = 409
 _EXPIRED: Final = 410  # a watch from too long ago
 _WRONG: Final = frozenset({400, 404, 422})  # what would be refused the next time as well
 _QUOTA: Final = "exceeded quota"
-_USUAL: Final = frozenset({"", "ContainerCreating", "PodInitializing"})
 
 
 class KubernetesExecutor:
@@ -133,8 +132,7 @@ class _Run:
         self._core = f"/api/v1/namespaces/{namespace}"
         self._pod = ""  # its uid, once there is one
         self._ending = self._taken_back = False  # whether it was seen to be deleted; and the Job deleted for that
-        self._said = ("", "")
-        self._stuck_since: float | None = None
+        self._waiting = Waiting(clock, cluster, self._core, write_log)
         self.log = PodLog(cluster, f"{self._core}/pods", write_log)
 
     async def outcome(self, secrets: Mapping[str, bytes]) -> Outcome:
@@ -142,7 +140,12 @@ class _Run:
         job = await self._begin()
         if secrets:  # which go with the Job; its pod waits for them
             await self._make(f"{self._core}/secrets", secret_of(job, secrets))
-        outcome, pod = await self._attend()
+        seconds, pod = self._order.timeout_seconds, None
+        try:
+            async with asyncio.timeout(None if seconds is None else seconds + _LATE_SECONDS):
+                outcome, pod = await self._attend()
+        except TimeoutError:  # a Job whose pod cannot be made is not always ended by its cluster
+            outcome = failed(f"timed out after {seconds:g} s")
         await self.log.end(LOG_END_SECONDS)
         if (
             pod is None
@@ -223,7 +226,9 @@ class _Run:
         pod = self._own(listed["items"])
         if pod is not None:
             await self._notice(pod)
-        outcome = outcome_of(job, pod, self._order, self._work.definition) or self._stuck(pod)
+        outcome = outcome_of(job, pod, self._order, self._work.definition)
+        if outcome is None and pod is not None:
+            outcome = self._waiting.outcome(pod)
         if outcome is not None:
             return outcome, pod
         if pod is None and self._pod:
@@ -236,18 +241,20 @@ class _Run:
                     await self._delete(job)  # or an older cluster would begin it anew
             await self._clock.sleep(1.0)
             return None
-        seconds = _WATCH_SECONDS if self._stuck_since is None else _STUCK_WATCH_SECONDS
+        seconds = _STUCK_WATCH_SECONDS if pod is None or self._waiting.in_vain else _WATCH_SECONDS
         since = listed["metadata"]["resourceVersion"]
         async with aclosing(
             self._cluster.events(f"{self._core}/pods", seconds, resourceVersion=since, **chosen)
         ) as events:
-            was_stuck = self._stuck_since is not None
+            in_vain = self._waiting.in_vain
             async for kind, pod in events:
                 if not self._own([pod]):
                     return None
                 await self._notice(pod)
-                if kind == "DELETED" or is_ending(pod) or (self._stuck_since is not None) != was_stuck:
+                if kind == "DELETED" or is_ending(pod) or self._waiting.in_vain != in_vain:
                     return None
+        if not self._pod:
+            await self._waiting.say_why_none(name)
         return None
 
     def _own(self, pods: list[Json]) -> Json | None:
@@ -261,20 +268,7 @@ class _Run:
     async def _notice(self, pod: Json) -> None:
         if has_begun(pod):
             self.log.follow(pod["metadata"]["name"])
-        said = waits_for(pod)
-        if said != self._said and said[0] not in _USUAL:
-            await self._write_log(f"waiting: {': '.join(filter(None, said))}\n".encode())
-        self._said = said
-        if said[0] not in STUCK_SECONDS:
-            self._stuck_since = None
-        elif self._stuck_since is None:
-            self._stuck_since = self._clock.monotonic()
-
-    def _stuck(self, pod: Json | None) -> Outcome | None:
-        reason, message = waits_for(pod)
-        if self._stuck_since is None or self._clock.monotonic() - self._stuck_since < STUCK_SECONDS.get(reason, 0.0):
-            return None
-        return failed(f"the container cannot be started: {reason}: {message}")
+        await self._waiting.notice(pod)
 
     # --- requests
 
