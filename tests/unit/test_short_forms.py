@@ -251,3 +251,14 @@ def test_validate_prints_what_short_forms_stand_for(tmp_path: Path) -> None:
     assert answer["files"][0]["document"] == written_out
     path.write_text(shown.stdout)
     assert json.loads(CliRunner().invoke(commands, ["validate", "--expanded", str(path)]).stdout) == written_out
+
+
+def test_defaults_of_files_are_not_for_a_command_in_a_pod() -> None:
+    defaults = {"env": {"A": "b"}, "inputs": ["src"], "cache": True, "envFile": ".env"}
+    tasks = {
+        "pod": {"image": "busybox", "command": ["x"], "task": {"executor": "kubernetes"}},
+        "here": {"command": ["x"]},
+    }
+    made = document_from_object({"defaults": defaults, "tasks": tasks}).tasks
+    assert made["pod"].task["payload"] == {"image": "busybox", "command": ["x"], "env": {"A": "b"}}
+    assert made["here"].task["payload"] == {"command": ["x"], **defaults}
