@@ -107,8 +107,7 @@ class Intake:
         """Take messages apart, and claim what they offer: what came together is claimed together (D12)."""
         ready: dict[str, list[ReadyTask]] = {}
         try:
-            taking = [self._take(source, ready) for source in messages]
-            await (asyncio.gather(*taking) if len(taking) > 1 else taking[0])
+            await asyncio.gather(*(self._take(source, ready) for source in messages))
         finally:
             self._slots.unreserve(messages)  # what is claimed is counted from here on
             self._context.freed.set()
