@@ -629,6 +629,7 @@ def test_a_store_where_no_folder_can_be_made_is_named(tg: Run, tmp_path: Path) -
     assert "bug" not in refused.stderr
 
 
+@pytest.mark.campaign
 def test_a_store_that_never_answers_is_5_soon(tg: Run, tmp_path: Path) -> None:
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))

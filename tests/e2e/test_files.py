@@ -345,6 +345,7 @@ def children(pid: int) -> list[int]:
     return [int(each) for each in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
+@pytest.mark.campaign
 def test_leftovers_go(tmp_path: Path) -> None:
     """What a worker leaves that is killed with its guard, and what an earlier version left."""
     store, scratch = f"sqlite:///{tmp_path}/s.db", tmp_path / "tmp"

@@ -92,6 +92,7 @@ def test_a_broken_one_says_what_is_wrong(tmp_path: Path, text: str, words: str) 
     assert words in " ".join(done.stderr.split()), done.stderr
 
 
+@pytest.mark.campaign
 def test_a_worker_ends_once_it_has_nothing_to_do(tmp_path: Path) -> None:
     store = f"sqlite:///{tmp_path}/store.db"
     graph = write_graph(tmp_path / "g.json", {"a": command("sleep", "2.5"), "b": command("true", requires=("a",))})

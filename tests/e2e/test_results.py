@@ -75,6 +75,7 @@ def test_a_chain_of_commands_hands_results_on(store: tuple[str, dict[str, str]],
     tg("doctor", "g")
 
 
+@pytest.mark.campaign
 def test_results_outlive_a_process_that_is_killed(tmp_path: Path) -> None:
     where = f"sqlite:///{tmp_path}/store.db"
     slow = 'echo "$TASKGRAPH_RUN_ID $N" >> record; [ "$TASKGRAPH_RUN_ID" -gt 0 ] || sleep 60'

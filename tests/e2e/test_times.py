@@ -44,6 +44,7 @@ TWICE = (
 )
 
 
+@pytest.mark.campaign
 def test_a_command_that_cannot_now_is_tried_again_later(place: Store, tmp_path: Path) -> None:
     tasks = {
         "fetch": {**command("sh", "-c", TWICE), "retry": {"delay": 0.2}},  # over long before the other may run
@@ -64,6 +65,7 @@ def test_a_command_that_cannot_now_is_tried_again_later(place: Store, tmp_path: 
     assert healthy.returncode == 0, healthy.stdout
 
 
+@pytest.mark.campaign
 def test_a_deadline_and_a_bound_on_runs_end_the_child(place: Store, tmp_path: Path) -> None:
     sleeping = "echo $$ > $TASKGRAPH_LABEL.pid; exec sleep 300"
     with started("serve", "--worker", "2", store=place[0], cwd=tmp_path, **place[1]):
