@@ -205,7 +205,7 @@ class Invariants:
         self.commits += 1
         over = self.graph_state in ("finished", "cancelled") and any(each.key == GRAPH for each in changes)
         if over and rows[GRAPH].columns["state"] != self.graph_state:  # else it has ended again in this very commit
-            self._graph(rows[GRAPH])  # a rerun reopens it
+            self._graph_moves(str(rows[GRAPH].columns["state"]))  # a rerun reopens it
         self.recalls = int(str(rows[GRAPH].columns.get("recalls", -1))) if GRAPH in rows else -1
         told, told_skipped = -1, 0
         fenced = GRAPH in rows and rows[GRAPH].columns["state"] in OVER
@@ -470,16 +470,19 @@ class Invariants:
             if text is not None and text.count('"') > bound * 2:
                 raise Violation(f"{row.key} names {len(json.loads(str(text)))} in {name}")
 
+    def _graph_moves(self, state: str) -> None:
+        # What is rerun may be skipped at once, and was all that the graph waited for.
+        at_once = (self.graph_state, state) == ("blocked", "finished") and bool(self.apart)
+        known = (self.graph_state, state) in GRAPH_MOVES or at_once
+        hold(known, f"the graph moved from {self.graph_state} to {state}")
+        self.graph_state = state
+        self.history.append(state)
+
     def _graph(self, row: Row) -> None:
         state = str(row.columns["state"])
         self._bounded(row, limits.GRAPH_REQUIRES_MAX)
         if state != self.graph_state:
-            # What is rerun may be skipped at once, and was all that the graph waited for.
-            at_once = (self.graph_state, state) == ("blocked", "finished") and bool(self.apart)
-            known = (self.graph_state, state) in GRAPH_MOVES or at_once
-            hold(known, f"the graph moved from {self.graph_state} to {state}")
-            self.graph_state = state
-            self.history.append(state)
+            self._graph_moves(state)
         if state == "finished":
             hold(not row.columns.get("recalls"), "the graph finished, and there are recalls to do")
             hold(row.columns.get("deferred", "[]") == "[]", "the graph finished before what it was to be extended by")
