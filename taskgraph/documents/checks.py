@@ -1,5 +1,6 @@
 """What must hold of a document beyond its schema: references, groups, limits, cycles, conditions."""
 
+import functools
 import itertools
 import re
 from collections.abc import Mapping, Sequence
@@ -58,6 +59,7 @@ _FORMS: Final = {  # of references that take something: the form, what may stand
     ),
 }
 _SHARE: Final = re.compile(r"(?!0(\.0{1,2})?%)(100(\.0{1,2})?|[1-9]?[0-9](\.[0-9]{1,2})?)%", re.ASCII)
+_EXPAND: Final = functools.partial(schemas.validator, "task-graph", "#/$defs/expandPayload")
 _EXPLAINED_MAX: Final = 2 * PROBLEMS_MAX  # tasks or groups whose findings are looked for, which is slow
 
 
@@ -146,9 +148,20 @@ class Form:
         self, label: str, task: Mapping[str, Any], labels: AbstractSet[str], groups: Mapping[str, GroupNode]
     ) -> list[tuple[Path, str]]:
         """Check what a `foreach` over results makes its tasks of; gives what these take, as `check_definition` does."""
+        place: Path = ("tasks", label, "task", "payload")
+        payload = task.get("payload")
+        # One condition more in the schema itself is more than programs that make documents of it can follow.
+        for error in itertools.islice(_EXPAND().iter_errors(payload), PROBLEMS_MAX):
+            explain(error, place, self._report, self._kind == "extension")
+        if isinstance(payload, dict) and ("values" in payload) == ("graph" in payload):
+            message = f"{show(label)} is to make its tasks of `values`, or of a `graph`: of one of them."
+            self._report.add(place, "no-template", message, "Write one of them.")
         node = task.get("each")
         if not isinstance(node, dict):
-            return []  # the schema says so
+            if isinstance(payload, dict) and "values" in payload:
+                message = f"{show(label)} makes a task of each value, and does not say which."
+                self._report.add(("tasks", label, "task"), "no-template", message, "Write the task under `each`.")
+            return []
         node.setdefault("task", {})
         if next(objects_with(EACH, node), None) is None:  # else its tasks are checked, which have the values
             self.check(node, ("tasks", label, "task", "each"))

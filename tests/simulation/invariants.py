@@ -271,6 +271,8 @@ class Invariants:
         before, after = self._move(reference, columns)
         run = columns["run"]
         last = self.runs.get(reference, 0)
+        if run > last and before == after and after in RESOLVED:
+            self.resolved_at[reference] = self.commits  # run again and skipped once more, in one commit
         if (
             edited
             and not before == after in FAILED_FOR_GOOD

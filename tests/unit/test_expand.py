@@ -130,3 +130,20 @@ async def test_the_executor_says_what_is_wrong_and_no_rerun_helps() -> None:
     definition["payload"]["values"]["n"] = [3]  # type: ignore[index]
     outcome = await ExpandExecutor().run(Work("g", "t", 0, "expand it", "c", definition), write)
     assert (outcome.failed, list(outcome.adds["tasks"])) == (False, ["it 3"])
+
+
+@pytest.mark.parametrize(
+    ("task", "words"),
+    [
+        ({"payload": {"group": "g"}}, "of `values`, or of a `graph`"),
+        ({"payload": {"group": "g", "values": {"a": [1]}}}, "does not say which"),
+        ({"payload": {"group": 3, "graph": {}}}, "`group` must be a string"),
+        ({"payload": 5}, "`payload` must be an object"),
+        ({}, "`payload` must be an object"),
+    ],
+)
+def test_its_long_form_is_held_against_the_schema(task: dict[str, Any], words: str) -> None:
+    tasks = {"x": {"task": {"executor": "expand", **task}}}
+    with pytest.raises(InvalidGraph) as refused:
+        document_from_object({"tasks": tasks, "groups": {"g": {"tasks": ["x"], "grows": True}}})
+    assert any(words in problem.message for problem in refused.value.problems), refused.value.problems
