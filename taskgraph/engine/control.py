@@ -221,6 +221,8 @@ async def settle_holds(transactor: Transactor, graph_id: str, *, keep_alive: Kee
             return done
         number = integer(graph.columns, "holds")
         found = json.loads(str(graph.columns.get("held", "") or "[]"))
+        rows = await query_all(tables, graph_id, unresolved)
+        # Groups are read after the tasks: what an extension puts into one is named there before its own row is in.
         try:
             groups = {
                 holder: frozenset(await group_members(tables, graph_id, name))
@@ -232,7 +234,7 @@ async def settle_holds(transactor: Transactor, graph_id: str, *, keep_alive: Kee
                 return done  # an inactive group of the extension, whose rows come next: the sweep looks again
             raise
         items: list[Item] = []
-        for row in await query_all(tables, graph_id, unresolved):
+        for row in rows:
             settled = row.columns.get("holds", 0)
             if not isinstance(settled, int) or settled < number:
                 task_id = reference_of(row.key)
