@@ -11,7 +11,7 @@ from typing import Final
 from taskgraph.engine.transact import KeepAlive, Transactor, no_keep_alive
 from taskgraph.model import limits
 from taskgraph.model.columns import integer, texts
-from taskgraph.model.errors import NoGraph, NotFound
+from taskgraph.model.errors import NoGraph
 from taskgraph.model.ids import GRAPH, group_key, group_of, limit_key, limit_scope, reference_of
 from taskgraph.model.messages import AddTasks, Cancel, HoldBack, Message, SetLimit
 from taskgraph.model.states import PAUSED, TASK_UNRESOLVED, GraphState, TaskState, by_group, held_group
@@ -26,7 +26,7 @@ from taskgraph.protocol.propagation import DEFERRED, GOING, READY, RECALL
 from taskgraph.protocol.recall import Ready, Recall
 from taskgraph.protocol.rows import Draft
 from taskgraph.protocol.set_limit import ChangeLimit, ComeUnder, PublishLimits
-from taskgraph.queries.groups import group_members, has_group
+from taskgraph.queries.groups import has_group
 from taskgraph.storage.tables import Range, Row, query_all
 
 log = logging.getLogger("taskgraph.handlers")
@@ -213,7 +213,7 @@ async def settle_holds(transactor: Transactor, graph_id: str, *, keep_alive: Kee
     Any number of callers may do so at any time; returns how many tasks this one has settled.
     """
     tables = transactor.records.tables
-    unresolved = Range("task:", "task;", where={"state": tuple(map(str, TASK_UNRESOLVED))}, select=("holds",))
+    unresolved = Range("task:", "task;", where={"state": tuple(map(str, TASK_UNRESOLVED))}, select=("holds", "groups"))
     done = 0
     for _ in range(limits.COMMIT_ATTEMPTS_MAX):
         (graph,) = await tables.get(graph_id, [GRAPH])
@@ -221,25 +221,13 @@ async def settle_holds(transactor: Transactor, graph_id: str, *, keep_alive: Kee
             return done
         number = integer(graph.columns, "holds")
         found = json.loads(str(graph.columns.get("held", "") or "[]"))
-        rows = await query_all(tables, graph_id, unresolved)
-        # Groups are read after the tasks: what an extension puts into one is named there before its own row is in.
-        try:
-            groups = {
-                holder: frozenset(await group_members(tables, graph_id, name))
-                for holder in found
-                if (name := held_group(holder))
-            }
-        except NotFound:
-            if graph.columns.get("extending"):
-                return done  # an inactive group of the extension, whose rows come next: the sweep looks again
-            raise
         items: list[Item] = []
-        for row in rows:
+        for row in await query_all(tables, graph_id, unresolved):
             settled = row.columns.get("holds", 0)
             if not isinstance(settled, int) or settled < number:
-                task_id = reference_of(row.key)
-                holders = tuple(each for each in found if each not in groups or task_id in groups[each])
-                items.append(Settle(task_id, holders, number))
+                inside = {by_group(name) for name in texts(row.columns, "groups")}
+                holders = tuple(each for each in found if not held_group(each) or each in inside)
+                items.append(Settle(reference_of(row.key), holders, number))
         if not items:
             await transactor.transition(graph_id, [PublishHolds(number)], keep_alive=keep_alive)
             if graph.columns.get("extending"):
