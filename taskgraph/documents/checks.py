@@ -1,6 +1,5 @@
 """What must hold of a document beyond its schema: references, groups, limits, cycles, conditions."""
 
-import functools
 import itertools
 import re
 from collections.abc import Mapping, Sequence
@@ -13,7 +12,7 @@ from taskgraph.documents import groups as grouping
 from taskgraph.documents import results as outputs
 from taskgraph.documents.canonical import success_of
 from taskgraph.documents.nodes import GraphDocument, GroupNode, Kind, Success, TaskNode
-from taskgraph.documents.placeholders import is_command, objects_with, replaced
+from taskgraph.documents.placeholders import OF_FOLDER, is_command, objects_with, replaced
 from taskgraph.documents.problems import PROBLEMS_MAX, Report
 from taskgraph.documents.schema_check import (
     CHANNEL_KINDS,
@@ -38,13 +37,6 @@ _POLICIES: Final = tuple(map(str, FailurePolicy))
 _CONDITIONS: Final = tuple(map(str, When))
 _CYCLE_LABELS_SHOWN: Final = 12
 _GROUP_CYCLES_MAX: Final = 8  # circles of groups that are looked for in one knot
-_OF_FOLDERS: Final = (
-    "cache",
-    "envFile",
-    "inputs",
-    "options",
-    "outputs",
-)  # keys of commands that run beside their worker
 
 _FORMS: Final = {  # of references that take something: the form, what may stand in it, and the code of a wrong one
     RESULT: (
@@ -59,7 +51,6 @@ _FORMS: Final = {  # of references that take something: the form, what may stand
     ),
 }
 _SHARE: Final = re.compile(r"(?!0(\.0{1,2})?%)(100(\.0{1,2})?|[1-9]?[0-9](\.[0-9]{1,2})?)%", re.ASCII)
-_EXPAND: Final = functools.partial(schemas.validator, "task-graph", "#/$defs/expandPayload")
 _EXPLAINED_MAX: Final = 2 * PROBLEMS_MAX  # tasks or groups whose findings are looked for, which is slow
 
 
@@ -150,8 +141,9 @@ class Form:
         """Check what a `foreach` over results makes its tasks of; gives what these take, as `check_definition` does."""
         place: Path = ("tasks", label, "task", "payload")
         payload = task.get("payload")
+        schema = schemas.validator("task-graph", "#/$defs/expandPayload")
         # One condition more in the schema itself is more than programs that make documents of it can follow.
-        for error in itertools.islice(_EXPAND().iter_errors(payload), PROBLEMS_MAX):
+        for error in itertools.islice(schema.iter_errors(payload), PROBLEMS_MAX):
             explain(error, place, self._report, self._kind == "extension")
         if isinstance(payload, dict) and ("values" in payload) == ("graph" in payload):
             message = f"{show(label)} is to make its tasks of `values`, or of a `graph`: of one of them."
@@ -453,7 +445,7 @@ def _check_secrets(label: str, task: dict[str, Any], report: Report) -> None:
 
 def _check_pod(label: str, payload: Any, report: Report) -> None:
     """Report what needs the folder of a worker, which a pod does not share."""
-    found = [(key,) for key in _OF_FOLDERS if isinstance(payload, dict) and key in payload]
+    found = [(key,) for key in OF_FOLDER if isinstance(payload, dict) and key in payload]
     for path in [*found, *(path for path, here in references.reference_objects(payload) if FILE in here)]:
         what = show(path[0]) if len(path) == 1 else f"`{FILE}`"
         message = f"{show(label)} runs in a pod, which shares no folder with its worker, and has {what}."

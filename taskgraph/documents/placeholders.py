@@ -15,6 +15,9 @@ COMMANDS: Final = ("command", "docker", "kubernetes")
 WITH_FOLDER: Final = ("command", "docker")
 """Those that run it where its worker is, in a folder whose files it may read and leave."""
 
+OF_FOLDER: Final = ("cache", "envFile", "inputs", "options", "outputs")
+"""Keys of a payload that have no meaning where there is no such folder."""
+
 _TEXTS: Final = ("command", "env", "options")  # members of a command's payload, each of whose members is a text
 _TEXT: Final = "cwd"
 

@@ -122,10 +122,10 @@ def promised(tasks: Mapping[str, Any]) -> dict[str, str]:
     found = {}
     for label, node in tasks.items():
         task = node.get("task") if isinstance(node, dict) else None
-        payload = task.get("payload") if isinstance(task, dict) and task.get("executor") == EXPAND else None
-        group, result = (payload.get(key) for key in ("group", "result")) if isinstance(payload, dict) else (None, None)
-        if isinstance(group, str) and isinstance(result, str):
-            found[f"{group}/{result}"] = label
+        if isinstance(task, dict) and (group := expanded_group(task)):
+            result = task["payload"].get("result")
+            if isinstance(result, str):
+                found[f"{group}/{result}"] = label
     return found
 
 

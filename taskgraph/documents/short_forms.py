@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
-from taskgraph.documents.placeholders import COMMANDS, WITH_FOLDER
+from taskgraph.documents.placeholders import COMMANDS, OF_FOLDER, WITH_FOLDER
 from taskgraph.documents.problems import PROBLEMS_MAX, Report
 from taskgraph.documents.references import EXPAND
 from taskgraph.documents.schema_check import RESULT, explain
@@ -50,7 +50,6 @@ SHELLS: Final[Mapping[str, tuple[str, ...]]] = {
 """The words before a script."""
 
 _OF_NODE: Final = frozenset({"reruns", "notBefore", "retry", "maxRunTime", "pendingTimeout", "notify", "priority"})
-_OF_FOLDER: Final = ("envFile", "inputs", "cache")  # of commands that have a folder
 _OF_PAYLOAD: Final = frozenset({"env", "envFile", "inheritEnv", "cwd", "timeout", "shell", "inputs", "cache"})
 _SHORT: Final = COMMAND_KEYS | {"foreach", "graph"}
 
@@ -145,7 +144,7 @@ class ShortForms:
             payload[key] = node.pop(key)
         if "image" in moved:
             task.setdefault("executor", "docker")
-        without = () if task.get("executor", "command") in WITH_FOLDER else _OF_FOLDER
+        without = () if task.get("executor", "command") in WITH_FOLDER else OF_FOLDER
         is_command = ("command" in payload or "script" in payload) and task.get("executor", "command") in COMMANDS
         for key, value in defaults.items():
             if key in _OF_PAYLOAD:

@@ -35,7 +35,7 @@ from taskgraph.storage.signals.wakeup import Pacer, Wakeup
 from taskgraph.storage.tables import Row
 from taskgraph.worker.elsewhere import EXECUTOR, Crew, Taken, Taking
 from taskgraph.worker.executors import Outcome, Work, executor_name_of
-from taskgraph.worker.executors.contract import malformed
+from taskgraph.worker.executors.contract import malformed, no_log
 from taskgraph.worker.permits import RunPermits
 from taskgraph.worker.reports import resolution_of
 from taskgraph.worker.values import ClaimedRun
@@ -278,7 +278,7 @@ class Gateway:
 
         try:
             async with asyncio.timeout(lease_seconds / 2):
-                outcome = await ExpandExecutor().run(work, _no_log)
+                outcome = await ExpandExecutor().run(work, no_log)
                 return outcome if outcome.failed else await add_tasks(self.handlers, work, outcome.adds, outcome)
         except TimeoutError:
             return Returned("its tasks were not accepted in time")
@@ -533,7 +533,3 @@ def _was_reported(report: Report, rows: Mapping[str, Row | None]) -> bool:
         if isinstance(each, Mapping) and each.get("run") == report.claim.run:
             return each.get("outcome") == how
     return False
-
-
-async def _no_log(data: bytes) -> None:
-    """Runs that end here say nothing."""

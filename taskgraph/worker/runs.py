@@ -28,7 +28,7 @@ from taskgraph.storage.tables import Row
 from taskgraph.worker.cache import Cache
 from taskgraph.worker.context import SUBMITTER, WorkerContext
 from taskgraph.worker.executors import RESULT_BYTES_MAX, Outcome, Work
-from taskgraph.worker.executors.contract import failed, malformed, payload_of
+from taskgraph.worker.executors.contract import failed, malformed, no_log, payload_of
 from taskgraph.worker.run_files import FileOrder, RunFiles, file_order
 from taskgraph.worker.values import ClaimedRun, as_resolved, deadline_in
 
@@ -64,7 +64,7 @@ class Runner:
     def execute_at_once(self, one: ClaimedRun) -> Outcome:
         """Run this, which takes no time at all. Raises what the executor raises."""
         self._watch(one)
-        run = one.executor.run(one.work, _no_log)
+        run = one.executor.run(one.work, no_log)
         try:
             run.send(None)
         except StopIteration as end:
@@ -304,10 +304,6 @@ async def _at_most(seconds: float, run: Awaitable[Outcome]) -> Outcome:
         if not limit.expired():
             raise  # the executor's own
     return Outcome(failed=True, reason=f"it ran for longer than {seconds:g} s (maxRunTime)", code=MAX_RUN_TIME_EXCEEDED)
-
-
-async def _no_log(data: bytes) -> None:
-    """Runs that take no time say nothing."""
 
 
 @dataclasses.dataclass(slots=True)

@@ -20,6 +20,10 @@ WriteLog = Callable[[bytes], Awaitable[None]]
 the caller of `run`."""
 
 
+async def no_log(data: bytes) -> None:
+    """Takes no log: of runs that say nothing."""
+
+
 def _nothing() -> None:
     """Of a run whose begin is of no interest."""
 
