@@ -229,9 +229,9 @@ async def settle_holds(transactor: Transactor, graph_id: str, *, keep_alive: Kee
                 holders = tuple(each for each in found if not held_group(each) or each in inside)
                 items.append(Settle(reference_of(row.key), holders, number))
         if not items:
-            await transactor.transition(graph_id, [PublishHolds(number)], keep_alive=keep_alive)
             if graph.columns.get("extending"):
                 return done  # its rows are still coming in: the sweep looks again
+            await transactor.transition(graph_id, [PublishHolds(number)], keep_alive=keep_alive)
             continue
         answers = await transactor.transition(graph_id, items, keep_alive=keep_alive)
         if broken := [answer.error for answer in answers if answer.error is not None]:
@@ -280,9 +280,9 @@ async def go_on_limiting(transactor: Transactor, graph_id: str, *, keep_alive: K
             if (more := missing_scopes(row.columns, graph.columns, graph_id))
         ]
         if not items:
-            await transactor.transition(graph_id, [PublishLimits(scopes_of(graph.columns))], keep_alive=keep_alive)
             if graph.columns.get("extending"):
                 return done  # its rows are still coming in: the sweep looks again
+            await transactor.transition(graph_id, [PublishLimits(scopes_of(graph.columns))], keep_alive=keep_alive)
             continue
         answers = await transactor.transition(graph_id, items, keep_alive=keep_alive)
         if broken := [answer.error for answer in answers if answer.error is not None]:

@@ -233,7 +233,10 @@ async def _push(
         if answer.error is not None and not isinstance(answer.error, Refused):
             raise answer.error
         if answer.error is not None or answer.outcome in (Outcome.STALE, Outcome.REPEATED):
-            # Another caller pushes it too. From acceptance on any plan is the right one; before, plan again.
+            # Another caller pushes it too. A plan made since it was accepted is the right one; before, plan again: what
+            # holds the new tasks back, or limits them, may have changed in between.
+            if head.columns.get("state") == "staged":
+                return
             rows.clear()
             await transactor.records.load(graph_id, [key], rows)
             fresh = rows[key]

@@ -1,7 +1,8 @@
 """Plan an extension: what forbids it, its rows, and its next step (rules: `protocol.extension`).
 
-A plan is valid for one revision of the graph. Once the extension is accepted no other can be, so every later plan of
-it, at whatever cursor, has the same rows in the same order.
+A plan is valid for one revision of the graph. Once the extension is accepted no other can be, so every plan made from
+then on, at whatever cursor, has the same rows in the same order. What holds or limits the tasks is that of the moment:
+what changes after it is settled once the extension is done.
 """
 
 import json

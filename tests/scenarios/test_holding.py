@@ -1,5 +1,6 @@
 """Held back: nothing of what is paused begins, whatever is under way, and all of it goes on when it is resumed."""
 
+import asyncio
 import contextlib
 import itertools
 from typing import Any
@@ -7,13 +8,15 @@ from typing import Any
 import pytest
 
 from taskgraph.documents.read import document_from_object
+from taskgraph.engine import control
 from taskgraph.engine.requests import answer_request
 from taskgraph.model import limits
 from taskgraph.model.errors import Conflict, NotFound, StorageUnavailable
-from taskgraph.model.messages import Cancel, HoldBack
+from taskgraph.model.messages import AddTasks, Cancel, HoldBack
 from taskgraph.protocol.context import Outcome
 from taskgraph.protocol.invariants.examine import examine
 from taskgraph.queries import targets
+from taskgraph.storage.tables import Row, query_all
 from tests.scenarios.stage import CrashError, Stage, Trap, extension, graph, graph_object, memory_stage
 
 KINDS = ("before", "after", "unclear", "conflict", "unavailable")
@@ -204,6 +207,75 @@ async def test_a_graph_is_paused_while_the_rows_of_an_inactive_group_are_still_t
     await memory.pump()
     await resume(memory)
     await resume(memory, group="late")
+    assert await memory.work() == "finished"
+    assert await wrong(memory) == []
+
+
+async def paused_group_and_extension(memory: Stage) -> AddTasks:
+    """A group that grows and is paused, and a large extension of it that is staged."""
+    obj = graph_object({"a": [], "b": []}, groups={"g": {"tasks": ["a"], "grows": True}})
+    await memory.submit(document_from_object(obj))
+    await pause(memory, group="g")
+    labels = [f"x{number:03}" for number in range(150)]
+    more = graph_object({each: [] for each in labels}, groups={"g": {"tasks": labels}})
+    staged = await memory.stage_extension(document_from_object(more, kind="extension"))
+    return AddTasks(memory.graph_id, staged.request)
+
+
+async def accept(stage: Stage, message: AddTasks) -> None:
+    """A handler accepts an extension and dies."""
+    with contextlib.suppress(CrashError):
+        await answer_request(stage.more_handlers(Trap(1, "after", only="commit")), message.graph, message.request)
+    assert (await stage.queries.request(message.graph, message.request))["state"] == "accepted"
+
+
+async def test_tasks_come_in_by_no_plan_from_before_another_handler_accepted_them(memory: Stage) -> None:
+    """The slow handler planned them while their group was paused."""
+    message = await paused_group_and_extension(memory)
+
+    async def resumed_and_accepted() -> None:
+        memory.clock.advance(1)
+        await memory.deliver(wish(memory, on=False, group="g"))
+        await accept(memory, message)
+
+    await memory.deliver(message, handlers=memory.more_handlers(between=resumed_and_accepted))
+    assert await memory.work() == "finished"
+    assert await wrong(memory) == []
+
+
+async def test_no_pause_is_over_while_rows_of_an_extension_come_in(
+    memory: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They come in, held back, after a settling has read the tasks, and before it commits that all are settled."""
+    message = await paused_group_and_extension(memory)
+    await accept(memory, message)
+    planned, go_on = asyncio.Event(), asyncio.Event()
+
+    async def wait() -> None:
+        planned.set()
+        await go_on.wait()
+
+    pushing = asyncio.create_task(memory.deliver(message, handlers=memory.more_handlers(between=wait)))
+    await planned.wait()
+    memory.clock.advance(1)
+    dying = memory.more_handlers(Trap(1, "after", only="commit"))
+    with contextlib.suppress(CrashError):
+        await memory.deliver(wish(memory, on=False, group="g"), handlers=dying)
+    looks: list[int] = []
+
+    async def read(*wanted: Any) -> list[Row]:
+        rows = await query_all(*wanted)
+        looks.append(len(rows))
+        if len(looks) == 2:  # all that were there have been settled
+            go_on.set()
+            await pushing
+        return rows
+
+    monkeypatch.setattr(control, "query_all", read)
+    await control.settle_holds(memory.handlers, memory.graph_id)
+    assert len(looks) >= 2
+    memory.clock.advance(limits.REDISPATCH_SECONDS)
+    await memory.sweep()
     assert await memory.work() == "finished"
     assert await wrong(memory) == []
 

@@ -305,6 +305,25 @@ async def test_an_extension_that_was_planned_before_a_limit_is_planned_anew(memo
     assert (await memory.graph_row()).columns["limiting"] is False
 
 
+async def test_tasks_come_in_by_no_plan_from_before_the_limit_they_were_accepted_with(memory: Stage) -> None:
+    """The slow handler planned them before there was a limit, and another one accepted them after it."""
+    await memory.submit(graph({"a": []}))
+    labels = [f"x{number:03}" for number in range(150)]
+    request = (await memory.stage_extension(extension({each: [] for each in labels}))).request
+
+    async def limited_and_accepted() -> None:
+        await memory.handlers.handle(memory.graph_id, [change(memory, 1)])
+        assert (await memory.graph_row()).columns["limiting"] is False
+        with contextlib.suppress(CrashError):
+            dying = memory.more_handlers(Trap(1, "after", only="commit"))
+            await dying.handle(memory.graph_id, [AddTasks(memory.graph_id, request)])
+        assert (await memory.graph_row()).columns["extending"] == request
+
+    slow = memory.more_handlers(between=limited_and_accepted)
+    await memory.deliver(AddTasks(memory.graph_id, request), handlers=slow)
+    assert await named(memory) == ["a", *labels]
+
+
 async def test_a_limit_waits_for_the_extension_under_way(memory: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "COMMIT_CHANGES_MAX", 8)
     monkeypatch.setattr(extension_plan, "_STEP_ROWS_MAX", 3)
