@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from taskgraph.documents import groups as grouping
 from taskgraph.documents.canonical import node_digest, success_object
-from taskgraph.documents.graph_algorithms import is_acyclic
+from taskgraph.documents.graph_algorithms import is_acyclic, levels
 from taskgraph.documents.groups import ALL, DONE, is_end
 from taskgraph.documents.nodes import GroupNode, TaskNode
 from taskgraph.model import limits, priorities, timing
@@ -133,8 +133,7 @@ class GraphLayout:
     are not held back, without those that wait for room under a limit (`limited`: whether there are such). not_before:
     taskId -> the time before which a root must not run, where it has one. levels: taskId -> the level of a task, where
     it is not `normal`. mapping: label -> taskId. count: rows, without those of long definitions. cut: whether there are
-    relays. edges: requirements, as they are kept. group_policies: see `Layout`. `rows` is in the order of the table:
-    nothing reads the graph before all of it is there.
+    relays. edges: requirements, as they are kept. group_policies: see `Layout`.
     """
 
     def __init__(
@@ -159,7 +158,8 @@ class GraphLayout:
         max_in_flight: limit of the whole graph, 0 for none. The rest: see `lay_out`. Raises ValueError for a cycle.
         """
         wired = wiring.wire_nodes(graph_id, nodes, groups)
-        if not is_acyclic({**wired.requires, **wired.ends} if wired.ends else wired.requires):
+        self._requires = {**wired.requires, **wired.ends} if wired.ends else wired.requires
+        if not is_acyclic(self._requires):
             raise ValueError("the tasks have a cycle; validation must come first")
         policies = grouping.own_policies(groups, policy)
         self.group_policies = bool(policies)
@@ -199,7 +199,11 @@ class GraphLayout:
         return self._edges.dependents[task_id]
 
     def rows(self) -> Iterator[Insert]:
-        """In the order of the table; a long definition comes right before its task."""
+        """Relays and groups, then tasks by their distance from a root, each in the order of the table.
+
+        The embedded store keeps rows as they came, so what stands ready together lies on few pages. A long definition
+        comes right before its task.
+        """
         edges = self._edges
         others: dict[str, Insert | None] = dict.fromkeys(edges.relays)
         others.update((row.key, row) for row in self._group_rows)
@@ -207,7 +211,8 @@ class GraphLayout:
             others[edges.top.key] = edges.top
         for key in sorted(others):
             yield others[key] or edges.relay_row(key)
-        for label in self._labels:
+        distance = levels(self._requires)
+        for label in sorted(self._labels, key=distance.__getitem__):
             yield from self._tasks.rows(label, self._digests[label])
 
 

@@ -9,6 +9,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from taskgraph.documents.canonical import node_digest
+from taskgraph.documents.graph_algorithms import levels
 from taskgraph.documents.nodes import GraphDocument, TaskNode
 from taskgraph.model import limits
 from taskgraph.model.ids import GRAPH, edge_name_of, owner_of, row_key, task_id_of
@@ -67,13 +68,14 @@ def check_whole(requires: Edges, layout: GraphLayout) -> None:
     """Everything that the layout of a whole graph promises."""
     rows = list(layout.rows())
     keys = [row.key for row in rows]
-    assert keys == sorted(keys), "in the order of the table"
+    distance = {row_key(task_id_of("g", label)): far for label, far in levels(requires).items()}
+    assert keys == sorted(keys, key=lambda key: (distance.get(key, -1), key)), "what runs together lies together"
     assert len(rows) == layout.count
     assert set(layout.roots) == {(task_id_of("g", label), "default") for label in requires if not requires[label]}
     assert layout.cut == any(key.startswith(("join:", "fork:")) for key in keys if key != "join:task-graph:0")
-    assert [row.columns["digest"] for row in rows if "digest" in row.columns] == [
-        node_digest(node) for node in sorted(nodes(requires).values(), key=lambda node: task_id_of("g", node.label))
-    ]
+    assert {row.columns["label"]: row.columns["digest"] for row in rows if "digest" in row.columns} == {
+        label: node_digest(node) for label, node in nodes(requires).items()
+    }
     tops = [row for row in rows if row.key == "join:task-graph:0"]
     as_one = Layout(
         tuple(row for row in rows if row not in tops),
