@@ -107,16 +107,18 @@ class SlowClock(ManualClock):
 
 
 @pytest.mark.parametrize(
-    ("synchronous", "seconds", "statements"),
+    ("synchronous", "seconds", "rest", "statements"),
     [
-        ("normal", 0.0, 100),
-        ("normal", file._SLOW_SECONDS * 2, embedded_tables._ROWS_A_LOOK + 1),
-        ("full", 0.0, 1),
+        ("normal", 0.0, 0, 100),
+        ("normal", file._SLOW_SECONDS * 2, 0, embedded_tables._ROWS_A_LOOK + 1),
+        ("normal", 0.0, 1, 1),
+        ("full", 0.0, 0, 100),
+        ("full", 0.0, 1, 1),
     ],
 )
 @pytest.mark.parametrize("kind", [Insert, Merge, Replace, Delete])
 async def test_rows_are_written_one_by_one_where_that_is_quick(
-    tmp_path: Path, kind: type[Change], synchronous: str, seconds: float, statements: int
+    tmp_path: Path, kind: type[Change], synchronous: str, seconds: float, rest: int, statements: int
 ) -> None:
     """On the thread, or where others want the interpreter's lock too, one statement writes many."""
     clock = SlowClock()
@@ -139,7 +141,7 @@ async def test_rows_are_written_one_by_one_where_that_is_quick(
         await tables.commit("p", [*changes, Insert("a", {})])
     assert conflict.value.index == len(changes)
     told.clear()
-    store._file._rest = 0  # it took so long that the thread has its turn
+    store._file._rest = rest  # else it took so long that the thread has its turn
     await tables.commit("p", changes)
     assert sum(each.lstrip().startswith(("INSERT INTO row", "UPDATE row", "DELETE")) for each in told) == statements
     clock.seconds = 0.0
@@ -149,9 +151,90 @@ async def test_rows_are_written_one_by_one_where_that_is_quick(
     await store.close()
 
 
-async def test_with_a_sync_for_each_commit_nothing_runs_on_the_loop(tmp_path: Path) -> None:
+class SlowDisk:
+    """Commits wait until they may go on. threads: where each has been."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.threads: list[str] = []
+        self.may_go_on, self.begun = threading.Event(), threading.Event()
+        commit = file.Session.commit
+
+        def slow(session: Session) -> None:
+            self.threads.append(threading.current_thread().name.partition("_")[0])
+            self.begun.set()
+            assert self.threads[-1] != THREAD or self.may_go_on.wait(10)
+            commit(session)
+
+        monkeypatch.setattr(file.Session, "commit", slow)
+
+    async def is_writing(self) -> None:
+        while not self.begun.is_set():
+            await asyncio.sleep(0)
+
+
+async def test_with_a_sync_for_each_commit_the_thread_commits_what_the_loop_has_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async with opened(tmp_path / "store.db", synchronous="full") as store:
-        assert (await where(store, 1)).startswith(THREAD)
+        tables = store.tables("graphs")
+        await tables.commit("p", [Insert("a", {})])
+        disk = SlowDisk(monkeypatch)
+        assert await where(store, 1) == HERE
+        assert disk.threads == [], "there was nothing to commit"
+        first = asyncio.ensure_future(tables.commit("p", [Insert("b", {})]))
+        await disk.is_writing()
+        second = asyncio.ensure_future(tables.commit("p", [Insert("c", {})]))
+        read = asyncio.ensure_future(where(store, 1))
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert not any(each.done() for each in (first, second, read)), "the connection is in use"
+        disk.may_go_on.set()
+        await asyncio.gather(first, second)
+        assert await read == HERE
+        assert disk.threads == [THREAD, THREAD]
+        assert [row.key for row in await query_all(tables, "p", Range())] == ["a", "b", "c"]
+
+
+async def test_a_store_that_is_closed_while_it_commits_finishes_what_waits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "store.db"
+    async with opened(path, synchronous="full") as store:
+        tables = store.tables("graphs")
+        await tables.commit("p", [Insert("a", {})])
+        disk = SlowDisk(monkeypatch)
+        calls = [asyncio.ensure_future(tables.commit("p", [Insert("b", {})]))]
+        await disk.is_writing()
+        calls.append(asyncio.ensure_future(tables.commit("p", [Insert("c", {})])))
+        await asyncio.sleep(0)
+        closing = asyncio.ensure_future(store.close())
+        await asyncio.sleep(0)
+        disk.may_go_on.set()
+        await asyncio.gather(*calls, closing)
+        assert store._file._session is None, "nothing is left open"
+    async with opened(path) as store:
+        assert [row.key for row in await query_all(store.tables("graphs"), "p", Range())] == ["a", "b", "c"]
+
+
+async def test_the_loop_commits_itself_where_the_thread_waits_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A checkpoint came to its last part while the loop was writing: the thread is to copy that next."""
+    async with opened(tmp_path / "store.db", synchronous="full") as store:
+        tables = store.tables("graphs")
+        await tables.commit("p", [Insert("a", {})])
+        disk = SlowDisk(monkeypatch)
+        disk.may_go_on.set()
+
+        def work(session: Session) -> None:
+            session.begin()
+            session.one(file._TAKE_ETAGS, 1)
+            store._file._end_log("PASSIVE")
+
+        await store._file.call(work, rows=1, commits=True)
+        await tables.commit("p", [Insert("b", {})])
+        assert disk.threads[0] == HERE
+        assert disk.threads[-1] == THREAD
 
 
 async def test_the_file_is_not_opened_on_the_loop(tmp_path: Path) -> None:

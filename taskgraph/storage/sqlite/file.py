@@ -1,9 +1,10 @@
 """The embedded store's file: one connection, group commits, and checkpoints of the write-ahead log.
 
 Calls of one turn of the event loop run together, in one transaction. A short group runs on the event loop itself, where
-nothing may wait: if another process has the file, or each commit waits for the disk (`synchronous=full`), or a group
-took long lately, it goes to a thread, as long groups do. Checkpoints run on a thread and a connection of their own;
-only their last, small part comes between two groups, so that the log can begin again from its start.
+nothing may wait: if another process has the file, or a group took long lately, it goes to a thread, as long groups do.
+Where each commit waits for the disk (`synchronous=full`), the thread commits what the loop has written. Checkpoints run
+on a thread and a connection of their own; only their last, small part comes between two groups, so that the log can
+begin again from its start.
 """
 
 import asyncio
@@ -291,28 +292,41 @@ class File:
                 return
             group = self._take(_GROUP_MAX)
         done = session.row_by_row = True
+        committing = False
         try:
             before = self._clock.monotonic()
-            done = self._run_group(group)
+            done = self._run_group(group, commits=self._synchronous == "normal")
             if self._clock.monotonic() - before > _LONG_SECONDS:
                 self._rest = _REST_GROUPS
+            used = self._session  # another one where the first was beyond use
+            committing = done and used is not None and used.writing and self._commit_beside(group, used)
         except BaseException as error:
             _blame(group, error)
             if not isinstance(error, Exception):
                 raise
         finally:
             session.row_by_row = False
-            self._owner.release()
-            if done:
-                _deliver(group, loop)
+            if not committing:
+                self._owner.release()
+                if done:
+                    _deliver(group, loop)
         with self._lock:
             if not done:
                 self._waiting.extendleft(reversed(group))
             self._hand_over()
 
+    def _commit_beside(self, group: list[_Call], session: Session) -> bool:
+        """Have the thread commit what a group has written. False: it is done here, as the thread waits for its turn."""
+        with self._lock:
+            beside = not self._draining and not self._closed
+            if beside:
+                self._thread.submit(self._end_group, group, session)
+                self._draining = True
+        if not beside:
+            self._commit_group(group, session)
+        return beside
+
     def _is_short(self) -> bool:
-        if self._synchronous != "normal":
-            return False
         read = written = 0
         for call in self._waiting:
             if call.commits:
@@ -347,7 +361,30 @@ class File:
         """The calls of the next group; under the lock."""
         return [self._waiting.popleft() for _ in range(min(len(self._waiting), count))]
 
-    # The next two run on the thread.
+    # The next three run on the thread.
+
+    def _end_group(self, group: list[_Call], session: Session) -> None:
+        """Commit what the event loop has written, and let go of the connection."""
+        try:
+            self._commit_group(group, session)
+        except BaseException as error:  # a bug of ours must reach the callers, and not end the thread silently
+            _blame(group, error)
+        finally:
+            self._owner.release()
+        with self._lock:
+            may_turn = self._waiting and not self._closed and not self._log_ends
+            loop = self._waiting[0].loop if may_turn else None
+            self._draining = more = loop is None and bool(self._waiting or self._log_ends)
+            self._turn_on = self._turn_on or loop
+        _deliver(group, None)
+        if more:
+            self._drain()
+        if loop is not None:
+            try:
+                loop.call_soon_threadsafe(self._turn, loop)
+            except RuntimeError:  # the loop was closed meanwhile
+                with self._lock:
+                    self._hand_over()
 
     def _shut(self) -> None:
         self._checkpoints.close()  # its last part is left to the next one that opens the file
@@ -392,10 +429,12 @@ class File:
             waited += pause
             pause = min(pause * _BUSY_PAUSE_GROWTH, _BUSY_PAUSE_SECONDS_MAX)
 
-    def _run_group(self, group: list[_Call], *, last: bool = False, looks_first: bool = False) -> bool:
+    def _run_group(
+        self, group: list[_Call], *, last: bool = False, looks_first: bool = False, commits: bool = True
+    ) -> bool:
         """Run and commit a group. False: another process has the file, nothing is done; an error if that was the last.
 
-        Never waits for other processes, except to open the file.
+        Never waits for other processes, except to open the file. commits: False leaves it to `_commit_group`.
         """
         if not group:
             return True
@@ -407,7 +446,6 @@ class File:
             _blame(group, error)
             return True
         session.looks_first = looks_first
-        committing = False
         try:
             for call in group:
                 if call.future.cancelled():  # nothing waits any more, and nothing has been done
@@ -417,30 +455,41 @@ class File:
                 except (StorageError, ValueError) as error:
                     # What is refused has written nothing: the others of the group go on.
                     call.error = error
-            committing = True
-            if session.writing:
-                session.commit()
-                self._checkpoints.count(session)
         except BaseException as error:
-            wrote = session.writing
             self._give_up(session)
             if isinstance(error, _NotThereError):
                 return self._make_and_run(group)
             if isinstance(error, LookFirst) and not looks_first:
-                return self._run_group(group, last=last, looks_first=True)
-            if not last and not committing and isinstance(error, sqlite3.Error) and database.is_busy(error):
-                return False
+                return self._run_group(group, last=last, looks_first=True, commits=commits)
             if not isinstance(error, sqlite3.Error):
                 raise
-            unclear = committing and wrote and not self._is_certain(error)
-            sentence = database.sentence(self.path, error)
-            for call in group:
-                failure = (
-                    Unclear(sentence) if unclear and call.commits else StorageUnavailable(sentence, str(self.path))
-                )
-                failure.__cause__ = error
-                call.error = failure
+            if not last and database.is_busy(error):
+                return False
+            self._fail(group, error)
+        else:
+            if commits:
+                self._commit_group(group, session)
         return True
+
+    def _commit_group(self, group: list[_Call], session: Session) -> None:
+        if not session.writing:
+            return
+        try:
+            session.commit()
+            self._checkpoints.count(session)
+        except BaseException as error:
+            self._give_up(session)
+            if not isinstance(error, sqlite3.Error):
+                raise
+            self._fail(group, error, unclear=not self._is_certain(error))
+
+    def _fail(self, group: list[_Call], error: sqlite3.Error, *, unclear: bool = False) -> None:
+        """unclear: the group may have been committed all the same."""
+        sentence = database.sentence(self.path, error)
+        for call in group:
+            failure = Unclear(sentence) if unclear and call.commits else StorageUnavailable(sentence, str(self.path))
+            failure.__cause__ = error
+            call.error = failure
 
     def _opened(self) -> Session:
         if self._session is not None and self._session.blank and not database.is_missing(self.path):
