@@ -2,12 +2,14 @@
 
 import hashlib
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from taskgraph.documents.nodes import GraphDocument, GroupNode, Success, TaskNode
 from taskgraph.model.json_strict import canonical_json
 from taskgraph.model.placement import DEFAULT_TARGET
 from taskgraph.model.states import FailurePolicy, When
+
+_ALL_COMPLETED: Final = When.ALL_COMPLETED.value
 
 
 def node_digest(node: TaskNode) -> str:
@@ -17,8 +19,10 @@ def node_digest(node: TaskNode) -> str:
     normal: dict[str, Any] = {"label": node.label, "requires": requires, "reruns": node.reruns, "task": task}
     if node.optional:
         normal["optional"] = sorted(node.optional)
-    normal |= node.timing
-    normal |= _unusual(node)  # what is not used leaves the digests of older versions as they were
+    if node.timing:
+        normal |= node.timing
+    if unusual := _unusual(node):
+        normal |= unusual  # what is not used leaves the digests of older versions as they were
     if node.notify:
         normal["notify"] = _channels_listed(node.notify)
     return hashlib.sha256(canonical_json(normal).encode()).hexdigest()[:32]
@@ -27,7 +31,7 @@ def node_digest(node: TaskNode) -> str:
 def _unusual(node: TaskNode) -> dict[str, Any]:
     """Those of the keys beside `task` that do not have their default."""
     made: dict[str, Any] = {}
-    if node.when != When.ALL_COMPLETED:
+    if node.when != _ALL_COMPLETED:
         made["when"] = str(node.when)
     if node.notify:
         made["notify"] = dict(node.notify)

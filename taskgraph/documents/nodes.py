@@ -5,10 +5,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from taskgraph.model.budget import Budget
+from taskgraph.model.ids import value
 from taskgraph.model.states import FailurePolicy, When
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class TaskNode:
     """One task as submitted.
 

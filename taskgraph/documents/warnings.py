@@ -5,8 +5,10 @@ task that runs without what it was to do: that is an error, unless its executor 
 """
 
 import difflib
+import functools
 import itertools
 from collections.abc import Collection, Iterator
+from collections.abc import Set as AbstractSet
 from typing import Any, Final
 
 from taskgraph.documents.nodes import GraphDocument
@@ -31,24 +33,31 @@ def check_keys(label: str, task: dict[str, Any], report: Report) -> None:
     payload = task.get("payload")
     inner = payload if isinstance(payload, dict) else {}
     path: Path = ("tasks", label, "task")
-    of_task, of_command = (schemas.members("task-graph", part) for part in ("task", "commandPayload"))
-    for key in task.keys() - of_task:
-        if key in of_command and key not in inner:
-            message = f"{show(key)} stands beside the payload, where it has no meaning."
-            report.add((*path, key), "misplaced-key", message, f"Move it to payload.{key}.")
-        else:
-            _near(key, of_task, task, path, report)
-    expected: Collection[str] = ()
+    of_task, of_command = _keys("task"), _keys("commandPayload")
+    if not task.keys() <= of_task:
+        for key in task.keys() - of_task:
+            if key in of_command and key not in inner:
+                message = f"{show(key)} stands beside the payload, where it has no meaning."
+                report.add((*path, key), "misplaced-key", message, f"Move it to payload.{key}.")
+            else:
+                _near(key, of_task, task, path, report)
+    expected: AbstractSet[str] = frozenset()
     if executor == "docker":
-        expected = {*of_command, *schemas.members("task-graph", "dockerPayload")}
+        expected = of_command | _keys("dockerPayload")
     elif executor in ("expand", "http", "kubernetes"):
-        expected = schemas.members("task-graph", f"{executor}Payload")
+        expected = _keys(f"{executor}Payload")
     elif executor == "command" or "command" in inner:
         expected = of_command
     elif executor is None and "call" not in inner:
         expected = _CHOOSING
-    for key in inner.keys() - set(expected):
-        _near(key, expected, inner, (*path, "payload"), report)
+    if not inner.keys() <= expected:
+        for key in inner.keys() - expected:
+            _near(key, expected, inner, (*path, "payload"), report)
+
+
+@functools.cache
+def _keys(part: str) -> frozenset[str]:
+    return frozenset(schemas.members("task-graph", part))
 
 
 def _near(key: str, known: Collection[str], beside: Collection[str], path: Path, report: Report) -> None:
