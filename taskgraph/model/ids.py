@@ -77,6 +77,22 @@ def task_id_of(graph_id: str, label: str) -> str:
     return slugid_from(hashlib.sha256(f"{graph_id}\0{label}".encode("utf-8", "surrogatepass")).digest())
 
 
+def task_ids_of(graph_id: str, labels: Iterable[str]) -> list[str]:
+    """`task_id_of` of each label, in half of the time: all are stamped and written at once."""
+    sha256, before = hashlib.sha256, f"{graph_id}\0"
+    # Two more bytes let each begin at a digit of base 64: 18 bytes are 24 of these.
+    together = b"".join(
+        [sha256((before + label).encode("utf-8", "surrogatepass")).digest()[:16] + b"\0\0" for label in labels]
+    )
+    count = len(together) // 18
+    keeps = int.from_bytes((_SLUGID_KEEPS << 16).to_bytes(18, "big") * count, "big")
+    sets = int.from_bytes((_SLUGID_SETS << 16).to_bytes(18, "big") * count, "big")
+    stamped = int.from_bytes(together, "big") & keeps | sets
+    digits = binascii.b2a_base64(stamped.to_bytes(18 * count, "big"), newline=False).translate(_URL_SAFE)
+    text = str(digits, "ascii")
+    return [text[place : place + 22] for place in range(0, 24 * count, 24)]
+
+
 LAST: Final = "@last"  # stands for the graph that was submitted last; no id has such a character
 
 # Digits of ids that people type: without i, l, o and u, which look like others (Crockford's base 32).

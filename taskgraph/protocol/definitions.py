@@ -28,9 +28,8 @@ SCHEMA_OF_CONDITIONS: Final = 2
 SCHEMA_OF_POLICIES: Final = 4
 """The same for the graph row where groups have a failure policy of their own: no failure is decided without it."""
 
-_SUBS_KEY: Final = '"$subs"'  # in JSON; a text that lacks these has nothing to be replaced
-_RESULT_KEY: Final = '"$result"'
-_FILE_KEY: Final = '"$file"'
+_REFERENCE_KEYS: Final = ('"$subs"', '"$result"', '"$file"')  # a text without these has nothing to be replaced
+_DEFINING: Final = frozenset({"target", "host", "routing", "workersLostMax", "deadline"})
 _TIME_MIN: Final = datetime(YEAR_MIN + 1, 1, 1, tzinfo=UTC)
 
 
@@ -93,10 +92,15 @@ def defined_columns(task: Mapping[str, Any], routing: str) -> dict[str, Value]:
     return columns
 
 
+def is_usual(task: Mapping[str, Any]) -> bool:
+    """Whether `defined_columns` are those of an empty definition."""
+    return _DEFINING.isdisjoint(task)
+
+
 def definition_text(task: Mapping[str, Any], resolve: Callable[[str], str]) -> str:
     """A definition as its worker gets it. resolve: label -> taskId."""
     definition = canonical_json(task)
-    if _SUBS_KEY in definition or _RESULT_KEY in definition or _FILE_KEY in definition:
+    if '"$' in definition and any(key in definition for key in _REFERENCE_KEYS):
         from taskgraph.documents.references import substitute  # here: what only reads rows does without documents
 
         definition = canonical_json(substitute(task, resolve))

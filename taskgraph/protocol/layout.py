@@ -9,7 +9,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from datetime import datetime
 from json.encoder import encode_basestring
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from taskgraph.documents import groups as grouping
 from taskgraph.documents.canonical import node_digest, success_object
@@ -41,6 +41,8 @@ PASSES_ON: Final = "passesOn"
 """Column of a group of which some tasks do not follow the policy of the graph: whether all pass their failures on."""
 
 _PENDING: Final = str(TaskState.PENDING)
+_ALL_COMPLETED: Final = When.ALL_COMPLETED.value
+_NONE: Final = ids_text(())
 _MEMBERS_OF_ROW: Final = 12_000  # taskIds, of 25 characters each in JSON
 _TEXTS_OF_ROW: Final = 12 * limits.PROPERTY_CHARS_MAX - 100  # UTF-16 units that stay under the bound of a row
 
@@ -177,9 +179,12 @@ class GraphLayout:
         self.cut = bool(edges.relays)
         self.count = len(nodes) + len(edges.relays) + (edges.top is not None) + len(self._group_rows)
         self._labels = sorted(nodes, key=self.mapping.__getitem__)
-        ready = [label for label in self._labels if not wired.requires[label] and not self._tasks.held(label)]
-        # What has a time of its own is sent with a delay, limited or not.
-        waits = {label for label in ready if self._tasks.scopes(label) and "notBefore" not in nodes[label].timing}
+        ready = [label for label in self._labels if not wired.requires[label]]
+        if self._tasks.any_held:
+            ready = [label for label in ready if not self._tasks.held(label)]
+        waits: set[str] = set()
+        if self._tasks.any_limited:  # what has a time of its own is sent with a delay, limited or not
+            waits = {label for label in ready if self._tasks.scopes(label) and "notBefore" not in nodes[label].timing}
         self.limited = bool(waits)
         self.roots = tuple(
             [(self.mapping[label], target_of(nodes[label].task)) for label in ready if label not in waits]
@@ -236,6 +241,7 @@ class _Tasks:
     within: Mapping[str, Sequence[str]] = field(init=False)
     _held: AbstractSet[str] = field(init=False)
     _limited: AbstractSet[str] = field(init=False)
+    _usual: dict[str, Value] = field(init=False)
 
     def __post_init__(self) -> None:
         self.within = within(self.groups, self.grown)
@@ -243,6 +249,17 @@ class _Tasks:
         self._held = {name for name, group in self.groups.items() if not group.active}.union(*(g.held for g in grown))
         limited = {name for name, group in self.groups.items() if group.max_in_flight}
         self._limited = limited.union(*(each.limited for each in grown))
+        self._usual = self._first_columns({})
+
+    @property
+    def any_held(self) -> bool:
+        """Whether any of them is held back."""
+        return bool(self._held) or not all(node.active for node in self.nodes.values())
+
+    @property
+    def any_limited(self) -> bool:
+        """Whether any of them is under a limit."""
+        return self.limited or bool(self._limited)
 
     def held(self, label: str) -> list[str]:
         held = [] if self.nodes[label].active else [INACTIVE]
@@ -255,43 +272,37 @@ class _Tasks:
     def rows(self, label: str, digest: str) -> list[Insert]:
         """The row of a task, and before it the row of its definition where that is long."""
         node, own = self.nodes[label], self.edges.mapping[label]
-        requires = self.edges.requires.get(own, ())
-        requires_text = ids_text(requires)
-        columns: dict[str, Value] = {
-            "schema": self.schema,
-            "label": label,
-            "state": wiring.UNSCHEDULED if requires else _PENDING,
-            "run": 0,
-            "rerunsAllowed": node.reruns,
-            "rerunsLeft": node.reruns,
-            "retriesLeft": limits.RETRIES_DEFAULT,
-            "requires": requires_text,
-            "requiresLeft": requires_text,
-            "dependents": ids_text(self.edges.dependents[own]),
-            **definitions.defined_columns(node.task, self.routing),
-            "digest": digest,
-            "created": self.now,
-        }
-        if node.when != When.ALL_COMPLETED:
+        columns = self._usual.copy() if definitions.is_usual(node.task) else self._first_columns(node.task)
+        columns["label"] = label
+        if requires := self.edges.requires.get(own, ()):
+            columns["state"] = wiring.UNSCHEDULED
+            columns["requires"] = columns["requiresLeft"] = ids_text(requires)
+        if dependents := self.edges.dependents[own]:
+            columns["dependents"] = ids_text(dependents)
+        if node.reruns:
+            columns["rerunsAllowed"] = columns["rerunsLeft"] = node.reruns
+        columns["digest"] = digest
+        if node.when != _ALL_COMPLETED:
             columns["when"] = str(node.when)
         if optional := self.edges.optional.get(own):
             columns["optional"] = ids_text(optional)
         if self.request:
             columns["request"] = self.request
-        if inside := self.within.get(label):
+        inside = self.within.get(label)
+        if inside:
             columns["groups"] = canonical_json(list(inside))
         if policy := self.policies.get(label):
             columns["failurePolicy"] = policy
         if not requires:
             columns["pendingSince"] = self.now
-        if held := self.held(label):
+        if (inside or not node.active) and (held := self.held(label)):
             columns["held"] = ids_text(held)
-        if limits_of := self.scopes(label):
+        if (inside or self.limited) and (limits_of := self.scopes(label)):
             columns["limits"] = ids_text(limits_of)
             columns["limited"] = "yes"  # a query cannot ask whether there is a list
             columns["schema"] = definitions.SCHEMA_OF_CONDITIONS  # older versions would claim it beyond its limit
-        if priority := priorities.column(node.priority, self.priority):
-            columns[priorities.COLUMN] = priority
+        if (node.priority or self.priority) and (level := priorities.column(node.priority, self.priority)):
+            columns[priorities.COLUMN] = level
         if node.notify:
             columns[notices.COLUMN] = notices.task_column(node.notify)
         if node.timing:
@@ -300,9 +311,28 @@ class _Tasks:
         task = {**node.task, **timing.for_worker(node.timing)} if node.timing else node.task
         definition = definitions.definition_text(task, self._resolve)
         if definitions.is_short(definition):
-            return [Insert(row_key(own), {**columns, "task": definition})]
+            columns["task"] = definition
+            return [Insert(row_key(own), columns)]
         # The row that every transition touches stays small; the long text is read once, by the worker.
         return [definitions.definition_row(own, label, definition), Insert(row_key(own), columns)]
+
+    def _first_columns(self, task: Mapping[str, Any]) -> dict[str, Value]:
+        """What the row of every task has, in its order: of a task without edges that may not run again."""
+        return {
+            "schema": self.schema,
+            "label": "",
+            "state": _PENDING,
+            "run": 0,
+            "rerunsAllowed": 0,
+            "rerunsLeft": 0,
+            "retriesLeft": limits.RETRIES_DEFAULT,
+            "requires": _NONE,
+            "requiresLeft": _NONE,
+            "dependents": _NONE,
+            **definitions.defined_columns(task, self.routing),
+            "digest": "",
+            "created": self.now,
+        }
 
     def _resolve(self, label: str) -> str:
         return self.edges.mapping.get(label) or task_id_of(self.graph_id, label)

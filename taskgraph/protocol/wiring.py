@@ -5,7 +5,6 @@ tree of forks. Both are relays: rows that are never executed and pass a completi
 """
 
 import hashlib
-import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
@@ -24,6 +23,7 @@ from taskgraph.model.ids import (
     owner_of,
     row_key,
     task_id_of,
+    task_ids_of,
     value,
 )
 from taskgraph.model.states import TaskState
@@ -166,8 +166,7 @@ class Edges:
             self.optional[own] = [each for each in wanted if each in may]
         most = limits.REQUIRES_MAX - (piece or grows)  # a piece may have to wait for an older one in its place
         if len(wanted) <= most:
-            for required in wanted:
-                self._add_dependent(required, own)
+            self._add_dependent(wanted, own)
             return
         if may:
             self.requires[own], self.optional[own], made = _gather_apart(own, wanted, may, by_key=self.by_key)
@@ -179,8 +178,7 @@ class Edges:
             self.requires[own], made = _gather(owner, wanted, own, mark, by_key=self.by_key, most=most)
         self.joins[own] = self._take_in(made)
         if may:  # a few may be named directly, beside the joins
-            for required in self.requires[own]:
-                self._add_dependent(required, own)
+            self._add_dependent(self.requires[own], own)
 
     def lead_to_graph(self, leaves: list[str], direct_max: int, stamp: str) -> None:
         """Let the graph wait for its leaves: directly, or over a tree of joins where they are many."""
@@ -193,8 +191,7 @@ class Edges:
         members, made = _gather(GRAPH, leaves, top, f"{stamp}-", by_key=self.by_key)
         self.gathering = self._take_in(made)
         self.top = relay_row(top, members, [GRAPH], self.schema)
-        for member in members:
-            self._add_dependent(member, top)
+        self._add_dependent(members, top)
         self.leaves = (top,)
 
     def fan_out(self, stamp: str) -> None:
@@ -223,16 +220,17 @@ class Edges:
         self.pieces.update(references)
         for reference, members, above in made:
             self.relays[reference] = (members, [above])
-            for member in members:
-                self._add_dependent(member, reference)
+            self._add_dependent(members, reference)
         return references
 
-    def _add_dependent(self, required: str, reference: str) -> None:
-        """On a row of the set, or on one outside; pieces have their dependent already."""
-        if required in self.dependents:
-            self.dependents[required].append(reference)
-        elif required not in self.pieces:
-            self.links.setdefault(required, []).append(reference)
+    def _add_dependent(self, wanted: Iterable[str], reference: str) -> None:
+        """On rows of the set, or on those outside; pieces have their dependent already."""
+        dependents = self.dependents
+        for required in wanted:
+            if required in dependents:
+                dependents[required].append(reference)
+            elif required not in self.pieces:
+                self.links.setdefault(required, []).append(reference)
 
 
 def lay_edges(
@@ -249,7 +247,7 @@ def lay_edges(
     grown: Mapping[str, Grown] = NOTHING,
 ) -> Edges:
     """The edges of all these nodes, and their joins and forks. Parameters: see `layout.lay_out`."""
-    mapping = {label: task_id_of(graph_id, label) for label in nodes}
+    mapping = dict(zip(nodes, task_ids_of(graph_id, nodes), strict=True))
     pieces = {DONE + name: growth_reference(group.join, request) for name, group in grown.items()}
     references = mapping | {end: end_reference(graph_id, end, request) for end in wired.ends} | pieces
     edges = Edges(mapping, {own: [] for own in references.values()}, by_key, schema)
@@ -257,12 +255,15 @@ def lay_edges(
     def resolve(node: str) -> str:
         return references.get(node) or (node[1:] if node.startswith(_THERE) else task_id_of(graph_id, node))
 
-    for node, names in itertools.chain(wired.requires.items(), wired.ends.items()):
+    for label, names in wired.requires.items():
         if names:
-            may = frozenset(map(resolve, wired.optional.get(node, ())))
-            wanted = [resolve(name) for name in names]
-            grows = node.startswith(DONE) and node[1:] in groups and groups[node[1:]].grows
-            edges.require(references[node], wanted, may, end=is_end(node), piece=node in pieces, grows=grows)
+            may = frozenset(map(resolve, wired.optional.get(label, ())))
+            edges.require(mapping[label], list(map(resolve, names)), may, end=False)
+    for end, names in wired.ends.items():
+        if names:
+            grows = end.startswith(DONE) and end[1:] in groups and groups[end[1:]].grows
+            wanted = list(map(resolve, names))
+            edges.require(references[end], wanted, frozenset(), end=True, piece=end in pieces, grows=grows)
     for name, group in grown.items():
         edges.dependents[pieces[DONE + name]].append(group.join)
     for name, each in groups.items():

@@ -12,7 +12,7 @@ from taskgraph.documents.canonical import node_digest
 from taskgraph.documents.graph_algorithms import levels
 from taskgraph.documents.nodes import GraphDocument, TaskNode
 from taskgraph.model import limits
-from taskgraph.model.ids import GRAPH, edge_name_of, owner_of, row_key, task_id_of
+from taskgraph.model.ids import GRAPH, edge_name_of, owner_of, row_key, task_id_of, task_ids_of
 from taskgraph.model.schemas import is_date_time
 from taskgraph.model.utf16 import utf16_units
 from taskgraph.protocol.definitions import SCHEMA, gathered, split_text, spread
@@ -171,6 +171,11 @@ SHAPES = {
     "outside": {"x": ["old"], "y": ["x", "old", "older"], "z": []},
     "wide-outside": {"x": [f"old{n}" for n in range(200)], **{f"y{n}": ["old0"] for n in range(200)}},
 }
+
+
+@given(st.text(), st.lists(st.text()))
+def test_many_task_ids_are_those_of_their_labels(graph_id: str, labels: list[str]) -> None:
+    assert task_ids_of(graph_id, labels) == [task_id_of(graph_id, label) for label in labels]
 
 
 @pytest.mark.parametrize("shape", SHAPES)
