@@ -17,6 +17,9 @@ from hypothesis import strategies as st
 from taskgraph.model import limits
 from taskgraph.model.columns import Columns, Value
 from taskgraph.model.errors import Conflict, TooLarge
+from taskgraph.model.states import TaskState
+from taskgraph.storage import checks
+from taskgraph.storage.sqlite import column_text
 from taskgraph.storage.sqlite import tables as embedded_tables
 from taskgraph.storage.sqlite.store import EmbeddedStore
 from taskgraph.storage.tables import Change, Delete, Insert, Merge, Range, Replace, Row, query_all
@@ -335,15 +338,68 @@ async def test_keys_with_quotes_and_commas_are_told_apart(tmp_path: Path) -> Non
 
 def test_the_encoder_writes_what_json_writes() -> None:
     columns: Columns = {"a": 'é"\\\n\0', "n": -1, "f": 1e300, "b": True, "t": datetime(2024, 1, 1, tzinfo=UTC), "e": ""}
-    assert embedded_tables._encode(columns) == embedded_tables._dump(dict(columns))
-    assert json.loads(embedded_tables._encode(columns))["t"] == {"t": "2024-01-01T00:00:00+00:00"}
+    assert column_text.encoded_columns(columns) == column_text.encoded_value(dict(columns))
+    assert json.loads(column_text.encoded_columns(columns))["t"] == {"t": "2024-01-01T00:00:00+00:00"}
     with pytest.raises(TypeError, match="no store keeps a bytes"):
-        embedded_tables._encode({"a": b""})  # type: ignore[dict-item]
+        column_text.encoded_columns({"a": b""})  # type: ignore[dict-item]
+
+
+ODD_VALUES: st.SearchStrategy[Any] = st.one_of(
+    VALUES,
+    st.sampled_from(
+        [2**31, -(2**31) - 1, float("inf"), None, b"", [], "x" * 32_000, "x" * 32_001, "\ud800", "%s", "%"]
+    ),
+    st.sampled_from([datetime(2024, 1, 1), datetime(1601, 1, 1, tzinfo=UTC)]),
+    st.sampled_from(list(TaskState)),
+)
+
+
+@settings(max_examples=100, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    st.lists(st.sampled_from(["a", "b2", "c_", "a b", "ä"]), unique=True).flatmap(
+        lambda names: st.tuples(
+            st.fixed_dictionaries(dict.fromkeys(names, VALUES)),
+            st.lists(st.fixed_dictionaries({}, optional=dict.fromkeys(names, ODD_VALUES)), max_size=20),
+        )
+    )
+)
+def test_rows_that_are_alike_are_checked_and_encoded_as_each_is(
+    drawn: tuple[dict[str, Value], list[dict[str, Any]]],
+) -> None:
+    common, own = drawn
+    changes = [Insert(f"k{number}", common | each) for number, each in enumerate(own)]
+    changes += [Insert(f"l{number}", dict(common)) for number in range(10)]
+
+    def refusal(good: Sequence[str | None]) -> object:
+        try:
+            checks.check_commit("p", changes, good=good)
+        except (ValueError, TooLarge) as error:
+            return type(error), str(error)
+        return None
+
+    refused = refusal(())  # first: names are known to be good once they were looked at
+    texts = column_text.encoded_alike(changes)
+    assert refusal(texts) == refused
+    for change, text in zip(changes, texts, strict=True):
+        if text is not None:
+            assert text == column_text.encoded_columns(change.columns)
+
+
+def test_rows_of_one_commit_are_encoded_together() -> None:
+    now = datetime(2024, 1, 1, tzinfo=UTC)
+    rows = [Insert(f"k{n}", {"n": n, "text": f'"%s{n}', "t": now, "b": n > 5, "same": "%"}) for n in range(9)]
+    odd = [Insert("odd", {"n": 1, "text": "é"}), Delete("gone", "1")]
+    checks.check_commit("p", rows)
+    assert column_text.encoded_alike([*odd, *rows]) == [
+        None,
+        None,
+        *(column_text.encoded_columns(row.columns) for row in rows),
+    ]
 
 
 def test_without_the_inner_encoder_json_itself_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(json.encoder, "c_make_encoder", None)
-    assert embedded_tables._encoder() is embedded_tables._dump
+    assert column_text._encoder() is column_text.encoded_value
 
 
 async def test_the_file_is_the_one_that_it_was(tmp_path: Path) -> None:

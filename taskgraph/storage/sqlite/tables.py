@@ -14,18 +14,21 @@ name are never decoded here.
 import json
 import re
 import sqlite3
-from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
-from functools import lru_cache
+from collections.abc import Sequence
 from itertools import chain
-from json import encoder as json_encoder
 from operator import attrgetter
-from typing import Any, Final
+from typing import Final
 
 from taskgraph.model import limits
-from taskgraph.model.columns import Columns, Value
 from taskgraph.model.errors import Conflict, TooLarge
 from taskgraph.storage import checks
+from taskgraph.storage.sqlite.column_text import (
+    decoded_columns,
+    decoded_rows,
+    encoded_alike,
+    encoded_columns,
+    encoded_value,
+)
 from taskgraph.storage.sqlite.file import MANY, File, LookFirst, Session
 from taskgraph.storage.tables import Change, Delete, Insert, Merge, Page, Range, Replace, Row, TextPage
 
@@ -36,7 +39,6 @@ _SHORT_PAGE_ROWS: Final = 32  # a page of so few is short work, whatever the ran
 _SHORT_LOOK_ROWS: Final = 10  # that are looked at on the event loop, of a range that may have more
 _KEY_END: Final = "\U0010ffff"  # after every key that may be written
 _ETAG_MAX: Final = 2**63 - 1
-_TIMES_REMEMBERED: Final = 8_192
 
 # A row of so few bytes has at most so many columns: their names differ, so 53 have one letter, the others two or more.
 _SMALL_ROW_BYTES: Final = 1_500
@@ -188,8 +190,12 @@ class EmbeddedTables:
         )
 
     async def commit(self, partition: str, changes: Sequence[Change]) -> list[str | None]:
-        checks.check_commit(partition, changes, self.changes_max)
-        encoded = [None if type(change) is Delete else _encode(change.columns) for change in changes]  # type: ignore[union-attr]
+        alike = encoded_alike(changes)
+        checks.check_commit(partition, changes, self.changes_max, good=alike)
+        encoded = [
+            text or (None if type(change) is Delete else encoded_columns(change.columns))  # type: ignore[union-attr]
+            for change, text in zip(changes, alike, strict=True)
+        ]
         return await self._file.call(
             lambda session: _commit(session, self._name, partition, changes, encoded), rows=len(changes), commits=True
         )
@@ -203,7 +209,7 @@ def _get(session: Session, table: str, partition: str, keys: Sequence[str]) -> l
         statement, empty = _of_size(_GET, len(part))
         places, etags, text = session.one(statement, *part, *[None] * empty, number, partition)
         if places is not None:
-            for place, etag, columns in zip(_numbers(places), etags.split(","), _parsed(text), strict=True):
+            for place, etag, columns in zip(_numbers(places), etags.split(","), decoded_rows(text), strict=True):
                 found[start + place] = Row(part[place], etag, columns)
     return found
 
@@ -225,7 +231,7 @@ def _query(
         scanned += seen
         if text is not None:
             chars += len(text)
-            part = [Row(*row) for row in zip(keys.split("\n"), etags.split(","), _parsed(text), strict=True)]
+            part = [Row(*row) for row in zip(keys.split("\n"), etags.split(","), decoded_rows(text), strict=True)]
             part.sort(key=attrgetter("key"))  # they come in order; SQL does not promise it
             found += [row for row in part if _agrees(row, rows)] if rows.where else part
         if len(found) > limit:
@@ -248,7 +254,7 @@ def _scan(rows: Range) -> tuple[str, list[str]]:
     # Column and text as they stand in the stored JSON. What is inside a text stands there with its quotes escaped, so
     # nothing else looks like it; _agrees makes sure all the same, and looks at the other columns.
     condition = " OR ".join(["instr(columns, ?) > 0"] * len(texts)) or "false"
-    return _SCAN_WHERE.format(condition=condition), [f"{_dump(name)}:{_dump(text)}" for text in texts]
+    return _SCAN_WHERE.format(condition=condition), [f"{encoded_value(name)}:{encoded_value(text)}" for text in texts]
 
 
 def _query_text(
@@ -371,7 +377,7 @@ def _look(session: Session, number: int, partition: str, changes: Sequence[Chang
 def _check_merged(session: Session, number: int, partition: str, change: Merge) -> None:
     (text,) = session.one(_COLUMNS, number, partition, change.key)
     try:
-        checks.check_columns(change.key, _decoded(json.loads(text)) | dict(change.columns))
+        checks.check_columns(change.key, decoded_columns(json.loads(text)) | dict(change.columns))
     except TooLarge as error:
         raise TooLarge(f"{error}, which this merge would exceed") from error
 
@@ -386,47 +392,3 @@ def _of_size(statements: tuple[str, ...], count: int) -> tuple[str, int]:
 
 def _numbers(text: str) -> list[int]:
     return [int(each) for each in text.split(",")]
-
-
-# --- values: JSON types as they are, times as {"t": "..."} ---------------------------------------------------------
-
-
-@lru_cache(_TIMES_REMEMBERED)  # rows of one commit have the same times
-def _time(value: object) -> dict[str, str]:
-    if not isinstance(value, datetime):
-        raise TypeError(f"no store keeps a {type(value).__name__}")  # the checks have let something through
-    return {"t": (value if value.tzinfo is UTC else value.astimezone(UTC)).isoformat()}
-
-
-_dump: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), default=_time).encode
-
-
-def _encoder() -> Callable[[dict[str, Value]], str]:
-    """What `_dump` does, for an object. JSONEncoder makes its inner encoder anew for each text, a third of the time."""
-    make = getattr(json_encoder, "c_make_encoder", None)
-    if make is None:
-        return _dump
-    inner = make(None, _time, json_encoder.encode_basestring, None, ":", ",", False, False, False)
-    return lambda columns: "".join(inner(columns, 0))
-
-
-_encode_dict: Final = _encoder()
-
-
-def _encode(columns: Columns) -> str:
-    return _encode_dict(columns if type(columns) is dict else dict(columns))
-
-
-# Rows that were written together have the same times: one text is read once, and is one object in memory.
-_time_of: Final = lru_cache(_TIMES_REMEMBERED)(datetime.fromisoformat)
-
-
-def _decoded(raw: dict[str, Any]) -> dict[str, Value]:
-    for name, value in raw.items():
-        if type(value) is dict:
-            raw[name] = _time_of(value["t"])
-    return raw
-
-
-def _parsed(text: str) -> list[dict[str, Value]]:
-    return [_decoded(raw) for raw in json.loads(f"[{text}]")]
