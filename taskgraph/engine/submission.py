@@ -47,7 +47,7 @@ from taskgraph.protocol.definitions import (
     moment,
 )
 from taskgraph.protocol.extension import PLAN, RESUME, is_deferring, not_extendable, request_key
-from taskgraph.protocol.extension_plan import ADD_TASKS, EDIT, request_rows, row_bytes
+from taskgraph.protocol.extension_plan import ADD_TASKS, EDIT, portion, request_rows, row_bytes
 from taskgraph.protocol.layout import GraphLayout, name_mapping_rows, written_rows
 from taskgraph.protocol.lifecycle import Start
 from taskgraph.protocol.planned import CHANGE
@@ -319,9 +319,8 @@ class _Writing:
             self.shown = written
             self.progress(written, self.total)
 
-    def _see(self, row: Row) -> None:
-        if row.key in self.looked_for:
-            self.seen[row.key] = row
+    def _see(self, rows: Iterable[Row]) -> None:
+        self.seen.update({row.key: row for row in rows if row.key in self.looked_for})
 
 
 def _counts(row: Insert) -> bool:
@@ -444,32 +443,18 @@ def _graph_row(
 def _chunks(rows: Iterable[Insert]) -> Iterator[list[Insert]]:
     """Rows by commits, each with room for a fence. Rows are measured only where their sizes may exceed the bound."""
     most = limits.COMMIT_BYTES_MAX - _FENCE_BYTES
+    left = iter(rows)
     chunk: list[Insert] = []
-    exact = loose = 0  # bytes of the first rows of the chunk, bytes at most of those that have not been measured
-    unmeasured: list[Insert] = []
-    for row in rows:
-        size = _bytes_at_most(row)
-        full = len(chunk) == limits.COMMIT_CHANGES_MAX - 1
-        if not full and exact + loose + size > most:
-            exact, loose = exact + sum(map(row_bytes, unmeasured)), 0
-            unmeasured.clear()
-            size = row_bytes(row)
-            full = exact + size > most
-        if full and chunk:
-            yield chunk
-            chunk, exact, loose = [], 0, 0
-            unmeasured.clear()
-        chunk.append(row)
-        unmeasured.append(row)
-        loose += size
-    if chunk:
-        yield chunk
+    while chunk := [*chunk, *itertools.islice(left, limits.COMMIT_CHANGES_MAX - 1 - len(chunk))]:
+        fitting = len(chunk) if _bytes_at_most(chunk) <= most else len(portion(chunk, row_bytes, most))
+        yield chunk[:fitting]
+        del chunk[:fitting]
 
 
-def _bytes_at_most(row: Insert) -> int:
-    """An upper bound of `row_bytes`, without looking at characters: each may be sent as two escapes of six."""
-    units = sum([len(value) for value in row.columns.values() if type(value) is str])
-    return 100 + 64 * len(row.columns) + 12 * units
+def _bytes_at_most(rows: Sequence[Insert]) -> int:
+    """An upper bound of all `row_bytes`, without looking at characters: each may be sent as two escapes of six."""
+    units = sum([len(value) for row in rows for value in row.columns.values() if type(value) is str])
+    return 100 * len(rows) + 64 * sum([len(row.columns) for row in rows]) + 12 * units
 
 
 async def _insert(
@@ -477,11 +462,11 @@ async def _insert(
     graph_id: str,
     rows: list[Insert],
     fence: _Fence | None = None,
-    see: Callable[[Row], None] = lambda row: None,
+    see: Callable[[Iterable[Row]], None] = lambda rows: None,
 ) -> bool:
     """Insert rows, except those that are in already; False if the graph of the fence is not `submitting` any more.
 
-    see: called with each row as it stands, as far as that is known.
+    see: called with the rows as they stand, as far as that is known.
     """
     tables = handlers.records.tables
     unclear: Unclear | None = None
@@ -494,9 +479,7 @@ async def _insert(
         except (Conflict, Unclear) as error:
             unclear = error if isinstance(error, Unclear) else None
             found = await tables.get(graph_id, [row.key for row in rows])
-            for there in found:
-                if there is not None:
-                    see(there)
+            see([there for there in found if there is not None])
             rows = [row for row, there in zip(rows, found, strict=True) if there is None]
             if fence is not None:
                 fence.etag = ""
@@ -506,8 +489,7 @@ async def _insert(
             written = [
                 Row(row.key, etag, row.columns) for row, etag in zip(rows, etags, strict=False) if etag is not None
             ]
-            for each in written:
-                see(each)
+            see(written)
             if graph_id in handlers.dispatcher.own:  # this process runs what it submits
                 handlers.row_cache.inserted(graph_id, written)
             if fence is not None:

@@ -93,9 +93,9 @@ class ExtensionPlan:
             raise IntegrityError(f"row {head.key}: the cursor is {cursor!r}")
         if cursor < len(self.layout.rows):
             rows = self.layout.rows[cursor : cursor + _STEP_ROWS_MAX]
-            return extension.InsertRows(self.request, cursor, _portion(rows, row_bytes, _STEP_BYTES_MAX))
+            return extension.InsertRows(self.request, cursor, portion(rows, row_bytes, _STEP_BYTES_MAX))
         if links := self.links[cursor - len(self.layout.rows) :]:
-            return extension.LinkTasks(self.request, cursor, _portion(links, _link_rows, _STEP_ROWS_MAX))
+            return extension.LinkTasks(self.request, cursor, portion(links, _link_rows, _STEP_ROWS_MAX))
         return extension.FinishExtension(self.request)
 
 
@@ -104,7 +104,7 @@ def row_bytes(row: Insert) -> int:
     return 100 + sent_bytes(row.columns)
 
 
-def _portion(items: Sequence[T], weight: Callable[[T], int], most: int) -> tuple[T, ...]:
+def portion(items: Sequence[T], weight: Callable[[T], int], most: int) -> tuple[T, ...]:
     """As many of these, from the first on, as weigh no more than `most` together; one at least."""
     total = 0
     for number, each in enumerate(items):

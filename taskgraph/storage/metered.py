@@ -90,15 +90,17 @@ class MeteredTables:
         if not partition.startswith(_INDEX):
             # An embedded store takes more at once than a storage account, which would be asked several times.
             requests = -(-len(changes) // limits.COMMIT_CHANGES_MAX)
-            self._meter.add(partition, requests, 0, 0, sum([_size(each) for each in changes if type(each) is Insert]))
+            self._meter.add(partition, requests, 0, 0, _size(changes))
         return self._tables.commit(partition, changes)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._tables, name)
 
 
-def _size(row: Insert) -> int:
-    return sum([len(value) for value in row.columns.values() if type(value) is str])
+def _size(changes: Sequence[Change]) -> int:
+    """Characters of what is inserted."""
+    inserts = [change for change in changes if type(change) is Insert]
+    return sum([len(value) for row in inserts for value in row.columns.values() if type(value) is str])
 
 
 class MeteredQueues:

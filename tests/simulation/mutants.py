@@ -297,10 +297,10 @@ def link_first(self: ExtensionPlan, head: Row) -> Any:
         return _step(self, head)
     planned = extension_plan
     if links := self.links[cursor:]:
-        portion = planned._portion(links, planned._link_rows, planned._STEP_ROWS_MAX)
+        portion = planned.portion(links, planned._link_rows, planned._STEP_ROWS_MAX)
         return LinkTasks(self.request, cursor, portion)
     if rows := self.layout.rows[cursor - len(self.links) :][: planned._STEP_ROWS_MAX]:
-        return InsertRows(self.request, cursor, planned._portion(rows, planned.row_bytes, planned._STEP_BYTES_MAX))
+        return InsertRows(self.request, cursor, planned.portion(rows, planned.row_bytes, planned._STEP_BYTES_MAX))
     return _step(self, head)
 
 

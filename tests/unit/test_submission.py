@@ -382,7 +382,7 @@ def test_chunks_are_as_large_as_a_commit_may_be(sizes: list[tuple[int, str]]) ->
         assert size <= limits.COMMIT_BYTES_MAX or len(chunk) == 1
         if number + 1 < len(chunks) and len(chunk) < limits.COMMIT_CHANGES_MAX:
             assert size + row_bytes(chunks[number + 1][0]) > limits.COMMIT_BYTES_MAX, "the next one would have fitted"
-    assert all(submission._bytes_at_most(row) >= row_bytes(row) for row in rows)
+    assert all(submission._bytes_at_most([row]) >= row_bytes(row) for row in rows)
 
 
 # --- the first messages ----------------------------------------------------------------------------------------------
