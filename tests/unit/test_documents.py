@@ -1,6 +1,7 @@
 """Reading documents: every kind of mistake has a place, a code and words; nothing else ever comes out of the door."""
 
 import contextlib
+import hashlib
 import json
 import time
 from typing import Any
@@ -376,6 +377,18 @@ def test_the_hash_sees_meaning_and_not_order():
     assert node_digest(one.tasks["c"]) == node_digest(two.tasks["c"])
     assert len(content_hash(one)) == 32
     assert len(node_digest(one.tasks["c"])) >= 22
+
+
+@given(
+    st.text(), st.lists(st.text(), max_size=3, unique=True), st.integers(0, 9), st.dictionaries(st.text(), st.text())
+)
+def test_a_digest_is_made_of_canonical_json(
+    label: str, requires: list[str], reruns: int, payload: dict[str, str]
+) -> None:
+    node = TaskNode(label, tuple(requires), reruns, {"payload": payload})
+    task = {"payload": payload, "routing": "", "target": "default"}
+    text = canonical_json({"label": label, "requires": sorted(requires), "reruns": reruns, "task": task})
+    assert node_digest(node) == hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
 def document_with(**changes: Any) -> GraphDocument:
