@@ -8,6 +8,7 @@ import shlex
 import unicodedata
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from json.encoder import encode_basestring_ascii
 from typing import Final, TypeVar, dataclass_transform
 
 from taskgraph.model import limits
@@ -267,7 +268,6 @@ def ids_text(references: Iterable[str]) -> str:
     if not listed:
         return "[]"
     text = '["' + '","'.join(listed) + '"]'
-    # References hardly ever hold what JSON must escape: then they have only to be put side by side.
-    if text.isascii() and text.isprintable() and "\\" not in text and text.count('"') == 2 * len(listed):
-        return text
-    return _IDS_JSON(listed)
+    # References hardly ever hold what JSON must escape: then they have only to be put side by side. As a text of JSON
+    # that is longer by its own two quotes, and by one character for each quote in it.
+    return text if len(encode_basestring_ascii(text)) == len(text) + 2 + 2 * len(listed) else _IDS_JSON(listed)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from taskgraph.documents import groups as grouping
 from taskgraph.documents.canonical import node_digest, success_object
-from taskgraph.documents.graph_algorithms import is_acyclic, levels
+from taskgraph.documents.graph_algorithms import distances, is_acyclic
 from taskgraph.documents.groups import ALL, DONE, is_end
 from taskgraph.documents.nodes import GroupNode, TaskNode
 from taskgraph.model import limits, priorities, timing
@@ -216,7 +216,7 @@ class GraphLayout:
             others[edges.top.key] = edges.top
         for key in sorted(others):
             yield others[key] or edges.relay_row(key)
-        distance = levels(self._requires)
+        distance = distances(self._requires)
         for label in sorted(self._labels, key=distance.__getitem__):
             yield from self._tasks.rows(label, self._digests[label])
 

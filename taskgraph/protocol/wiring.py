@@ -34,6 +34,8 @@ UNSCHEDULED: Final = str(TaskState.UNSCHEDULED)
 _COMPLETED: Final = str(TaskState.COMPLETED)
 _THERE: Final = "\x03"  # begins a node that has a row already: its reference follows
 
+_NONE: Final[AbstractSet[str]] = frozenset()
+
 _NUMBERS: Final = {DONE: "done", START: "start", ALL: "all"}
 
 NOTHING: Final[Mapping[str, Any]] = {}  # no groups
@@ -257,13 +259,13 @@ def lay_edges(
 
     for label, names in wired.requires.items():
         if names:
-            may = frozenset(map(resolve, wired.optional.get(label, ())))
+            may = frozenset(map(resolve, wired.optional[label])) if label in wired.optional else _NONE
             edges.require(mapping[label], list(map(resolve, names)), may, end=False)
     for end, names in wired.ends.items():
         if names:
             grows = end.startswith(DONE) and end[1:] in groups and groups[end[1:]].grows
             wanted = list(map(resolve, names))
-            edges.require(references[end], wanted, frozenset(), end=True, piece=end in pieces, grows=grows)
+            edges.require(references[end], wanted, _NONE, end=True, piece=end in pieces, grows=grows)
     for name, group in grown.items():
         edges.dependents[pieces[DONE + name]].append(group.join)
     for name, each in groups.items():

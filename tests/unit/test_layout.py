@@ -3,13 +3,14 @@
 import json
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from taskgraph.documents.canonical import node_digest
-from taskgraph.documents.graph_algorithms import levels
+from taskgraph.documents.graph_algorithms import distances, levels
 from taskgraph.documents.nodes import GraphDocument, TaskNode
 from taskgraph.model import limits
 from taskgraph.model.ids import GRAPH, edge_name_of, owner_of, row_key, task_id_of, task_ids_of
@@ -171,6 +172,13 @@ SHAPES = {
     "outside": {"x": ["old"], "y": ["x", "old", "older"], "z": []},
     "wide-outside": {"x": [f"old{n}" for n in range(200)], **{f"y{n}": ["old0"] for n in range(200)}},
 }
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_distances_are_levels(shape: str) -> None:
+    requires: Any = SHAPES[shape]
+    for each in (requires, dict(reversed(requires.items())), {**requires, "x": ["y"], "z": ["x"]}):
+        assert distances(each) == levels(each)
 
 
 @given(st.text(), st.lists(st.text()))
