@@ -19,7 +19,6 @@ from taskgraph.model.columns import Columns, Value
 from taskgraph.model.errors import Conflict, TooLarge
 from taskgraph.model.states import TaskState
 from taskgraph.storage import checks
-from taskgraph.storage.sqlite import column_text
 from taskgraph.storage.sqlite import tables as embedded_tables
 from taskgraph.storage.sqlite.store import EmbeddedStore
 from taskgraph.storage.tables import Change, Delete, Insert, Merge, Range, Replace, Row, query_all
@@ -338,10 +337,10 @@ async def test_keys_with_quotes_and_commas_are_told_apart(tmp_path: Path) -> Non
 
 def test_the_encoder_writes_what_json_writes() -> None:
     columns: Columns = {"a": 'é"\\\n\0', "n": -1, "f": 1e300, "b": True, "t": datetime(2024, 1, 1, tzinfo=UTC), "e": ""}
-    assert column_text.encoded_columns(columns) == column_text.encoded_value(dict(columns))
-    assert json.loads(column_text.encoded_columns(columns))["t"] == {"t": "2024-01-01T00:00:00+00:00"}
+    assert embedded_tables._encode(columns) == embedded_tables._dump(dict(columns))
+    assert json.loads(embedded_tables._encode(columns))["t"] == {"t": "2024-01-01T00:00:00+00:00"}
     with pytest.raises(TypeError, match="no store keeps a bytes"):
-        column_text.encoded_columns({"a": b""})  # type: ignore[dict-item]
+        embedded_tables._encode({"a": b""})  # type: ignore[dict-item]
 
 
 ODD_VALUES: st.SearchStrategy[Any] = st.one_of(
@@ -378,11 +377,11 @@ def test_rows_that_are_alike_are_checked_and_encoded_as_each_is(
         return None
 
     refused = refusal(())  # first: names are known to be good once they were looked at
-    texts = column_text.encoded_alike(changes)
+    texts = embedded_tables._encode_alike(changes)
     assert refusal(texts) == refused
     for change, text in zip(changes, texts, strict=True):
         if text is not None:
-            assert text == column_text.encoded_columns(change.columns)
+            assert text == embedded_tables._encode(change.columns)
 
 
 def test_rows_of_one_commit_are_encoded_together() -> None:
@@ -390,16 +389,16 @@ def test_rows_of_one_commit_are_encoded_together() -> None:
     rows = [Insert(f"k{n}", {"n": n, "text": f'"%s{n}', "t": now, "b": n > 5, "same": "%"}) for n in range(9)]
     odd = [Insert("odd", {"n": 1, "text": "é"}), Delete("gone", "1")]
     checks.check_commit("p", rows)
-    assert column_text.encoded_alike([*odd, *rows]) == [
+    assert embedded_tables._encode_alike([*odd, *rows]) == [
         None,
         None,
-        *(column_text.encoded_columns(row.columns) for row in rows),
+        *(embedded_tables._encode(row.columns) for row in rows),
     ]
 
 
 def test_without_the_inner_encoder_json_itself_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(json.encoder, "c_make_encoder", None)
-    assert column_text._encoder() is column_text.encoded_value
+    assert embedded_tables._encoder() is embedded_tables._dump
 
 
 async def test_the_file_is_the_one_that_it_was(tmp_path: Path) -> None:
