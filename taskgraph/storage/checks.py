@@ -125,7 +125,7 @@ def check_commit(
         for change in changes:
             if not isinstance(change, Insert) and not _ETAG.fullmatch(change.etag):
                 raise ValueError(f"row {_shown(change.key)}: {_shown(change.etag)} is no etag")
-    units = sum(map(len, filter(None, good)))  # no less than what is in it
+    units = sum(map(utf16_units, filter(None, good)))  # no less than what is in them
     for change, known in zip(changes, good or repeat(None), strict=False):
         if known is None and not isinstance(change, Delete):
             units += check_columns(change.key, change.columns)

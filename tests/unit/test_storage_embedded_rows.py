@@ -386,14 +386,12 @@ def test_rows_that_are_alike_are_checked_and_encoded_as_each_is(
 
 def test_rows_of_one_commit_are_encoded_together() -> None:
     now = datetime(2024, 1, 1, tzinfo=UTC)
-    rows = [Insert(f"k{n}", {"n": n, "text": f'"%s{n}', "t": now, "b": n > 5, "same": "%"}) for n in range(9)]
-    odd = [Insert("odd", {"n": 1, "text": "é"}), Delete("gone", "1")]
+    rows = [Insert(f"k{n}", {"n": n, "text": f'"%s{n}é😀', "t": now, "b": n > 5, "same": "%"}) for n in range(9)]
+    odd = [Insert("odd", {"n": 1, "text": ""}), Delete("gone", "1")]
     checks.check_commit("p", rows)
-    assert embedded_tables._encode_alike([*odd, *rows]) == [
-        None,
-        None,
-        *(embedded_tables._encode(row.columns) for row in rows),
-    ]
+    long = Insert("long", {**rows[0].columns, "text": "é" * 20_000})
+    texts = [embedded_tables._encode(row.columns) for row in rows]
+    assert embedded_tables._encode_alike([*odd, *rows, long]) == [None, None, *texts, None]
 
 
 def test_without_the_inner_encoder_json_itself_is_used(monkeypatch: pytest.MonkeyPatch) -> None:

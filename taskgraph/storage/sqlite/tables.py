@@ -25,6 +25,7 @@ from typing import Any, Final
 from taskgraph.model import limits
 from taskgraph.model.columns import Columns, Value
 from taskgraph.model.errors import Conflict, TooLarge
+from taskgraph.model.utf16 import has_surrogate
 from taskgraph.storage import checks
 from taskgraph.storage.sqlite.file import MANY, File, LookFirst, Session
 from taskgraph.storage.tables import Change, Delete, Insert, Merge, Page, Range, Replace, Row, TextPage
@@ -38,6 +39,7 @@ _KEY_END: Final = "\U0010ffff"  # after every key that may be written
 _ETAG_MAX: Final = 2**63 - 1
 _TIMES_REMEMBERED: Final = 8_192
 _ALIKE_MIN: Final = 8  # rows; fewer are encoded as quickly one by one
+_PLAIN_CHARS_MAX: Final = limits.PROPERTY_CHARS_MAX // 2  # of a row that fits whatever is in it: one may be two units
 
 # A row of so few bytes has at most so many columns: their names differ, so 53 have one letter, the others two or more.
 _SMALL_ROW_BYTES: Final = 1_500
@@ -450,8 +452,8 @@ def _encode_alike(changes: Sequence[Change]) -> list[str | None]:
     return texts
 
 
-def _by_column(names: Sequence[str], values: Iterable[tuple[Value, ...]], count: int) -> Sequence[str]:
-    """The texts of so many rows, given by columns; none of them if any might be what a store does not take."""
+def _by_column(names: Sequence[str], values: Iterable[tuple[Value, ...]], count: int) -> Sequence[str | None]:
+    """The texts of so many rows, given by columns; None, or no text at all, for what a store might not take."""
     constant: list[str] = []
     differing: list[Iterable[str]] = []
     for name, column in zip(names, values, strict=True):
@@ -466,9 +468,11 @@ def _by_column(names: Sequence[str], values: Iterable[tuple[Value, ...]], count:
             differing.append(map(write, column))
     row = "{" + ",".join(constant) + "}"
     texts = list(map(row.__mod__, zip(*differing, strict=True))) if differing else [row % ()] * count
-    # Where the whole row is short, and nothing in it counts twice, so is each of its texts.
-    plain = max(map(len, texts)) <= limits.PROPERTY_CHARS_MAX and all(map(str.isascii, texts))
-    return texts if plain else ()
+    # Where the whole row is short, so is each of its texts.
+    return [
+        text if len(text) <= _PLAIN_CHARS_MAX and (text.isascii() or not has_surrogate(text)) else None
+        for text in texts
+    ]
 
 
 def _kind(column: tuple[Value, ...]) -> type | None:
