@@ -94,6 +94,28 @@ def test_what_a_link_leads_to_stays(tmp_path: Path) -> None:
     assert (tmp_path / "kept").stat().st_mode & 0o777 == 0o500
 
 
+async def test_what_comes_into_an_empty_folder_is_found_however_soon() -> None:
+    files = ResultFiles()
+    for number in range(300):  # many within a tick of the clock by which a file system notes changes
+        empty, path = files.new(), files.new()
+        assert await files.take(empty) is None
+        if number % 3:
+            Path(path).write_text("1")
+        assert await files.take(path) == (b"1" if number % 3 else None)
+        assert list(Path(path).parent.iterdir()) == []
+
+
+async def test_a_folder_whose_times_say_nothing_is_looked_into(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.utime", lambda *_, **__: None)
+    files = ResultFiles()
+    for _ in range(20):
+        path = files.new()
+        assert await files.take(path) is None
+        path = files.new()
+        Path(path).write_text("1")
+        assert await files.take(path) == b"1"
+
+
 def test_a_folder_that_somebody_tidied_away_is_made_again() -> None:
     files = ResultFiles()
     path = Path(files.new())

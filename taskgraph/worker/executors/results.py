@@ -28,6 +28,7 @@ _AT_ONCE_BYTES_MAX: Final = 16 * 1024  # what is read and checked sooner than a 
 _EARLIER_FOLDER: Final = re.compile(r"taskgraph-[a-z0-9_]{8}")  # of 0.1 to 0.3
 _EARLIER_FILE: Final = re.compile(r"[0-9]{1,9}\.json")
 _EARLIER_AGE: Final = timedelta(days=1)
+_SET_BACK_NANOSECONDS: Final = 10 * 10**9
 _RESULT_VARIABLE: Final = b"TASKGRAPH_RESULT_FILE="
 
 
@@ -37,7 +38,8 @@ class ResultFiles:
         self._let_go: weakref.finalize[[str, int, int], ResultFiles] | None = None
         self._numbers = itertools.count(1)
         self._live: set[str] = set()
-        self._empty_since: int | None = None  # the last change of the folder, if it was empty then
+        self._shows_changes = False  # the time of the folder's last change does
+        self._empty_since: int | None = None  # that time, if nothing has come into the folder since
 
     def new(self) -> str:
         """The path for the result of another run; there is nothing at it yet. Raises OSError."""
@@ -46,18 +48,23 @@ class ResultFiles:
                 self._let_go()
             self._folder, lock = _new_folder(f"{RESULTS_PREFIX}{guard().mark}-")
             self._let_go = weakref.finalize(self, _remove_folder, self._folder, lock, os.getpid())
+            self._shows_changes, self._empty_since = _shows_changes(self._folder), None
         number = str(next(self._numbers))
         self._live.add(number)
         return f"{self._folder}/{number}.json"
 
     async def take(self, path: str) -> bytes | None:
         """The result at this path, if there is one; then `discard` it. Raises InvalidInput for anything but JSON."""
+        folder, _, name = path.rpartition("/")
+        if self._is_empty(folder):  # most commands leave nothing
+            self._live.discard(_number(name))
+            return None
         try:
             status = os.lstat(path)
             if stat.S_ISREG(status.st_mode) and status.st_size <= _AT_ONCE_BYTES_MAX:
                 return _read(path)
             return await asyncio.to_thread(_read, path)
-        except FileNotFoundError:  # most commands leave nothing
+        except FileNotFoundError:
             return None
         except OSError as error:
             raise InvalidInput(f"the result file cannot be read: {error.strerror}") from error
@@ -66,22 +73,31 @@ class ResultFiles:
 
     def discard(self, path: str) -> None:
         """Remove what the run of this path has left, as far as that can be done. Idempotent."""
-        folder, name = os.path.split(path)
+        folder, _, name = path.rpartition("/")
         if _number(name) in self._live:
             self._live.discard(_number(name))
-            self._clear(folder)
+            if not self._is_empty(folder):
+                self._clear(folder)
+
+    def _is_empty(self, folder: str) -> bool:
+        """Whether nothing can be in it. To look for a file in vain would cost a short command more."""
+        try:
+            return (
+                self._empty_since is not None
+                and folder == self._folder
+                and os.stat(folder).st_mtime_ns == self._empty_since
+            )
+        except OSError:
+            return False
 
     def _clear(self, folder: str) -> None:
         """Remove what no run can have a use for."""
         try:
-            changed = os.stat(folder).st_mtime_ns
-            if changed == self._empty_since:  # to list it would cost a short command more
-                return
+            since = _set_back(folder) if self._shows_changes else None
             names = os.listdir(folder)
         except OSError:
             return
-        # A change within the same tick of the clock is found after the next one.
-        self._empty_since = None if names else changed
+        self._empty_since = None if names else since
         for name in names:
             number = _number(name)
             # A number of ours is a run's, or was. Any other name may be of use to a run that is still under way.
@@ -91,6 +107,27 @@ class ResultFiles:
 
 def _number(name: str) -> str:
     return name.partition(".")[0]
+
+
+def _set_back(folder: str) -> int | None:
+    """Give it a time of its last change that no change will have, as clocks have ticks; None if that cannot be done."""
+    status = os.stat(folder)
+    os.utime(folder, ns=(status.st_atime_ns, status.st_mtime_ns - _SET_BACK_NANOSECONDS))
+    since = os.stat(folder).st_mtime_ns
+    return since if since < status.st_mtime_ns else None
+
+
+def _shows_changes(folder: str) -> bool:
+    """Whether a file that comes into this folder changes the time of its last change, as it has to."""
+    path = os.path.join(folder, "0.json")
+    try:
+        before = _set_back(folder)
+        with open(path, "xb"):
+            after = os.stat(folder).st_mtime_ns
+        os.unlink(path)
+    except OSError:
+        return False
+    return before is not None and after > before
 
 
 def _read(path: str) -> bytes | None:
