@@ -126,8 +126,14 @@ class Environment:
         self._basic: dict[bytes, bytes] = {}
         self._usual: dict[bytes, bytes] = {}
 
-    def copy(self, said: bool | frozenset[bytes] | None = None) -> dict[bytes, bytes]:
-        """said: `inheritEnv` of a task, None where it has none: all but the secrets, or what stands beside `_BASIC`."""
+    def copy(self) -> dict[bytes, bytes]:
+        return dict(self.given())
+
+    def given(self, said: bool | frozenset[bytes] | None = None) -> Mapping[bytes, bytes]:
+        """said: `inheritEnv` of a task, None where it has none: all but the secrets, or what stands beside `_BASIC`.
+
+        The very same one each time, as long as nothing changes and no names are said.
+        """
         found = getattr(os.environ, _INHERITED, None)
         current = found if isinstance(found, dict) else dict(os.environb)
         if current != self._seen:
@@ -135,8 +141,8 @@ class Environment:
         if isinstance(said, frozenset):
             return self._basic | {name: value for name, value in self._open.items() if name in said}
         if said is None:
-            return dict(self._usual)
-        return dict(self._open if said else self._basic)
+            return self._usual
+        return self._open if said else self._basic
 
     def _look_through(self, current: Mapping[bytes, bytes]) -> None:
         handed = self._handed

@@ -202,7 +202,7 @@ def test_a_clean_environment_has_what_every_program_needs_and_what_the_owner_of_
         monkeypatch.setenv(name, value)
 
     def names(handed: Handed, said: bool | frozenset[bytes] | None = None) -> set[str]:
-        return {os.fsdecode(name) for name in Environment(handed).copy(said)} & set(everything)
+        return {os.fsdecode(name) for name in Environment(handed).given(said)} & set(everything)
 
     basic = {"PATH", "HOME", "TASKGRAPH_PREFIX", "AZURE_CLIENT_ID", "AZURE_TENANT_ID"}
     assert names(Handed(clean=True)) == basic

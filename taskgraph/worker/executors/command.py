@@ -202,19 +202,20 @@ class CommandExecutor:
     def _read_order(self, definition: Mapping[str, Any]) -> Order:
         return read_order(definition)
 
-    def _argv(self, work: Work, order: Order, env: dict[bytes, bytes], result_file: str) -> tuple[str, ...]:
-        """What is started, in this environment, which may be changed."""
+    def _argv(self, work: Work, order: Order, own: dict[bytes, bytes], result_file: str) -> tuple[str, ...]:
+        """What is started, with these variables of its own, which may be changed."""
         return order.argv
 
     async def _run(self, work: Work, order: Order, secrets: Mapping[str, bytes], write_log: WriteLog) -> Outcome:
         result_file = self._results.new()
         try:
-            env = self._environment(work, order, secrets, result_file)
-            argv = self._argv(work, order, env, result_file)
+            own = self._own_variables(work, order, secrets, result_file)
+            argv = self._argv(work, order, own, result_file)
+            inherited = self._inherited.given(order.inherited)
             output = _Output()
             try:
                 try:
-                    child = await self._start(work.claim, argv, order.cwd, env, output, write_log)
+                    child = await self._start(work.claim, argv, order.cwd, (inherited, own), output, write_log)
                 except OSError as error:
                     if error.errno in OURS:
                         raise
@@ -234,11 +235,11 @@ class CommandExecutor:
         finally:
             self._results.discard(result_file)
 
-    def _environment(
+    def _own_variables(
         self, work: Work, order: Order, secrets: Mapping[str, bytes], result_file: str
     ) -> dict[bytes, bytes]:
-        env = self._inherited.copy(order.inherited)
-        env.update((os.fsencode(name), value) for name, value in secrets.items())
+        """What is set beside, and before, what is inherited."""
+        env = {os.fsencode(name): value for name, value in secrets.items()}
         if order.env:
             env.update((os.fsencode(name), os.fsencode(value)) for name, value in order.env.items())
         env[b"TASKGRAPH_GRAPH_ID"] = os.fsencode(work.graph_id)
@@ -260,21 +261,22 @@ class CommandExecutor:
         claim: str,
         argv: tuple[str, ...],
         cwd: str | None,
-        env: Mapping[bytes, bytes],
+        env: tuple[Mapping[bytes, bytes], dict[bytes, bytes]],
         output: "_Output",
         write_log: WriteLog,
     ) -> Child:
-        """Cancelled half-way, nothing stays behind."""
+        """Start it. env: what is inherited, and its own. Cancelled half-way, nothing stays behind."""
+        inherited, own = env
         starting = self._starting
         if starting is None or not starting.ready or starting.loop is not asyncio.get_running_loop():
             starting = None
             if children.can_spawn():
-                return children.spawn(argv, env, cwd, output.writing)
+                return children.spawn(argv, {**inherited, **own}, cwd, output.writing)
         begun: asyncio.Future[Child]
         if starting is not None:
-            begun = self._queued[claim] = starting.order(argv, env, cwd, output.writing)
+            begun = self._queued[claim] = starting.order(argv, inherited, own, cwd, output.writing)
         else:
-            begun = asyncio.ensure_future(children.start(argv, env, cwd, output.writing))
+            begun = asyncio.ensure_future(children.start(argv, {**inherited, **own}, cwd, output.writing))
         try:
             return await asyncio.shield(begun)
         except NotBegun as error:

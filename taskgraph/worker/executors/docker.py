@@ -118,7 +118,7 @@ class DockerExecutor(CommandExecutor):
             return failed(f"{client} could not run the container; the log says why", exit_code=_ENGINE_FAILED)
         return outcome
 
-    def _argv(self, work: Work, order: Order, env: dict[bytes, bytes], result_file: str) -> tuple[str, ...]:
+    def _argv(self, work: Work, order: Order, own: dict[bytes, bytes], result_file: str) -> tuple[str, ...]:
         """The client's arguments. Values go through its environment, as other users can read arguments."""
         container = cast(_Container, order)
         with open(result_file, "xb"):  # what is mounted has to be there
@@ -134,9 +134,7 @@ class DockerExecutor(CommandExecutor):
         for name in sorted({*_OF_THE_RUN, *traced, *order.env, *order.secrets, *container.passed}):
             if _OF_THE_CLIENT.fullmatch(name) and name in order.env:
                 words += ["--env", f"{name}={order.env[name]}"]
-                env.pop(os.fsencode(name), None)
-                if (own := os.environ.get(name)) is not None:
-                    env[os.fsencode(name)] = os.fsencode(own)
+                del own[os.fsencode(name)]  # what is inherited stands again
             else:
                 words += ["--env", name]
         return (*words, *container.options, container.image, *order.argv)

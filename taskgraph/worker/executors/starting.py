@@ -125,6 +125,8 @@ class Starting:
         self._orders: dict[int, _Order] = {}
         self._children: dict[int, Begun] = {}  # that have not ended
         self._environment: tuple[int, dict[bytes, bytes]] = 0, {}  # of the orders that come, and its number
+        self._inherited: Mapping[bytes, bytes] = {}  # of the last order
+        self._beside: dict[bytes, bytes] = {}  # of that: what is not in the environment
         self._folder = _here()
         self._unsent: deque[_Letter] = deque()
         self._dropped: set[int] = set()
@@ -162,9 +164,17 @@ class Starting:
     # --- what is to be started
 
     def order(
-        self, argv: Sequence[str], env: Mapping[bytes, bytes], cwd: str | None, output: int
+        self,
+        argv: Sequence[str],
+        inherited: Mapping[bytes, bytes],
+        own: dict[bytes, bytes],
+        cwd: str | None,
+        output: int,
     ) -> "asyncio.Future[Child]":
-        """Have a program started when those before it have ended; see `children.spawn`. The future raises OSError."""
+        """Have a program started when those before it have ended; see `children.spawn`. The future raises OSError.
+
+        inherited, own: its environment; own variables stand before those, of which many orders have the very same.
+        """
         if (here := _here()) != self._folder:  # the starters are still where the worker was
             cwd = os.path.join(here, cwd or "")
         begun: asyncio.Future[Child] = self.loop.create_future()
@@ -173,10 +183,13 @@ class Starting:
             begun.set_exception(OSError(errno.EIO, "what was to start it was ended"))
             return begun
         number = next(self._numbers)
-        self._orders[number] = _Order(begun, env.get(_TOKEN, b""))
-        version, known = self._known(env)
-        own = {name: value for name, value in env.items() if known.get(name) != value}
-        data, descriptors = marshal.dumps((number, self.loop.time(), version, list(argv), own, cwd)), [output]
+        self._orders[number] = _Order(begun, own.get(_TOKEN, b""))
+        if inherited is not self._inherited:
+            self._inherit(inherited)
+        if self._beside:
+            own = {**self._beside, **own}
+        data = marshal.dumps((number, self.loop.time(), self._environment[0], list(argv), own, cwd))
+        descriptors = [output]
         if len(data) > starter.ORDER_BYTES_MAX:
             descriptors.append(_file_of(data))
             data = marshal.dumps((number,))
@@ -184,8 +197,8 @@ class Starting:
         self._send_soon()
         return begun
 
-    def _known(self, env: Mapping[bytes, bytes]) -> tuple[int, dict[bytes, bytes]]:
-        """What the starters know of such an environment, none of which it is without, and the number of that."""
+    def _inherit(self, env: Mapping[bytes, bytes]) -> None:
+        """See to it that the starters know of this environment, and of nothing that it is without."""
         number, known = self._environment
         if not number or not known.keys() <= env.keys():
             self._environment = number, known = (
@@ -194,7 +207,8 @@ class Starting:
             )
             for each in self._starters.values():
                 self.say(each, starter.ENVIRONMENT, number, known)
-        return self._environment
+        self._inherited = env
+        self._beside = {name: value for name, value in env.items() if known.get(name) != value}
 
     def drop(self, begun: "asyncio.Future[Child]") -> None:
         """Do not start this any more, unless it has begun: else the future raises NotBegun."""
