@@ -126,8 +126,8 @@ class _Starter:
         os.close(nothing)
         self._at_rest, self._at_work = select.poll(), select.poll()
         self._at_rest.register(self._queue.fileno(), select.POLLIN)
-        for each in (self._at_rest, self._at_work):
-            each.register(self._worker.fileno(), select.POLLIN)
+        self._at_rest.register(self._worker.fileno(), select.POLLIN)
+        self._at_work.register(self._worker.fileno(), 0)  # its end shows all the same
         self._incoming = Incoming()
         self._environments: dict[int, dict[bytes, bytes]] = {}
         self._found: dict[tuple[bytes, str], bytes] = {}  # where programs are
@@ -205,15 +205,17 @@ class _Starter:
 
     def _see_through(self, number: int, pid: int) -> None:
         """Wait for its end. Most end so soon that one message says all of it."""
-        descriptor = os.pidfd_open(pid)
+        descriptor, worker = os.pidfd_open(pid), self._worker.fileno()
         self._at_work.register(descriptor, select.POLLIN)
-        news: list[tuple[object, ...]] = [(BEGAN, number, pid)]
-        while descriptor not in (ready := dict(self._at_work.poll(SOON_MILLISECONDS if news else None))):
-            if ready and not self._obey():
-                sys.exit()
-            if not ready:
-                self._say(*news)
-                news.clear()
+        news: tuple[tuple[object, ...], ...] = ((BEGAN, number, pid),)
+        if descriptor not in dict(self._at_work.poll(SOON_MILLISECONDS)):
+            self._say(*news)
+            news = ()
+            self._at_work.modify(worker, select.POLLIN)
+            while descriptor not in dict(self._at_work.poll()):
+                if not self._obey():
+                    sys.exit()
+            self._at_work.modify(worker, 0)
         self._at_work.unregister(descriptor)
         os.close(descriptor)
         ended = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
