@@ -25,7 +25,7 @@ from taskgraph.model.ids import event_key, value
 from taskgraph.model.spent import Spent, Used, spent_in
 from taskgraph.queries.journal import find_end, totals_in
 from taskgraph.storage.metered import Meter
-from taskgraph.storage.tables import Change, Delete, Insert, Merge, Row, Tables, changes_max_of
+from taskgraph.storage.tables import Change, Delete, Insert, Merge, Range, Row, Tables, changes_max_of
 
 _SEQUENCES_KEPT_MAX: Final = 10_000
 _UNKNOWN: Final = (0, -1, 0, None)
@@ -109,6 +109,19 @@ class Records:
         wanted = sorted(keys)
         rows.update(zip(wanted, await self.tables.get(graph_id, wanted), strict=True))
 
+    async def load_near(self, graph_id: str, keys: Iterable[str], rows: dict[str, Row | None]) -> None:
+        """`load` of rows that probably lie side by side: many come as a page, and alone what is not on that."""
+        wanted = sorted(keys)
+        if len(wanted) > limits.READ_ALONE_MAX:
+            near = Range(wanted[0], f"{wanted[-1]}!")
+            page = await self.tables.query(graph_id, near, limit=limits.READ_PAGE_WORTH * len(wanted))
+            found = {row.key: row for row in page.rows}
+            last = wanted[-1] if page.continuation is None else page.rows[-1].key if page.rows else ""
+            rows.update((key, found.get(key)) for key in wanted if key <= last)
+            wanted = [key for key in wanted if key > last]
+        if wanted:
+            await self.load(graph_id, wanted, rows)
+
     def begin(self, graph_id: str) -> Operation:
         """Begin a commit, without a call. Its number is 0 if this process has not looked yet: `operation` does."""
         if self.clock.monotonic() > self._until:
@@ -182,6 +195,10 @@ class Records:
         # Commits of this process overlap: the number only grows.
         if sequence >= self._ends.get(graph_id, (1,))[0]:
             self._ends[graph_id] = sequence, completed, skipped, spent
+
+    def created(self, graph_id: str) -> None:
+        """The graph row was inserted just now, by this process: the journal is empty."""
+        self._remember(graph_id, 1, 0, 0, None)
 
     def forget(self, graph_id: str) -> None:
         """The graph is no more: another one may begin its journal under this id."""

@@ -188,7 +188,7 @@ class Intake:
         now = self._context.clock.monotonic()
         rows: dict[str, Row | None] = {}
         keys = [row_key(task_id) for task_id, _ in message.tasks]
-        await self._context.handlers.records.load(message.graph, keys, rows)
+        await self._context.handlers.records.load_near(message.graph, keys, rows)
         missing = [key for key in keys if rows[key] is None]
         if len(missing) == len(keys) and await self._were_taken_away(message.graph):
             return []

@@ -22,7 +22,8 @@ log = logging.getLogger("taskgraph.worker")
 CALLS_AT_ONCE: Final = 16
 """Work messages, each by a call of its own."""
 
-_RELEASE_SECONDS: Final = 5.0  # until a message comes back whose tasks could not be claimed
+_RELEASE_SECONDS: Final = 5.0  # until a message comes back whose tasks could not be claimed, longer each time
+_RELEASE_SECONDS_MAX: Final = 60.0
 
 
 class WorkMessages:
@@ -65,14 +66,15 @@ class WorkMessages:
         self.record(source, "poison" if aside else "failed")
 
     async def release_soon(self, messages: Iterable[WorkMessage | None]) -> None:
-        """Keep messages no longer: they come back soon, to any worker."""
+        """Keep messages no longer: they come back soon, to any worker. A busy store is asked less and less often."""
         for source in dict.fromkeys(messages):
             if source is not None and not source.given_up:
                 source.given_up = True
                 self._in_hand.discard(source)
                 self.record(source, "released")
+                seconds = min(_RELEASE_SECONDS * source.delivery.dequeue_count, _RELEASE_SECONDS_MAX)
                 with contextlib.suppress(StorageError):  # then it stays leased, and comes back
-                    await release(self._context.handlers.queues, source.delivery, _RELEASE_SECONDS)
+                    await release(self._context.handlers.queues, source.delivery, seconds)
 
     async def let_go(self, one: ClaimedRun) -> None:
         """A run has been reported: its message may go, if it was the last."""

@@ -8,6 +8,7 @@ import pytest
 from taskgraph.model.errors import Conflict, StorageUnavailable
 from taskgraph.protocol.runs import Completed
 from taskgraph.storage.queues import Delivery
+from taskgraph.worker import messages
 from taskgraph.worker.executors import Outcome, Work, WriteLog
 from taskgraph.worker.values import ClaimedRun, WorkMessage
 from tests.scenarios.crew import Calls, Crew, Script, virtually
@@ -93,6 +94,28 @@ def test_runs_that_cannot_be_handed_back_are_left_to_their_leases(
 
     virtually(act)
     assert "are left to their leases" in caplog.text
+
+
+@pytest.mark.parametrize(("taken", "seconds"), [(1, 5.0), (3, 15.0), (90, 60.0)])
+def test_the_more_often_a_store_refuses_the_later_it_is_asked_again(
+    taken: int, seconds: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Workers that all came again after the same few seconds kept a busy store busy: nothing got through any more."""
+    delays: list[float] = []
+
+    async def note(queues: object, delivery: Delivery, delay: float) -> None:
+        delays.append(delay)
+
+    async def act(crew: Crew) -> None:
+        worker = crew.worker(Script())
+        source = WorkMessage(Delivery("taskgraph-work-default", "1", "r", "{}", taken))
+        monkeypatch.setattr(messages, "release", note)
+        async with worker._messages.guard([source]):
+            raise StorageUnavailable("503")
+        assert source.given_up
+
+    virtually(act)
+    assert delays == [seconds]
 
 
 def test_an_executor_with_a_bug_fails_its_task_and_the_slot_goes_on() -> None:

@@ -69,6 +69,32 @@ async def with_events(tables: MemoryTables, count: int, graph: str = "g") -> Non
 # --- loading ---------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize(("page_rows", "pages", "alone"), [(1_000, 1, 0), (6, 1, 4), (0, 0, 0)])
+async def test_rows_that_lie_side_by_side_come_as_a_page(
+    records: Records, tables: Watched, page_rows: int, pages: int, alone: int
+) -> None:
+    """page_rows: on the first page; 0 for so few rows that each is read alone."""
+    keys = [f"task:{number:02}" for number in range(11 if page_rows else 5)]
+    await tables.commit("g", [Insert(key, {"n": key}) for key in keys if key != keys[3]])
+    tables.page_rows = page_rows or 1_000
+    rows: dict[str, Row | None] = {}
+    await records.load_near("g", keys, rows)
+    assert {key: row.columns["n"] if row else None for key, row in rows.items()} == {
+        key: key if key != keys[3] else None for key in keys
+    }
+    assert len(tables.pages) == pages
+    assert sum(len(read) for _, read in tables.reads) == (alone if page_rows else len(keys))
+
+
+async def test_of_a_page_that_has_nothing_yet_each_is_read_alone(records: Records, tables: Watched) -> None:
+    keys = [f"task:{number:02}" for number in range(9)]
+    await tables.commit("g", [Insert(key, {}) for key in keys])
+    tables.empty_pages = 1
+    rows: dict[str, Row | None] = {}
+    await records.load_near("g", keys, rows)
+    assert [key for key, row in sorted(rows.items()) if row is not None] == keys
+
+
 async def test_rows_are_read_in_one_call_and_those_that_do_not_exist_are_known_as_such(
     records: Records, tables: Watched
 ) -> None:
