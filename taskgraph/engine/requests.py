@@ -235,10 +235,9 @@ async def _push(
         if answer.error is not None or answer.outcome in (Outcome.STALE, Outcome.REPEATED):
             # Another caller pushes it too. A plan made since it was accepted is the right one; before, plan again: what
             # holds the new tasks back, or limits them, may have changed in between.
-            if head.columns.get("state") == "staged":
-                return
+            planned_before = head.columns.get("state") == "staged"
             rows.clear()
             await transactor.records.load(graph_id, [key], rows)
             fresh = rows[key]
-            if plan.whole or fresh is None or fresh.columns.get("state") != "accepted":
+            if planned_before or plan.whole or fresh is None or fresh.columns.get("state") != "accepted":
                 return

@@ -168,6 +168,13 @@ class RowCache:
             known.rows.update(inserted)
             known.overtake(inserted)
 
+    def started(self, graph_id: str, graph: Row) -> None:
+        """Keep the graph row as this process has started it, unless a later one is known."""
+        known = self.of(graph_id)
+        if graph.key not in known.rows:
+            known.rows[graph.key] = graph
+            known.overtake((graph.key,))
+
     def written(self, graph_id: str, keys: Iterable[str]) -> None:
         """These rows have been written in this process by a call that did not go by what is kept."""
         known = self._graphs.get(graph_id)

@@ -103,15 +103,16 @@ async def submit(
     origin: Mapping[str, Value] | None = None,
     folder: str = "",
     by: str = "",
+    fresh: bool = False,
 ) -> Submission:
     """Write a validated graph and start it. The same content again gives the same answer.
 
     origin: further columns of its row and of its entry in the list. folder, by: where its submitter is and who that is,
-    for its row alone. Raises Refused if the id stands for other content.
+    for its row alone. fresh: its row need not be looked for first. Raises Refused if the id stands for other content.
     """
     own = {name: text for name, text in ((FOLDER, folder), ("by", by)) if text}
     with handlers.telemetry.asking("submit", graph_id):
-        return await _submit(handlers, graph_id, document, progress, origin or {}, own)
+        return await _submit(handlers, graph_id, document, progress, origin or {}, own, fresh=fresh)
 
 
 async def _submit(
@@ -121,37 +122,24 @@ async def _submit(
     progress: Progress,
     origin: Mapping[str, Value],
     own: Mapping[str, Value],
+    *,
+    fresh: bool,
 ) -> Submission:
     digests = node_digests(document)
     digest = content_hash(document, digests)
     records = handlers.records
-
-    def lay_out(created: datetime, *, by_key: bool) -> GraphLayout:
-        with collector_paused():
-            return GraphLayout(
-                graph_id,
-                document.tasks,
-                now=created,
-                digests=digests,
-                by_key=by_key,
-                groups=document.groups,
-                max_in_flight=document.max_in_flight,
-                priority=document.priority,
-                routing=document.routing,
-                policy=document.failure_policy,
-            )
 
     await enter_live(records, graph_id)
     now = handlers.clock.now()
     registered = notices.registrations(document.notify, document.tasks.values())
     if registered:
         await enter(records.tables, graph_id, now)
-    (row,) = await records.tables.get(graph_id, [GRAPH])
+    row = None if fresh else (await records.tables.get(graph_id, [GRAPH]))[0]
     outcome = Submitted.RESUMED
     etags: list[str | None] = []  # of the fences, if this call has written them
     layout: GraphLayout | None = None
     if row is None:
-        layout = lay_out(now, by_key=True)
+        layout = _lay_out(graph_id, document, digests, now, by_key=True)
         marked = _BY_KEY + digest if layout.cut else digest
         with contextlib.suppress(Conflict, Unclear):  # another call wrote it, or this one
             trace = handlers.telemetry.trace_of_graph(graph_id)
@@ -162,6 +150,7 @@ async def _submit(
             outcome = Submitted.CREATED
         if etags and etags[0] is not None:
             row = Row(GRAPH, etags[0], first.columns)
+            records.created(graph_id)
         else:
             (row,) = await records.tables.get(graph_id, [GRAPH])
         if row is None:
@@ -179,7 +168,7 @@ async def _submit(
         return replace(answer, outcome=Submitted.EXISTING)
     by_key = row.columns["digest"] != digest
     if layout is None or created != now or (layout.cut and not by_key):
-        layout = lay_out(created, by_key=by_key)
+        layout = _lay_out(graph_id, document, digests, created, by_key=by_key)
     further = [] if "nameMapping" in row.columns else name_mapping_rows(layout.mapping, "0")
     further += notices.rows_of(registered, created) + written_rows(document)
     fences = _fences(row, etags)
@@ -188,16 +177,37 @@ async def _submit(
         await writing.find()
     await writing.write(itertools.chain(layout.rows(), further))
     await _unmark(handlers, graph_id, replace(row, etag=fences[0].etag or row.etag), digest)
-    await _start(handlers, graph_id, digest, fences[1:])
+    await _start(handlers, graph_id, digest, replace(row, etag=_etag_of(fences[0])), fences[1:])
     await _send_first(handlers, graph_id, document, layout, writing.seen)
     if layout.limited:
         await handlers.dispatcher.limited.refill(graph_id)
     return answer
 
 
-async def _start(handlers: Handlers, graph_id: str, digest: str, fences: "Sequence[_Fence]") -> None:
+def _lay_out(
+    graph_id: str, document: GraphDocument, digests: Mapping[str, str], created: datetime, *, by_key: bool
+) -> GraphLayout:
+    with collector_paused():
+        return GraphLayout(
+            graph_id,
+            document.tasks,
+            now=created,
+            digests=digests,
+            by_key=by_key,
+            groups=document.groups,
+            max_in_flight=document.max_in_flight,
+            priority=document.priority,
+            routing=document.routing,
+            policy=document.failure_policy,
+        )
+
+
+async def _start(handlers: Handlers, graph_id: str, digest: str, graph: Row, fences: "Sequence[_Fence]") -> None:
+    """graph: its row, but for the mark of its digest; its etag is "" where that is not known."""
     # If they are not as this call has left them, the commit conflicts and they are read.
     rows: dict[str, Row | None] = {each.key: Row(each.key, each.etag, _FENCE_ROW) for each in fences if each.etag}
+    if graph.etag and graph.columns["digest"] == digest:
+        rows[GRAPH] = graph
     (flipped,) = await handlers.transition(graph_id, [Start(digest)], rows=rows)
     if flipped.error is not None:
         raise flipped.error
@@ -206,6 +216,8 @@ async def _start(handlers: Handlers, graph_id: str, digest: str, fences: "Sequen
         await enter_live(handlers.records, graph_id)
         code = "different-content" if "another graph" in flipped.reason else "cancelled"
         raise Refused(f"graph {graph_id}: {flipped.reason}", code)
+    if graph_id in handlers.dispatcher.own and (started := rows.get(GRAPH)) is not None:
+        handlers.row_cache.started(graph_id, started)
 
 
 async def _send_first(
@@ -243,11 +255,18 @@ def _looked_for(layout: GraphLayout) -> frozenset[str]:
 class _Fence:
     """A row that each commit of a writer writes along, so that none goes in once the graph has started.
 
-    The first is the graph row; `Start` writes that, and deletes the others. etag: "" where it is not known.
+    The first is the graph row; `Start` writes that, and deletes the others. etag: "" where it is not known. read_again:
+    others may have written more onto it than the fence.
     """
 
     key: str
     etag: str = ""
+    read_again: bool = False
+
+
+def _etag_of(fence: _Fence) -> str:
+    """The etag of a fence that nothing but its commits has changed since it was known; otherwise ""."""
+    return "" if fence.read_again else fence.etag
 
 
 def _fences(graph: Row, etags: Sequence[str | None]) -> list[_Fence]:
@@ -507,7 +526,7 @@ async def _read_fence(tables: Tables, graph_id: str, fence: _Fence) -> bool:
         return False
     if row is None:
         raise Refused(f"graph {graph_id} has lost its row {fence.key}; cancel it, and choose another id", "damaged")
-    fence.etag = row.etag
+    fence.etag, fence.read_again = row.etag, True
     return True
 
 

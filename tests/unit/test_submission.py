@@ -151,6 +151,39 @@ async def test_answers_that_bring_no_etags_are_as_good(tasks: int) -> None:
     assert rows_of(silent) == rows_of(await written(wanted))
 
 
+async def test_under_a_fresh_id_nothing_is_read() -> None:
+    tables = Watched()
+    answer = await submit(handlers_of(tables), "g", document({"a": [], "b": ["a"]}), fresh=True)
+    assert answer.outcome is Submitted.CREATED
+    assert tables.calls == ["commit", "commit", "commit"]
+
+
+async def test_a_graph_row_that_others_have_written_is_read_before_the_start() -> None:
+    """Its etag alone, which the fence has read again, does not say what stands on it."""
+
+    class Meddling(Watched):
+        async def commit(self, partition: str, changes: Sequence[Change]) -> list[str | None]:
+            if partition == "g" and self.calls == ["commit"]:
+                self.calls.clear()
+                graph = self.partitions["g"][GRAPH]
+                await MemoryTables.commit(self, "g", [Merge(GRAPH, graph.etag, {"other": "x"})])
+            return await super().commit(partition, changes)
+
+    tables = Meddling()
+    await submit(handlers_of(tables), "g", document({"a": [], "b": ["a"]}), fresh=True)
+    lost, read_rows, read_fence, again, read_graph, start = tables.calls
+    assert (lost, again, start) == ("commit", "commit", "commit")
+    assert (read_rows, read_fence, read_graph) == ("get", "get", "get")
+
+
+async def test_an_id_that_another_graph_has_got_meanwhile_is_looked_for() -> None:
+    tables = await written(document({"a": []}))
+    handlers = handlers_of(tables)
+    assert (await submit(handlers, "g", document({"a": []}), fresh=True)).outcome is Submitted.EXISTING
+    with pytest.raises(Refused, match="different content"):
+        await submit(handlers, "g", document({"b": []}), fresh=True)
+
+
 @pytest.mark.parametrize("late", [1, 2, 4])
 @pytest.mark.parametrize("wanted", [document({"a": [], "b": ["a"]}), WIDE], ids=["small", "wide"])
 async def test_rows_that_come_after_the_start_do_not_bring_back_what_was_deleted(
@@ -448,5 +481,6 @@ async def test_a_process_that_runs_what_it_submits_need_not_read_it(runs: bool) 
     with handlers.dispatcher.keeping("g" if runs else "another", ["default"]):
         await submit(handlers, "g", WIDE)
     known = handlers.row_cache.of("g").rows
-    there = {key: row for key, row in tables.partitions["g"].items() if key.startswith(("task:", "join:", "fork:"))}
+    kept = (GRAPH, "task:", "join:", "fork:")
+    there = {key: row for key, row in tables.partitions["g"].items() if key.startswith(kept)}
     assert known == (there if runs else {})

@@ -127,6 +127,8 @@ def resubmit(
             session.output.say(f"graph {old_id}: {document.DIFFERENCE}")
         again = document.again(app, stored, params=params, priority=priority)
         fresh_id = await id_of_new(app, session, again, given=new_id)
-        return await submit_and_say(app, session, fresh_id, again, wait=wait, timeout_seconds=timeout)
+        return await submit_and_say(
+            app, session, fresh_id, again, wait=wait, timeout_seconds=timeout, fresh=new_id is None
+        )
 
     return session.open(resubmitted, measured=True)

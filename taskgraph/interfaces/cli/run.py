@@ -209,7 +209,9 @@ async def _run(app: "App", session: Session, order: _Order) -> int:
             if not order.every:  # from the first task on
                 of_document = order.serves.targets if order.serves.given else targets_in(order.document)
                 stack.enter_context(keeping(app, graph_id, of_document))
-            submission = await submit_document(app, session, graph_id, order.document, stop, begun)
+            submission = await submit_document(
+                app, session, graph_id, order.document, stop, begun, fresh=order.graph_id is None
+            )
             fresh = str(submission.outcome) == "created"
         targets = order.serves.targets
         if not order.serves.given:

@@ -57,8 +57,13 @@ async def submit_document(
     document: "GraphDocument",
     stop: Stop,
     begun: Callable[[], None] = lambda: None,
+    *,
+    fresh: bool = False,
 ) -> "Submission":
-    """Submit with progress. begun: called once the store has the graph. Raises Interrupted, which says how to go on."""
+    """Submit with progress. Raises Interrupted, which says how to go on.
+
+    begun: called once the store has the graph. fresh: the id was made for it.
+    """
     from taskgraph.engine.submission import Submitted
     from taskgraph.interfaces.operations.requests import submit
 
@@ -77,7 +82,7 @@ async def submit_document(
                 is_there()
                 draw(written, total)
 
-            submission = await unless_stopped(stop, submit(app, graph_id, document, progress=progress))
+            submission = await unless_stopped(stop, submit(app, graph_id, document, progress=progress, fresh=fresh))
     except failures.Interrupted:
         raise failures.Interrupted(
             f"interrupted while graph {graph_id} was being submitted; the same command with --id {graph_id} goes on"
@@ -96,13 +101,14 @@ async def submit_and_say(
     *,
     wait: bool,
     timeout_seconds: float | None,
+    fresh: bool,
 ) -> int:
-    """Submit, say so, and wait if that is wanted; the exit code."""
+    """Submit, say so, and wait if that is wanted; the exit code. fresh: see `submit_document`."""
     output = session.output
     async with minding_signals() as stop:
-        submission = await submit_document(app, session, graph_id, document, stop)
+        submission = await submit_document(app, session, graph_id, document, stop, fresh=fresh)
         graph_id = submission.graph_id  # a server may have given another one, for one that was deleted
-        fresh = str(submission.outcome) == "created"
+        created = str(submission.outcome) == "created"
         if not output.json:
             output.data(graph_id)
         size = f"{count(submission.tasks, 'task')}, {edges_words(submission.edges, document.groups)}"
@@ -113,7 +119,7 @@ async def submit_and_say(
             await hint_at_handlers(app, session, graph_id, serve="taskgraph serve --worker 2")
             return failures.DONE
         await hint_at_handlers(app, session, graph_id, serve="taskgraph serve --worker 2")
-        return await wait_and_finish(app, session, graph_id, stop, timeout_seconds=timeout_seconds, fresh=fresh)
+        return await wait_and_finish(app, session, graph_id, stop, timeout_seconds=timeout_seconds, fresh=created)
 
 
 @command(
@@ -142,7 +148,9 @@ def submit(
 
     async def submitted(app: "App") -> int:
         new_id = await id_of_new(app, session, document, file, graph_id)
-        return await submit_and_say(app, session, new_id, document, wait=wait, timeout_seconds=timeout)
+        return await submit_and_say(
+            app, session, new_id, document, wait=wait, timeout_seconds=timeout, fresh=graph_id is None
+        )
 
     return session.open(submitted, measured=True)
 

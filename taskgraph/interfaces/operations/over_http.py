@@ -181,8 +181,10 @@ async def submit(
     *,
     progress: Progress = no_progress,
     folder: str | None = None,
+    fresh: bool = False,
 ) -> Submission:
-    graph_id = await which.new_id(app, document, given=graph_id)
+    if not (fresh and graph_id):
+        graph_id = await which.new_id(app, document, given=graph_id)
     answer = await server.ask("PUT", path_of("graphs", graph_id), body=written_object(document))
     return Submission(answer["graphId"], Submitted(answer["outcome"]), answer["taskCount"], answer["edges"])
 

@@ -34,17 +34,22 @@ async def submit(
     *,
     progress: Progress = no_progress,
     folder: str | None = None,
+    fresh: bool = False,
 ) -> Submission:
     """Write a graph that was validated, and start it; under a fresh id if it has none yet.
 
-    folder: where its submitter is, None for where this process is. Raises InvalidInput for what can be no id, and
-    Refused, with what differs, if another graph was submitted under it.
+    folder: where its submitter is, None for where this process is. fresh: the id was made for it, and no graph has it.
+    Raises InvalidInput for what can be no id, and Refused, with what differs, if another graph was submitted under it.
     """
-    graph_id = await which.new_id(app, document, given=graph_id)
+    if not (fresh and graph_id):
+        fresh = graph_id is None
+        graph_id = await which.new_id(app, document, given=graph_id)
     try:
         folder = own_folder() if folder is None else folder
         by = asked_by()
-        return await submission.submit(app.handlers, graph_id, document, progress=progress, folder=folder, by=by)
+        return await submission.submit(
+            app.handlers, graph_id, document, progress=progress, folder=folder, by=by, fresh=fresh
+        )
     except Refused as error:
         if error.code != "different-content":
             raise
