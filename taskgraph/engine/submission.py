@@ -305,7 +305,7 @@ class _Writing:
 
     async def write(self, rows: Iterable[Insert]) -> None:
         self.progress(0, self.total)
-        chunks = _chunks(self._missing(rows))
+        chunks = _chunks(self._missing(rows) if self.there else rows)
         if len(self.fences) > 1 and _in_event_loop():
             tasks = [asyncio.create_task(self._write(chunks, [fence])) for fence in self.fences]
             try:
