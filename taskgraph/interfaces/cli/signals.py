@@ -98,10 +98,13 @@ async def minding_signals(
             os._exit(failures.INTERRUPTED)
         on_signal(stop.signals)
 
+    def tell(number: int) -> None:
+        loop.call_soon_threadsafe(caught, number)
+
     # Under `nohup` a terminal that is closed ends nothing.
     minded = [each for each in _STOPPING if each != _HANGUP or signal.getsignal(each) is not signal.SIG_IGN]
-    for number in minded:
-        loop.add_signal_handler(number, caught, number)
+    # Not by the loop's own handlers, each of which looks through all signals that there are.
+    before = {number: signal.signal(number, lambda given, _: tell(given)) for number in minded}
     try:
         yield stop
     except asyncio.CancelledError:
@@ -110,8 +113,8 @@ async def minding_signals(
         raise failures.Interrupted("ended at once; what was running comes back when its lease has ended") from None
     finally:
         over = True
-        for number in minded:
-            loop.remove_signal_handler(number)
+        for number, handler in before.items():
+            signal.signal(number, signal.SIG_DFL if handler is None else handler)
 
 
 async def unless_stopped(stop: Stop, work: Coroutine[Any, Any, T]) -> T:
