@@ -113,8 +113,8 @@ class Records:
         """`load` of rows that probably lie side by side: many come as a page, and alone what is not on that."""
         wanted = sorted(keys)
         if len(wanted) > limits.READ_ALONE_MAX:
-            near = Range(wanted[0], f"{wanted[-1]}!")
-            page = await self.tables.query(graph_id, near, limit=limits.READ_PAGE_WORTH * len(wanted))
+            near, most = Range(wanted[0], f"{wanted[-1]}!"), limits.READ_PAGE_WORTH * len(wanted)
+            page = await self.tables.query(graph_id, near, limit=min(most, limits.PAGE_ROWS_MAX))
             found = {row.key: row for row in page.rows}
             last = wanted[-1] if page.continuation is None else page.rows[-1].key if page.rows else ""
             rows.update((key, found.get(key)) for key in wanted if key <= last)

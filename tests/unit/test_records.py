@@ -86,6 +86,16 @@ async def test_rows_that_lie_side_by_side_come_as_a_page(
     assert sum(len(read) for _, read in tables.reads) == (alone if page_rows else len(keys))
 
 
+async def test_of_very_many_rows_a_page_is_read_and_the_rest_alone(records: Records, tables: Watched) -> None:
+    keys = [f"task:{number:04}" for number in range(1_200)]
+    for start in range(0, len(keys), 100):
+        await tables.commit("g", [Insert(key, {}) for key in keys[start : start + 100]])
+    rows: dict[str, Row | None] = {}
+    await records.load_near("g", keys, rows)
+    assert [key for key, row in sorted(rows.items()) if row is not None] == keys
+    assert len(tables.pages) == 1
+
+
 async def test_of_a_page_that_has_nothing_yet_each_is_read_alone(records: Records, tables: Watched) -> None:
     keys = [f"task:{number:02}" for number in range(9)]
     await tables.commit("g", [Insert(key, {}) for key in keys])
