@@ -98,13 +98,13 @@ async def minding_signals(
             os._exit(failures.INTERRUPTED)
         on_signal(stop.signals)
 
-    def tell(number: int) -> None:
+    def arrived(number: int, _: object) -> None:
         loop.call_soon_threadsafe(caught, number)
 
     # Under `nohup` a terminal that is closed ends nothing.
     minded = [each for each in _STOPPING if each != _HANGUP or signal.getsignal(each) is not signal.SIG_IGN]
     # Not by the loop's own handlers, each of which looks through all signals that there are.
-    before = {number: signal.signal(number, lambda given, _: tell(given)) for number in minded}
+    before = {number: signal.signal(number, arrived) for number in minded}
     try:
         yield stop
     except asyncio.CancelledError:
