@@ -4,6 +4,7 @@ import contextlib
 import logging
 import os
 import shlex
+from collections import Counter
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from enum import StrEnum
@@ -26,14 +27,17 @@ from taskgraph.model.errors import InvalidInput, Refused, StorageUnavailable
 from taskgraph.model.secrecy import Handed, withdraw
 from taskgraph.model.states import GRAPH_ENDED, GraphState
 
+log = logging.getLogger(__name__)
+
 if TYPE_CHECKING:
-    from taskgraph.documents.nodes import GraphDocument
+    from taskgraph.documents.nodes import GraphDocument, TaskNode
     from taskgraph.engine.outlets import OutletSettings
     from taskgraph.interfaces.app import App
     from taskgraph.worker.executors import Executors
     from taskgraph.worker.loop import Worker
 
 _DEFAULT_TARGET: Final = "default"
+_WIDE_PER_SLOT: Final = 50  # tasks that may be ready at once
 
 
 class Shown(StrEnum):
@@ -60,6 +64,11 @@ class _Order:
     every: bool = False
     shown: Shown = Shown.FAILED
     folder: str = ""
+
+    def words_again(self, graph_id: str) -> str:
+        """The words with which the command goes on where it stopped."""
+        file = [self.file] if self.file and self.file != STDIN else []
+        return shlex.join([*file, "--id", graph_id, *(word for each in self.params for word in ("--param", each))])
 
     def worker(self, app: "App", targets: Sequence[str]) -> "Worker":
         return app.worker(
@@ -182,13 +191,12 @@ async def _run(app: "App", session: Session, order: _Order) -> int:
     output = session.output
     outlets: OutletSettings | None = read_outlets(os.environ, commands=True)
     withdraw(os.environ, order.handed)
+    get_ready(order.document, order.executors, order.slots)
     if order.document is not None and not has_notices(order.document):
         outlets = None
     began = app.clock.monotonic()
     graph_id = await _graph_id(app, session, order)
-    given = [word for each in order.params for word in ("--param", each)]
-    again = [*([order.file] if order.file not in (None, STDIN) else []), "--id", graph_id, *given]
-    resume = f"taskgraph run {shlex.join(word for word in again if word)}{session.store_words}"
+    resume = f"taskgraph run {order.words_again(graph_id)}{session.store_words}"
 
     def on_signal(signals: int) -> None:
         if signals == 1:
@@ -252,6 +260,30 @@ async def _run(app: "App", session: Session, order: _Order) -> int:
     return await finish(
         app, session, follower.tally, seconds_taken=seconds_taken, with_logs=order.shown is not Shown.NONE
     )
+
+
+def get_ready(document: "GraphDocument | None", executors: "Executors", slots: int) -> None:
+    """For a wide graph of tasks that could stand by: what starts them starts while the graph is submitted."""
+    queue = None
+    for node in _ready_at_once(document, _WIDE_PER_SLOT * slots) if document is not None else ():
+        queue = executors.choose(node.task).queue
+        if queue is None:
+            return
+    if queue is not None:
+        try:
+            queue.is_ready(slots)
+        except OSError as error:  # it is asked again once runs are known to be short
+            log.info("what starts short commands cannot be started yet: %s", error)
+
+
+def _ready_at_once(document: "GraphDocument", many: int) -> "list[TaskNode]":
+    """So many tasks that nothing but one task, if any, keeps from being ready together; none if there are fewer."""
+    nodes = document.tasks.values()
+    found = [node for node in nodes if not node.requires]
+    if len(found) < many <= len(nodes):
+        (most, _), *_ = Counter(label for node in nodes for label in node.requires).most_common(1)
+        found = [node for node in nodes if most in node.requires]
+    return found[:many] if len(found) >= many else []
 
 
 async def _graph_id(app: "App", session: Session, order: _Order) -> str:
