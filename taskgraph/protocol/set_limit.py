@@ -15,7 +15,7 @@ from typing import Any, Final
 from taskgraph.model import limits
 from taskgraph.model.columns import Value
 from taskgraph.model.ids import GRAPH, limit_key, row_key, value
-from taskgraph.model.states import TaskState
+from taskgraph.model.states import TASK_UNRESOLVED, TaskState
 from taskgraph.protocol.concurrency import enter, is_over, named_in
 from taskgraph.protocol.context import Context, Item, Outcome, Refill, Rules, Verdict
 from taskgraph.protocol.definitions import SCHEMA, SCHEMA_OF_CONDITIONS
@@ -127,6 +127,8 @@ def come_under(item: ComeUnder, context: Context) -> Verdict:
         return Outcome.REPEATED, ""
     if graph.text("state") not in GOING:
         return Outcome.STALE, ""
+    if state not in TASK_UNRESOLVED:
+        graph.confirm()  # it may have ended since it was read, and nothing of it changes then
     runs, keys = state == TaskState.RUNNING, [limit_key(scope) for scope in more]
     if runs:
         context.view.require(keys)

@@ -10,7 +10,7 @@ import pytest
 
 from taskgraph.documents.nodes import GraphDocument
 from taskgraph.documents.read import document_from_object
-from taskgraph.engine import dispatch
+from taskgraph.engine import control, dispatch
 from taskgraph.engine.doctor import examine_graph, repair_graph
 from taskgraph.engine.sweep import sweep
 from taskgraph.model import limits
@@ -22,6 +22,7 @@ from taskgraph.protocol.concurrency import scopes_of
 from taskgraph.protocol.context import ClaimOffer, Outcome
 from taskgraph.protocol.decide import Answer
 from taskgraph.protocol.runs import Claim, Completed
+from taskgraph.protocol.set_limit import ComeUnder
 from taskgraph.storage.tables import Delete, Insert, Merge, Range, Row, query_all
 from tests.scenarios.crew import Calls, Crew, Script, virtually
 from tests.scenarios.stage import (
@@ -322,6 +323,21 @@ async def test_tasks_come_in_by_no_plan_from_before_the_limit_they_were_accepted
     slow = memory.more_handlers(between=limited_and_accepted)
     await memory.deliver(AddTasks(memory.graph_id, request), handlers=slow)
     assert await named(memory) == ["a", *labels]
+
+
+async def test_no_limit_is_put_on_what_is_over_once_its_graph_has_ended(memory: Stage) -> None:
+    await memory.submit(graph({"a": [], "b": []}))
+    await memory.complete("a")
+    with contextlib.suppress(CrashError):
+        dying = memory.more_handlers(Trap(1, "after", only="commit"))
+        await dying.handle(memory.graph_id, [change(memory, 1)])
+    assert (await memory.graph_row()).columns["limiting"] is True
+    scopes = scopes_of((await memory.graph_row()).columns)
+    await memory.handlers.transition(memory.graph_id, [ComeUnder(memory.task_id("b"), scopes)])
+    slow = memory.more_handlers(between=lambda: memory.complete("b"))
+    await control.go_on_limiting(slow, memory.graph_id)
+    assert await memory.state() == "finished"
+    assert await named(memory) == ["b"], "a had ended, and its graph with b"
 
 
 async def test_a_limit_waits_for_the_extension_under_way(memory: Stage, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -280,8 +280,8 @@ class Invariants:
         ):
             raise Violation(f"{label} was edited in run {run}, from {before} to {after}")
         if before != after and not edited:
-            reset = (before, after) == ("exception", "skipped") and run > last and (self.counted or self.apart)
-            if (before, after) not in TASK_MOVES and not reset:  # rerun by hand, of what was cancelled with the rest
+            again = (before, after) == ("exception", "skipped") and run > last
+            if (before, after) not in TASK_MOVES and not again:  # rerun by hand, and skipped in the same commit
                 raise Violation(f"{label} moved from {before} to {after}")
             if after in ("pending", "unscheduled") and before not in ("", "unscheduled") and run <= last:
                 raise Violation(f"{label}: same run")

@@ -1287,6 +1287,7 @@ MUTANTS: Final = (
         "it is said before",
         _reworded(pause, "publish_holds", (' or graph.text("extending")', "")),
         paused_and_extended,
+        given=_reworded(control, "settle_holds", ('if graph.columns.get("extending")', "if False")),
     ),
     Mutant(
         "P14: a task that is rerun by hand is held by what is held then",
@@ -1332,6 +1333,12 @@ MUTANTS: Final = (
         _set(set_limit, "is_over", lambda task, run: True),
         crowded,
         given=_set(sweep_module, "_recounts", suspect_all),
+    ),
+    Mutant(
+        "D13: what has ended comes under a limit by the graph row that stands",
+        "the graph may have ended since it was read",
+        _reworded(set_limit, "come_under", ("graph.confirm()", "pass")),
+        crowded,
     ),
     Mutant(
         "D13: whoever ends a run tells who waits for room",
