@@ -14,7 +14,7 @@ from taskgraph.documents.edit_document import EditDocument, edit_from_object
 from taskgraph.documents.nodes import GraphDocument, TaskNode
 from taskgraph.model.errors import InvalidGraph
 from taskgraph.storage.tables import Change, Insert, Row
-from tests.simulation.grouped import members
+from tests.simulation.grouped import members, merged, required
 from tests.simulation.invariants import FAILED_FOR_GOOD, hold
 
 OPEN = ("unscheduled", "pending", "failed", "exception")
@@ -34,6 +34,8 @@ class Edits:
     def __init__(self, tasks: dict[str, TaskNode], documents: Sequence[GraphDocument], fixed: Iterable[str]) -> None:
         self.tasks = tasks
         self.groups = {name: set(inside) for each in documents for name, inside in members(each.groups).items()}
+        groups = merged(documents)
+        self.required = {name: required(name, groups) for name in groups}  # what a group comes to where it is required
         self.fixed = frozenset(fixed)
         self.wish: EditDocument | None = None
         self.wishes: dict[str, EditDocument] = {}  # by request
@@ -109,7 +111,7 @@ class Edits:
         gone = {*wish.delete, *(label for name in wish.delete_groups for label in self.groups[name])}
         if not gone.isdisjoint(self.tasks) or not self.tasks.keys() >= wish.updates.keys():
             return False
-        made = granted(self.tasks, self.groups, wish)
+        made = granted(self.tasks, self.groups, wish, self.required)
         return all(_same(self.tasks[label], made[label]) for label in wish.updates)
 
     def _grant(self, wish: EditDocument) -> None:
@@ -118,18 +120,25 @@ class Edits:
         unknown = {"task", "requires"} if self.groups else {"task"}
         known = all(unknown.isdisjoint(each.keys) for each in wish.updates.values())
         hold(not (known and self.holds(wish)), f"an edit was made that changes nothing: {wish.text}")
-        made = granted(self.tasks, self.groups, wish)
+        made = granted(self.tasks, self.groups, wish, self.required)
         self.deleted |= self.tasks.keys() - made.keys()
         self.tasks.clear()
         self.tasks.update(made)
-        for inside in self.groups.values():
+        for inside in (*self.groups.values(), *self.required.values()):
             inside -= self.deleted
 
 
 def granted(
-    tasks: Mapping[str, TaskNode], groups: Mapping[str, Collection[str]], wish: EditDocument
+    tasks: Mapping[str, TaskNode],
+    groups: Mapping[str, Collection[str]],
+    wish: EditDocument,
+    required: Mapping[str, Collection[str]] | None = None,
 ) -> dict[str, TaskNode]:
-    """The tasks of a graph once an edit of it is made. groups: labels of all tasks in each."""
+    """The tasks of a graph once an edit of it is made.
+
+    groups: labels of all tasks in each. required: what each comes to where a task requires it, if that is another
+    thing: of one that needs k of n its name.
+    """
     made = dict(tasks)
     for label, update in wish.updates.items():
         node = made[label]
@@ -138,7 +147,7 @@ def granted(
         if "when" in update.keys:
             node = dataclasses.replace(node, when=update.node.when)
         if "requires" in update.keys:
-            every = {each for name in update.node.requires for each in groups.get(name, {name})}
+            every = {each for name in update.node.requires for each in (required or groups).get(name, {name})}
             node = dataclasses.replace(node, requires=tuple(sorted(every)), optional=frozenset())
         made[label] = node
     gone = {*wish.delete, *(label for name in wish.delete_groups for label in groups[name])}

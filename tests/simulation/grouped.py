@@ -79,18 +79,18 @@ def counted_groups(documents: Iterable[GraphDocument]) -> dict[str, Counted]:
     found: dict[str, Counted] = {}
     for name, group in groups.items():
         if group.success is not None:
-            units = sorted(set().union(*(_required(each, groups) for each in group.tasks)))
+            units = sorted(set().union(*(required(each, groups) for each in group.tasks)))
             share = group.success.at_least
             needs = share if isinstance(share, int) else math.ceil(len(units) * Fraction(share.rstrip("%")) / 100)
             found[name] = Counted(needs, group.success.waits, tuple(units))
     return found
 
 
-def _required(name: str, groups: Mapping[str, GroupNode]) -> set[str]:
+def required(name: str, groups: Mapping[str, GroupNode]) -> set[str]:
     """What a requirement comes to: labels, and names of groups that need k of n."""
     if name not in groups or groups[name].success is not None:
         return {name}
-    return set().union(*(_required(each, groups) for each in groups[name].tasks))
+    return set().union(*(required(each, groups) for each in groups[name].tasks))
 
 
 def logical_tasks(documents: Iterable[GraphDocument]) -> dict[str, TaskNode]:
@@ -104,13 +104,13 @@ def logical_tasks(documents: Iterable[GraphDocument]) -> dict[str, TaskNode]:
     handed: dict[str, set[str]] = {label: set() for label in tasks}
     for name, group in groups.items():
         for label in inside[name]:
-            for required in group.requires:
-                handed[label] |= _required(required, groups)
+            for each in group.requires:
+                handed[label] |= required(each, groups)
     made: dict[str, TaskNode] = {}
     for label, node in tasks.items():
-        must, may = set(handed[label]), set()
-        for required in node.requires:
-            (may if required in node.optional else must).update(_required(required, groups))
+        must, may = set(handed[label]), set[str]()
+        for each in node.requires:
+            (may if each in node.optional else must).update(required(each, groups))
         made[label] = dataclasses.replace(node, requires=tuple(sorted(must | may)), optional=frozenset(may - must))
     return made
 
