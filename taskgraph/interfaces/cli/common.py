@@ -111,8 +111,10 @@ class Session:
                 return await (work(app) if settings.embedded or settings.server else _while_it_answers(app, work))
 
         try:
-            with as_exception():
-                return asyncio.run(opened())
+            runner = asyncio.Runner()
+            runner.get_loop()  # made while Ctrl-C ends the process at once: half a loop would show a traceback
+            with as_exception(), runner:
+                return runner.run(opened())
         finally:
             if telemetry is not None and telemetry.enabled:
                 setup.close()
