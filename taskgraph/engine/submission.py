@@ -177,7 +177,8 @@ async def _submit(
         await writing.find()
     await writing.write(itertools.chain(layout.rows(), further))
     await _unmark(handlers, graph_id, replace(row, etag=fences[0].etag or row.etag), digest)
-    await _start(handlers, graph_id, digest, replace(row, etag=_etag_of(fences[0])), fences[1:])
+    known = replace(row, etag="" if fences[0].read_again else fences[0].etag)
+    await _start(handlers, graph_id, digest, known, fences[1:])
     await _send_first(handlers, graph_id, document, layout, writing.seen)
     if layout.limited:
         await handlers.dispatcher.limited.refill(graph_id)
@@ -262,11 +263,6 @@ class _Fence:
     key: str
     etag: str = ""
     read_again: bool = False
-
-
-def _etag_of(fence: _Fence) -> str:
-    """The etag of a fence that nothing but its commits has changed since it was known; otherwise ""."""
-    return "" if fence.read_again else fence.etag
 
 
 def _fences(graph: Row, etags: Sequence[str | None]) -> list[_Fence]:

@@ -27,14 +27,14 @@ from taskgraph.model.errors import InvalidInput, Refused, StorageUnavailable
 from taskgraph.model.secrecy import Handed, withdraw
 from taskgraph.model.states import GRAPH_ENDED, GraphState
 
-log = logging.getLogger(__name__)
-
 if TYPE_CHECKING:
     from taskgraph.documents.nodes import GraphDocument, TaskNode
     from taskgraph.engine.outlets import OutletSettings
     from taskgraph.interfaces.app import App
     from taskgraph.worker.executors import Executors
     from taskgraph.worker.loop import Worker
+
+log = logging.getLogger(__name__)
 
 _DEFAULT_TARGET: Final = "default"
 _WIDE_PER_SLOT: Final = 50  # tasks that may be ready at once
