@@ -172,13 +172,21 @@ class SlowDisk:
             await asyncio.sleep(0)
 
 
+@contextlib.asynccontextmanager
+async def on_a_slow_disk(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[tuple[EmbeddedStore, Tables, SlowDisk]]:
+    """A store that waits for the disk, with a row `a`; its disk gets slow then."""
+    async with opened(path, synchronous="full") as store:
+        tables = store.tables("graphs")
+        await tables.commit("p", [Insert("a", {})])
+        yield store, tables, SlowDisk(monkeypatch)
+
+
 async def test_with_a_sync_for_each_commit_the_thread_commits_what_the_loop_has_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with opened(tmp_path / "store.db", synchronous="full") as store:
-        tables = store.tables("graphs")
-        await tables.commit("p", [Insert("a", {})])
-        disk = SlowDisk(monkeypatch)
+    async with on_a_slow_disk(tmp_path / "store.db", monkeypatch) as (store, tables, disk):
         assert await where(store, 1) == HERE
         assert disk.threads == [], "there was nothing to commit"
         first = asyncio.ensure_future(tables.commit("p", [Insert("b", {})]))
@@ -199,10 +207,7 @@ async def test_a_store_that_is_closed_while_it_commits_finishes_what_waits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "store.db"
-    async with opened(path, synchronous="full") as store:
-        tables = store.tables("graphs")
-        await tables.commit("p", [Insert("a", {})])
-        disk = SlowDisk(monkeypatch)
+    async with on_a_slow_disk(path, monkeypatch) as (store, tables, disk):
         calls = [asyncio.ensure_future(tables.commit("p", [Insert("b", {})]))]
         await disk.is_writing()
         calls.append(asyncio.ensure_future(tables.commit("p", [Insert("c", {})])))
@@ -220,10 +225,7 @@ async def test_the_loop_commits_itself_where_the_thread_waits_for_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A checkpoint came to its last part while the loop was writing: the thread is to copy that next."""
-    async with opened(tmp_path / "store.db", synchronous="full") as store:
-        tables = store.tables("graphs")
-        await tables.commit("p", [Insert("a", {})])
-        disk = SlowDisk(monkeypatch)
+    async with on_a_slow_disk(tmp_path / "store.db", monkeypatch) as (store, tables, disk):
         disk.may_go_on.set()
 
         def work(session: Session) -> None:
