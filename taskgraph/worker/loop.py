@@ -186,7 +186,7 @@ class Worker:
     async def take(self, deliveries: Sequence[Delivery]) -> None:
         """Take these, and see through what comes of them: for a caller that receives by itself."""
         await self._intake.take(deliveries)
-        while at_work := {*self._context.tasks, *self._slots.tasks}:
+        while at_work := {*self._context.tasks, *self._slots.tasks()}:
             await asyncio.wait(at_work)
 
     def _run_ended(self, one: ClaimedRun, outcome: Outcome | None, error: BaseException | None) -> None:

@@ -7,9 +7,9 @@ import asyncio
 import dataclasses
 import logging
 import os
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Self
 
 from taskgraph.documents.placeholders import WITH_FOLDER
 from taskgraph.documents.results import Resolved, as_output, files_taken, put_in, taken_from
@@ -28,7 +28,7 @@ from taskgraph.storage.tables import Row
 from taskgraph.worker.cache import Cache
 from taskgraph.worker.context import SUBMITTER, WorkerContext
 from taskgraph.worker.executors import RESULT_BYTES_MAX, Outcome, Work
-from taskgraph.worker.executors.contract import failed, malformed, no_log, payload_of
+from taskgraph.worker.executors.contract import Begun, OnEnd, failed, malformed, no_log, payload_of
 from taskgraph.worker.run_files import FileOrder, RunFiles, file_order
 from taskgraph.worker.values import ClaimedRun, as_resolved, deadline_in
 
@@ -52,6 +52,7 @@ class Runner:
         self._lose = lose
         self._files = RunFiles(context)
         self._cache = Cache(context, self._files)
+        self._last: tuple[Mapping[str, Any], bool] | None = None
 
     async def execute(self, one: ClaimedRun) -> Outcome:
         """Run this to its end. Raises what the executor raises."""
@@ -60,6 +61,32 @@ class Runner:
             with self._context.handlers.telemetry.running(one.watched):
                 return await self._execute(one)
         return await self._execute(one)
+
+    def begin(self, one: ClaimedRun, on_end: OnEnd) -> Begun | None:
+        """Begin a run by plain calls, see `Queue.begin`; None if it is one to `execute`. Raises OSError."""
+        queue, work = one.executor.queue, one.work
+        if queue is None or one.takes or self._context.folder or self._context.handlers.telemetry.enabled:
+            return None
+        return queue.begin(work, work.on_begin, on_end) if self._is_plain(work.definition) else None
+
+    def _is_plain(self, definition: Mapping[str, Any]) -> bool:
+        """Whether nothing is to be done before or after a run, or beside it. Many tasks have the very same."""
+        if self._last is None or self._last[0] is not definition:
+            try:
+                bounded = "deadline" in definition or run_seconds_max(definition) is not None
+                self._last = definition, not bounded and file_order(definition) is None
+            except InvalidInput:
+                self._last = definition, False
+        return self._last[1]
+
+    def go_on(self, one: ClaimedRun, begun: Begun) -> Coroutine[Any, Any, Outcome]:
+        """See a run through that has begun by plain calls, and needs more. What this gives has to be awaited."""
+        writer = _LogWriter(self._context.logs, one.work)
+        return self._logged(begun.go_on(writer.write), writer)
+
+    async def _logged(self, run: Awaitable[Outcome], writer: "_LogWriter") -> Outcome:
+        async with writer:
+            return await run
 
     def execute_at_once(self, one: ClaimedRun) -> Outcome:
         """Run this, which takes no time at all. Raises what the executor raises."""
@@ -103,18 +130,15 @@ class Runner:
         return ended
 
     async def _run(self, one: ClaimedRun, work: Work) -> Outcome:
-        writer = _LogWriter(self._context.logs, work)
         seconds = run_seconds_max(work.definition)
         watching = asyncio.create_task(self._end_at_deadline(one)) if "deadline" in work.definition else None
-        try:
-            run = one.executor.run(work, writer.write)
-            outcome = await (run if seconds is None else _at_most(seconds, run))
-        finally:
-            if watching is not None:
-                watching.cancel()
-            if writer.used:
-                await asyncio.shield(writer.close())
-        return outcome
+        async with _LogWriter(self._context.logs, work) as writer:
+            try:
+                run = one.executor.run(work, writer.write)
+                return await (run if seconds is None else _at_most(seconds, run))
+            finally:
+                if watching is not None:
+                    watching.cancel()
 
     async def _prepare(self, one: ClaimedRun) -> "_Prepared | Outcome":
         """What is to be run, or the outcome of an earlier run that stands for it. Raises InvalidInput, NoResult."""
@@ -316,11 +340,18 @@ class _LogWriter:
     _lock: asyncio.Lock = dataclasses.field(default_factory=asyncio.Lock)
     _timer: asyncio.Task[None] | None = None
     _lost: bool = False
-    used: bool = False
+    _used: bool = False
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._used:
+            await asyncio.shield(self._close())
 
     async def write(self, data: bytes) -> None:
         """Add bytes; they are stored within about a second."""
-        self.used = True
+        self._used = True
         if self._lost:
             return
         self._buffer += data
@@ -329,7 +360,7 @@ class _LogWriter:
         elif self._timer is None or self._timer.done():
             self._timer = asyncio.create_task(self._flush_soon())
 
-    async def close(self) -> None:
+    async def _close(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             await asyncio.wait((self._timer,))

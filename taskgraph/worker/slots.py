@@ -6,7 +6,8 @@ would begin within a moment at the pace of late.
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable
+from functools import partial
 from typing import Any, Final
 
 from taskgraph.model.placement import target_of
@@ -51,7 +52,7 @@ class Slots:
         self._on_full = on_full
         self.reserved: set[WorkMessage | ReadyTask] = set()  # what is being received, and tasks that are being claimed
         self.waiting: deque[ClaimedRun] = deque()  # claimed, and not begun, those that begin next first
-        self._running: dict[asyncio.Task[None], ClaimedRun] = {}  # the one that began first is the first
+        self._running: dict[ClaimedRun, None] = {}  # the one that began first is the first
         self._standing_by: dict[ClaimedRun, None] = {}  # of these: begun by their executor as soon as there is a slot
         self._others = 0  # of these: whose executor has no queue
         self.seconds: float | None = None  # that a run takes, of late; None before the first
@@ -61,7 +62,7 @@ class Slots:
     @property
     def running(self) -> Collection[ClaimedRun]:
         """Runs that have begun, the ones that fill a slot."""
-        return self._running.values()
+        return self._running.keys()
 
     @property
     def has_more(self) -> bool:
@@ -69,12 +70,8 @@ class Slots:
         return bool(self.waiting or self._standing_by)
 
     @property
-    def tasks(self) -> "Collection[asyncio.Task[None]]":
-        return list(self._running)
-
-    @property
     def claimed(self) -> tuple[ClaimedRun, ...]:
-        return (*self._running.values(), *self.waiting)
+        return (*self._running, *self.waiting)
 
     def reserve(self, ones: Iterable[WorkMessage | ReadyTask]) -> None:
         """Count these in until it is known what comes of them."""
@@ -116,7 +113,7 @@ class Slots:
         if seconds > _AHEAD_SECONDS * slots:
             return 0
         if self._running:  # one that takes longer than those before it says more than they do
-            first = next(one for one in self._running.values() if one not in self._standing_by)
+            first = next(one for one in self._running if one not in self._standing_by)
             seconds = max(seconds, self._context.clock.monotonic() - first.began)
         most = _AHEAD_INSTANT if seconds < _INSTANT_SECONDS else slots * _AHEAD_PER_SLOT
         return min(most, int(_AHEAD_SECONDS * slots / max(seconds, 1e-6)))
@@ -152,7 +149,7 @@ class Slots:
                 self._run_at_once(one)
             elif self._may_begin(one, len(self._running)):
                 self.waiting.popleft()
-                self._begin(one, asyncio.create_task(self._occupy(one)))
+                self._begin(one)
             else:
                 self._on_full()
                 return
@@ -166,12 +163,21 @@ class Slots:
         else:
             self._on_ended(one, outcome, None)
 
-    def _begin(self, one: ClaimedRun, task: "asyncio.Task[Any]") -> None:
-        one.began, one.handle = self._context.clock.monotonic(), task
-        self._running[task] = one
+    def _begin(self, one: ClaimedRun, task: "asyncio.Task[Any] | None" = None) -> bool:
+        """Begin a run; gives whether this is left to the task. task: that can, without one it gets its own."""
+        one.began = self._context.clock.monotonic()
+        self._running[one] = None
         self._others += one.executor.queue is None
         if len(self._running) > self._context.slots:
             self._standing_by[one] = None
+        try:
+            one.begun = self._runner.begin(one, partial(self._note_news, one))
+        except Exception as error:  # not at once: what begins it may be the end of another
+            one.handle = asyncio.create_task(self._occupy(one, _raising(error)))
+            return False
+        if one.begun is None:
+            one.handle = task or asyncio.create_task(self._occupy(one, self._runner.execute(one)))
+        return one.handle is task is not None
 
     def _may_begin(self, one: ClaimedRun, running: int) -> bool:
         """Whether to have this begin, beside so many: in a slot, or standing by for one where runs are short."""
@@ -190,48 +196,72 @@ class Slots:
             and queue.is_ready(self._context.slots)
         )
 
-    def _has_ended(self, task: "asyncio.Task[Any]", one: ClaimedRun) -> None:
+    def _note_news(self, one: ClaimedRun, outcome: Outcome | None) -> None:
+        """What has come of a run that was begun by plain calls."""
+        if outcome is None:
+            self._go_on(one)
+        else:
+            self._conclude(one, outcome, None)
+
+    def _go_on(self, one: ClaimedRun) -> "asyncio.Task[None]":
+        """The task of a run, which from here on sees to it."""
+        if one.handle is None:
+            if one.begun is None:
+                raise RuntimeError("a run that has begun has neither a task nor anything to go on with")
+            one.handle = asyncio.create_task(self._occupy(one, self._runner.go_on(one, one.begun)))
+        return one.handle
+
+    async def _occupy(self, one: ClaimedRun, run: Awaitable[Outcome]) -> None:
+        """Fill a slot with this run, and then with others as long as some have been claimed that need a task."""
+        task = asyncio.current_task()
+        following: ClaimedRun | None = one
+        while following is not None:
+            one = following
+            try:
+                outcome = await run
+            except asyncio.CancelledError:  # its lease was lost, it is cancelled, or this worker stops  # reach: stock
+                self._conclude(one, None, None)
+                return
+            except Exception as error:  # reach: stock
+                following = self._conclude(one, None, error, task)
+            else:
+                following = self._conclude(one, outcome, None, task)
+            if following is not None:
+                run = self._runner.execute(following)
+
+    def _conclude(
+        self,
+        one: ClaimedRun,
+        outcome: Outcome | None,
+        error: Exception | None,
+        task: "asyncio.Task[Any] | None" = None,
+    ) -> ClaimedRun | None:
+        """A run is over. Gives the one that this task is to see to then.
+
+        One begins where the last has ended, before anything else has its turn: a slot is not to stand empty.
+        """
+        self._leave_slot(one)
+        following = self.waiting[0] if self.waiting and not self._context.stopping else None
+        if following is not None and not following.instant and self._may_begin(following, len(self._running)):
+            self.waiting.popleft()
+            left_to_it = self._begin(following, task)
+            self._on_ended(one, outcome, error)
+            return following if left_to_it else None
+        self._on_ended(one, outcome, error)
+        self._context.freed.set()
+        self.fill()
+        return None
+
+    def _leave_slot(self, one: ClaimedRun) -> None:
         """Give its slot to the next of those that stand by."""
-        del self._running[task]
+        del self._running[one]
         self._others -= one.executor.queue is None
         self._standing_by.pop(one, None)
         if self._standing_by and len(self._running) - len(self._standing_by) < self._context.slots:
             following = next(iter(self._standing_by))
             del self._standing_by[following]
             following.began = self._context.clock.monotonic()
-            if following.handle is not None:  # they lie in the order in which they began
-                self._running[following.handle] = self._running.pop(following.handle)
-
-    async def _occupy(self, one: ClaimedRun | None) -> None:
-        """Fill a slot: with this run, and then with others as long as some have been claimed.
-
-        One begins where the last has ended, before anything else has its turn: a slot is not to stand empty.
-        """
-        task = asyncio.current_task()
-        if task is None:
-            raise RuntimeError("a slot is filled by a task")
-        while one is not None:
-            outcome: Outcome | None = None
-            error: Exception | None = None
-            try:
-                outcome = await self._runner.execute(one)
-            except asyncio.CancelledError:  # its lease was lost, it is cancelled, or this worker stops  # reach: stock
-                self._has_ended(task, one)
-                self._on_ended(one, None, None)
-                break
-            except Exception as raised:  # reach: stock
-                error = raised
-            self._has_ended(task, one)
-            following = self.waiting[0] if self.waiting and not self._context.stopping else None
-            if following is not None and not following.instant and self._may_begin(following, len(self._running)):
-                self.waiting.popleft()
-                self._begin(following, task)
-            else:
-                following = None
-            self._on_ended(one, outcome, error)
-            one = following
-        self._context.freed.set()
-        self.fill()
+            self._running[following] = self._running.pop(following)  # they lie in the order in which they began
 
     # --- taking runs out of them
 
@@ -253,15 +283,31 @@ class Slots:
             self.waiting.remove(one)
             one.lost = lost
             self._on_ended(one, None, None)
-        elif one.handle is not None and self._running.get(one.handle) is one:
+        elif one in self._running:
             one.lost = lost
-            one.handle.cancel(AT_ONCE if at_once else None)
+            self._cancel(one, AT_ONCE if at_once else None)
         else:
             return False
         return True
 
+    def _cancel(self, one: ClaimedRun, message: str | None = None) -> "asyncio.Task[None]":
+        if one.handle is not None:
+            one.handle.cancel(message)
+            return one.handle
+        task = self._go_on(one)
+        asyncio.get_running_loop().call_soon(
+            task.cancel, message
+        )  # once it has taken over: before, it would do nothing
+        return task
+
+    def tasks(self) -> "Collection[asyncio.Task[None]]":
+        """Of all runs that have begun: from here on each has one, to be waited for."""
+        return [self._go_on(one) for one in self._running]
+
     def cancel_running(self) -> "Collection[asyncio.Task[None]]":
         """End all runs that have begun; gives what ends then."""
-        for task in self.tasks:
-            task.cancel()
-        return self.tasks
+        return [self._cancel(one) for one in list(self._running)]
+
+
+async def _raising(error: Exception) -> Outcome:
+    raise error

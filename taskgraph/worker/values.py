@@ -25,6 +25,7 @@ from taskgraph.protocol.runs import Claim
 from taskgraph.storage.queues import Delivery
 from taskgraph.storage.tables import Row
 from taskgraph.worker.executors import Executor, Outcome, Work
+from taskgraph.worker.executors.contract import Begun
 
 _ROOM_SECONDS_MAX: Final = 60.0
 _EARLY_MAX: Final = 10_000  # tasks; one that is forgotten waits for its pause once more at most
@@ -52,9 +53,9 @@ class ClaimedRun:
     """One run that this worker holds.
 
     etag: of its row, over: of the row before the claim; "" if others may have written in between. next: see
-    messages.Seen. cancelled: why it is being stopped, "" if it is not. cause: the trace that it belongs to. watched:
-    while it runs and is measured. takes: whether its payload may take outputs of other tasks, which are looked up right
-    before the run.
+    messages.Seen. begun: by plain calls. handle: the task that sees to it, if it needs one. cancelled: why it is being
+    stopped, "" if it is not. cause: the trace that it belongs to. watched: while it runs and is measured. takes:
+    whether its payload may take outputs of other tasks, which are looked up right before the run.
     """
 
     work: Work
@@ -66,6 +67,7 @@ class ClaimedRun:
     since: float = 0.0  # claimed or renewed
     began: float = 0.0
     took: float | None = None  # seconds, of a run that ended by itself
+    begun: Begun | None = None
     handle: asyncio.Task[None] | None = None
     outcome: Outcome | None = None
     error: BaseException | None = None

@@ -2,12 +2,14 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any
 
 import pytest
 
 from taskgraph.engine.consumer import Consumer
 from taskgraph.worker.executors import Outcome, Work, WriteLog
+from taskgraph.worker.executors.contract import Begun, OnEnd, Queue, no_log
 from taskgraph.worker.loop import Worker
 from tests.scenarios.crew import Crew, Script, fan, layers, once_each, virtually
 
@@ -15,13 +17,18 @@ SHORT = 0.002
 
 
 class Line(Script):
-    """An executor with a queue: so many run at a time. most: that ran at once; given: that it had at once."""
+    """An executor with a queue: so many run at a time. most: that ran at once; given: that it had at once.
+
+    plain: runs are begun by plain calls. went_on: how many of these needed a task of the worker.
+    """
+
+    plain = False
 
     def __init__(self, seconds: float, by_label: Mapping[str, float] | None = None) -> None:
         super().__init__(seconds, by_label)
-        self.queue = self
+        self.queue: Queue | None = self
         self.slots = 1
-        self.running = self.most = self.given = 0
+        self.running = self.most = self.given = self.went_on = 0
         self.recalled: list[str] = []
         self.waiting: deque[tuple[str, asyncio.Future[None]]] = deque()
 
@@ -36,6 +43,9 @@ class Line(Script):
                 self.waiting.remove(each)
                 each[1].cancel()
                 return
+
+    def begin(self, work: Work, on_begin: Callable[[], None], on_end: OnEnd) -> Begun | None:
+        return Plain(self, work, on_end) if self.plain else None
 
     async def run(self, work: Work, write_log: WriteLog) -> Outcome:
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -64,6 +74,34 @@ class Line(Script):
                 turn.set_result(None)
 
 
+class Plain:
+    """A run that was begun by plain calls, as its worker sees it."""
+
+    def __init__(self, line: Line, work: Work, on_end: OnEnd) -> None:
+        self._line = line
+        self._on_end: OnEnd | None = on_end
+        self._run = asyncio.create_task(line.run(work, no_log))
+        self._run.add_done_callback(self._end)
+
+    def _end(self, run: "asyncio.Task[Outcome]") -> None:
+        if self._on_end is not None:
+            self._on_end(None if run.cancelled() or run.exception() else run.result())
+
+    def go_on(self, write_log: WriteLog) -> Coroutine[Any, Any, Outcome]:
+        self._on_end = None
+        self._line.went_on += 1
+        return self._go_on()
+
+    async def _go_on(self) -> Outcome:
+        return await self._run
+
+
+@pytest.fixture(params=[False, True], ids=["by tasks", "by plain calls"], autouse=True)
+def plain(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both ways come to the same."""
+    monkeypatch.setattr(Line, "plain", request.param)
+
+
 @pytest.mark.parametrize("together", [True, False])
 @pytest.mark.parametrize("slots", [1, 3])
 def test_short_runs_stand_by_and_no_more_begin_than_there_are_slots(slots: int, together: bool) -> None:
@@ -76,6 +114,7 @@ def test_short_runs_stand_by_and_no_more_begin_than_there_are_slots(slots: int, 
         assert once_each([line], graph)
         assert line.most == slots
         assert line.given > slots
+        assert not line.went_on
 
     virtually(act)
 

@@ -1,6 +1,7 @@
 """Children that are spawned: what they get from the worker, and what the worker hears of them."""
 
 import asyncio
+import functools
 import gc
 import json
 import os
@@ -55,6 +56,35 @@ async def test_the_end_is_heard_and_the_code_known(cwd: str | None, script: str,
     assert child.reap() == code
     with pytest.raises(ChildProcessError):
         os.waitpid(child.pid, os.WNOHANG)
+
+
+async def test_the_number_of_a_descriptor_that_was_closed_a_moment_ago_is_another_one() -> None:
+    """What is read ends a run, and by that the next one begins, before all is read that was there."""
+    readers = children.readers()
+    calls: list[str] = []
+    pipes = [os.pipe() for _ in range(2)]
+
+    def replace(own: int, other: int) -> None:
+        calls.append("old")
+        readers.remove_reader(own)
+        readers.remove_reader(other)
+        os.close(other)
+        assert os.dup2(empty, other) == other
+        readers.add_reader(other, lambda: calls.append("new"))
+
+    empty, kept = os.pipe()
+    for (own, writing), (other, _) in zip(pipes, reversed(pipes), strict=True):
+        readers.add_reader(own, functools.partial(replace, own, other))
+        os.write(writing, b"x")
+    await asyncio.sleep(0.05)
+    assert calls == ["old"]
+    os.write(kept, b"x")
+    await asyncio.sleep(0.05)
+    assert "new" in calls
+    for each in (own for own in (pipes[0][0], pipes[1][0]) if own in readers._calls):  # type: ignore[union-attr]
+        readers.remove_reader(each)
+    for each in (*pipes[0], *pipes[1], empty, kept):
+        os.close(each)
 
 
 async def test_signals_that_python_ignores_are_not_ignored_by_children() -> None:

@@ -20,7 +20,7 @@ from typing import Any
 
 import pytest
 
-from taskgraph.worker.executors import RESULT_BYTES_MAX, CommandExecutor, Outcome, Work, children
+from taskgraph.worker.executors import RESULT_BYTES_MAX, CommandExecutor, Outcome, Work, WriteLog, children
 from taskgraph.worker.executors.orphans import guard
 
 WAIT_SECONDS_MAX = 20.0  # how long a busy machine may take for what should be immediate
@@ -75,11 +75,27 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     return str(request.param)
 
 
-async def run_queued(self: CommandExecutor, run: Callable[..., Any], *arguments: Any) -> Outcome:
+async def run_queued(self: CommandExecutor, run: Callable[..., Any], work: Work, log: WriteLog) -> Outcome:
+    """Also seen through by plain calls as far as that goes, as a worker does."""
     while not self.is_ready(64):
         await asyncio.sleep(0.001)
-    outcome: Outcome = await run(self, *arguments)
-    return outcome
+    return await run_plainly(self, run, work, log)
+
+
+async def run_plainly(self: CommandExecutor, run: Callable[..., Any], work: Work, log: WriteLog) -> Outcome:
+    ended: asyncio.Future[Outcome | None] = asyncio.get_running_loop().create_future()
+    begun = self.begin(work, work.on_begin, ended.set_result)
+    if begun is None:
+        outcome: Outcome = await run(self, work, log)
+        return outcome
+    try:
+        found = await ended
+    except asyncio.CancelledError as error:
+        going = asyncio.create_task(begun.go_on(log))
+        await asyncio.sleep(0)
+        going.cancel(*error.args)
+        return await going
+    return await begun.go_on(log) if found is None else found
 
 
 def executor(grace_seconds: float = 5.0, drain_seconds: float = 0.3) -> CommandExecutor:

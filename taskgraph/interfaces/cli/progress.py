@@ -5,7 +5,7 @@ Events are added up as they come; the rows of the tasks are never read.
 
 import contextlib
 import dataclasses
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from taskgraph.model.clock import Clock
     from taskgraph.queries.values import Event
     from taskgraph.worker.executors import Executor, Outcome, Work, WriteLog
-    from taskgraph.worker.executors.contract import Queue
+    from taskgraph.worker.executors.contract import Begun, OnEnd, Queue
 
 _POLL_SECONDS_MIN: Final = 0.5
 _POLL_SECONDS_MAX: Final = 5.0
@@ -183,7 +183,7 @@ class Board:
 
 
 class _Watched:
-    """An executor whose runs stand on a board."""
+    """An executor whose runs stand on a board. It is the queue of its runs, too, if it has one."""
 
     def __init__(self, inner: "Executor", board: Board) -> None:
         self._inner = inner
@@ -199,7 +199,33 @@ class _Watched:
 
     @property
     def queue(self) -> "Queue | None":
+        return None if self._inner.queue is None else self
+
+    def is_ready(self, slots: int) -> bool:
+        return self._queue().is_ready(slots)
+
+    def recall(self, work: "Work") -> None:
+        self._queue().recall(work)
+
+    def _queue(self) -> "Queue":
+        if self._inner.queue is None:
+            raise RuntimeError(f"the executor {self.name} has no queue")
         return self._inner.queue
+
+    def begin(self, work: "Work", on_begin: "Callable[[], None]", on_end: "OnEnd") -> "Begun | None":
+        key = (work.graph_id, work.task_id, work.run)
+
+        def note_begin() -> None:
+            self._board.running[key] = Running(work.label, self._board.clock.monotonic())
+            on_begin()
+
+        def note_end(outcome: "Outcome | None") -> None:
+            if outcome is not None:
+                self._note_end(work)
+            on_end(outcome)
+
+        begun = self._queue().begin(work, note_begin, note_end)
+        return None if begun is None else _WatchedRun(self, work, begun)
 
     def can_run(self, definition: Mapping[str, Any]) -> str | None:
         return self._inner.can_run(definition)
@@ -214,15 +240,32 @@ class _Watched:
             begin()
         else:
             work = dataclasses.replace(work, on_begin=begin)
-        echo = self._board.echo
-        if echo is not None:
-            write_log = echo.around(work, write_log)
+        return await self.to_its_end(work, self._inner.run(work, self.echoing(work, write_log)))
+
+    def echoing(self, work: "Work", write_log: "WriteLog") -> "WriteLog":
+        return write_log if self._board.echo is None else self._board.echo.around(work, write_log)
+
+    async def to_its_end(self, work: "Work", run: "Awaitable[Outcome]") -> "Outcome":
         try:
-            return await self._inner.run(work, write_log)
+            return await run
         finally:
-            self._board.note_end(key)
-            if echo is not None:
-                echo.end(work)
+            self._note_end(work)
+
+    def _note_end(self, work: "Work") -> None:
+        self._board.note_end((work.graph_id, work.task_id, work.run))
+        if self._board.echo is not None:
+            self._board.echo.end(work)
+
+
+class _WatchedRun:
+    def __init__(self, watched: _Watched, work: "Work", begun: "Begun") -> None:
+        self._watched = watched
+        self._work = work
+        self._begun = begun
+
+    def go_on(self, write_log: "WriteLog") -> "Coroutine[Any, Any, Outcome]":
+        echoing = self._watched.echoing(self._work, write_log)
+        return self._watched.to_its_end(self._work, self._begun.go_on(echoing))
 
 
 # --- showing ---------------------------------------------------------------------------------------------------

@@ -39,9 +39,10 @@ class _Readers:
         loop.add_reader(self._epoll.fileno(), self._call)
 
     def _call(self) -> None:
-        for descriptor, _ in self._epoll.poll(0):
-            call = self._calls.get(descriptor)  # the one before may have been the last that it waited for
-            if call is not None:
+        ready = [(descriptor, self._calls.get(descriptor)) for descriptor, _ in self._epoll.poll(0)]
+        for descriptor, call in ready:
+            # By the one before, this one may be closed by now, and its number another's.
+            if call is not None and self._calls.get(descriptor) is call:
                 call()
 
     def add_reader(self, descriptor: int, call: Callable[[], None]) -> None:
@@ -66,28 +67,35 @@ def readers() -> "asyncio.AbstractEventLoop | _Readers":
     return found
 
 
+def _nothing() -> None:
+    """Of a child without a waiter."""
+
+
 class NotBegun(OSError):
     """What was to be started was dropped."""
 
 
 class Child(ABC):
-    """A process that was started, and the group that it leads. Used by one coroutine at a time.
+    """A process that was started, and the group that it leads. Used by one at a time.
 
-    news: set when it has ended; a caller that waits for more may set it, too. own: this process has started it.
+    on_end: called when it has ended, unless `has_ended` has said so before. own: this process has started it.
     """
 
     own = True
 
     def __init__(self, pid: int) -> None:
         self.pid = pid
-        self.news = asyncio.Event()
+        self.on_end: Callable[[], None] = _nothing
         self._ended = False
         self._group_is_gone = False
         self._group_is_killed = False
+
+    def guard(self) -> None:
+        """Have its group ended with this process. Idempotent."""
         try:
-            guard().watch(pid)
+            guard().watch(self.pid)
         except OSError as error:  # the child itself needs no guard
-            log.warning("nothing will end process %s if this worker is killed: no guard: %s", pid, error)
+            log.warning("nothing will end process %s if this worker is killed: no guard: %s", self.pid, error)
 
     @property
     def has_ended(self) -> bool:
@@ -95,9 +103,12 @@ class Child(ABC):
         return self._ended
 
     async def wait(self) -> None:
+        """Wait for its end. This takes the place of `on_end`."""
+        ended = asyncio.Event()
+        self.on_end = ended.set
         while not self.has_ended:
-            self.news.clear()
-            await self.news.wait()
+            ended.clear()
+            await ended.wait()
 
     def signal_group(self, number: int) -> bool:
         """Signal its whole group; gives whether there was anything left that could be signalled."""
@@ -129,6 +140,7 @@ class _Spawned(Child):
 
     def __init__(self, pid: int, popen: "subprocess.Popen[bytes] | None") -> None:
         super().__init__(pid)
+        self.guard()
         self._code: int | None = None
         self._popen = popen
         self._closed = False
@@ -153,9 +165,10 @@ class _Spawned(Child):
     def _on_end(self) -> None:
         self._ended = True
         self._unwatch()
-        self.news.set()
-        if self._closed:
+        if self._closed:  # it was killed a moment ago, and nothing waits for it
             self._finish()
+        else:
+            self.on_end()
 
     def reap(self) -> int:
         if self._code is None:
@@ -191,13 +204,14 @@ class _Spawned(Child):
 class _Awaited(Child):
     def __init__(self, process: Process) -> None:
         super().__init__(process.pid)
+        self.guard()
         self._process = process
         self._exiting = asyncio.create_task(process.wait())
         self._exiting.add_done_callback(self._on_end)
 
     def _on_end(self, _: "asyncio.Task[int]") -> None:
         self._ended = self._process.returncode is not None
-        self.news.set()
+        self.on_end()
 
     def reap(self) -> int:
         if self._process.returncode is None:

@@ -7,48 +7,40 @@ pipes that can be polled.
 
 import asyncio
 import errno
-import math
 import os
-import signal
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from taskgraph.model import limits
 from taskgraph.model.errors import InvalidInput
 from taskgraph.model.secrecy import Environment, Handed, secret_named
-from taskgraph.model.timing import temporary_exit_codes
 from taskgraph.worker.executors import children, env_files
 from taskgraph.worker.executors.children import Child, NotBegun
+from taskgraph.worker.executors.command_run import CommandRun, Shared
 from taskgraph.worker.executors.contract import (
-    AT_ONCE,
+    OnEnd,
     Outcome,
     Queue,
     TemporaryFailure,
     Work,
     WriteLog,
-    failed,
     failed_for_now,
     malformed,
     payload_of,
-    retry_after_in,
 )
-from taskgraph.worker.executors.orphans import above_standard, guard
+from taskgraph.worker.executors.orphans import guard
 from taskgraph.worker.executors.orphans_guard import MARK
-from taskgraph.worker.executors.results import ResultFiles
+from taskgraph.worker.executors.output import Output
 from taskgraph.worker.executors.secrets import Secrets, masked
-from taskgraph.worker.executors.starter import OURS
 
 if TYPE_CHECKING:
     from taskgraph.worker.executors.starting import Starting
 
 DRAIN_SECONDS: Final = 1.0  # for processes that outlive the command and hold its output open
 TIMEOUT_SECONDS_MAX: Final = 30 * 24 * 3600
-CHUNK_BYTES_MAX: Final = 64 * 1024
-TAIL_BYTES_MAX: Final = 1 << 20  # the largest pipe that an unprivileged process may have: all that can be left in it
-_POLL_SECONDS: Final = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,16 +128,12 @@ class CommandExecutor:
         drain_seconds: float = DRAIN_SECONDS,
         handed: Handed | None = None,
     ) -> None:
-        self._grace_seconds = grace_seconds
-        self._drain_seconds = drain_seconds
+        self._shared = Shared(grace_seconds, drain_seconds)
         handed = handed or Handed()
         self._inherited = Environment(handed)
         self._secrets = Secrets(handed)
-        self._results = ResultFiles()
         self._last: tuple[Mapping[str, Any], Order] | None = None
         self._starting: Starting | None = None
-        self._queued: dict[str, asyncio.Future[Child]] = {}  # what is to begin, by its claim
-        self._apart = 0  # commands that were not started by it
 
     @property
     def queue(self) -> Queue | None:
@@ -165,12 +153,12 @@ class CommandExecutor:
             starting = None
         if starting is None and slots <= STARTERS_MAX:
             self._starting = starting = Starting(slots)
-        return starting is not None and starting.ready and starting.width == slots and not self._apart
+        return starting is not None and starting.ready and starting.width == slots and not self._shared.apart
 
     def recall(self, work: Work) -> None:
-        begun = self._queued.get(work.claim)
-        if begun is not None and self._starting is not None:
-            self._starting.drop(begun)
+        run = self._shared.queued.get(work.claim)
+        if run is not None:
+            run.drop()
 
     def can_run(self, definition: Mapping[str, Any]) -> str | None:
         return None if os.name == "posix" else "commands need a POSIX system, and this worker's is none"
@@ -207,33 +195,68 @@ class CommandExecutor:
         return order.argv
 
     async def _run(self, work: Work, order: Order, secrets: Mapping[str, bytes], write_log: WriteLog) -> Outcome:
-        result_file = self._results.new()
+        return await self._begin(work, order, secrets, work.on_begin).go_on(write_log)
+
+    def begin(self, work: Work, on_begin: Callable[[], None], on_end: OnEnd) -> CommandRun | None:
+        try:
+            order = self._order(work.definition)
+        except InvalidInput:
+            return None  # `run` says what is wrong
+        if order.secrets or order.env_file is not None or order.timeout_seconds is not None or work.folder:
+            return None
+        run = self._begin(work, order, {}, on_begin)
+        run.plainly(on_end)
+        return run
+
+    def _begin(
+        self, work: Work, order: Order, secrets: Mapping[str, bytes], on_begin: Callable[[], None]
+    ) -> CommandRun:
+        """Start a command, or have it started when there is a slot. Raises OSError where a run has no files."""
+        results = self._shared.results
+        result_file = results.new()
         try:
             own = self._own_variables(work, order, secrets, result_file)
             argv = self._argv(work, order, own, result_file)
             inherited = self._inherited.given(order.inherited)
-            output = _Output()
+            output = Output()
+            place = order.argv[0], order.cwd
+            run = CommandRun(self._shared, work, place, result_file, output, order.timeout_seconds, on_begin)
             try:
-                try:
-                    child = await self._start(work.claim, argv, order.cwd, (inherited, own), output, write_log)
-                except OSError as error:
-                    if error.errno in OURS:
-                        raise
-                    return failed(_why_not_started(order, error))
-                work.on_begin()
-                self._apart += child.own
-                try:
-                    timed_out = await self._attend(child, order, output, write_log)
-                finally:
-                    child.close()
-                    self._apart -= child.own
-            finally:
+                self._start(run, work.claim, argv, order.cwd, (inherited, own), output.writing)
+            except BaseException:
                 output.close()
-            if timed_out:
-                return failed(f"timed out after {order.timeout_seconds:g} s")
-            return await self._outcome(child.reap(), result_file, work.definition)
-        finally:
-            self._results.discard(result_file)
+                raise
+        except BaseException:
+            results.discard(result_file)
+            raise
+        return run
+
+    def _start(
+        self,
+        run: CommandRun,
+        claim: str,
+        argv: tuple[str, ...],
+        cwd: str | None,
+        env: tuple[Mapping[bytes, bytes], dict[bytes, bytes]],
+        output: int,
+    ) -> None:
+        """Start it, or have it started. env: what is inherited, and its own."""
+        inherited, own = env
+        starting = self._starting
+        if starting is not None and starting.ready and starting.loop is asyncio.get_running_loop():
+            number = starting.order(argv, inherited, own, cwd, output, run.has_begun)
+            run.drop = partial(starting.drop, number)
+            self._shared.queued[claim] = run
+        elif children.can_spawn():
+            try:
+                child = children.spawn(argv, {**inherited, **own}, cwd, output)
+            except OSError as error:
+                run.has_begun(error)
+            else:
+                run.has_begun(child)
+        else:
+            begun = asyncio.ensure_future(children.start(argv, {**inherited, **own}, cwd, output))
+            begun.add_done_callback(lambda begun: run.has_begun(_begun(begun)))
 
     def _own_variables(
         self, work: Work, order: Order, secrets: Mapping[str, bytes], result_file: str
@@ -256,269 +279,8 @@ class CommandExecutor:
         env[MARK.encode()] = guard().mark.encode()
         return env
 
-    async def _start(
-        self,
-        claim: str,
-        argv: tuple[str, ...],
-        cwd: str | None,
-        env: tuple[Mapping[bytes, bytes], dict[bytes, bytes]],
-        output: "_Output",
-        write_log: WriteLog,
-    ) -> Child:
-        """Start it. env: what is inherited, and its own. Cancelled half-way, nothing stays behind."""
-        inherited, own = env
-        starting = self._starting
-        if starting is None or not starting.ready or starting.loop is not asyncio.get_running_loop():
-            starting = None
-            if children.can_spawn():
-                return children.spawn(argv, {**inherited, **own}, cwd, output.writing)
-        begun: asyncio.Future[Child]
-        if starting is not None:
-            begun = self._queued[claim] = starting.order(argv, inherited, own, cwd, output.writing)
-        else:
-            begun = asyncio.ensure_future(children.start(argv, {**inherited, **own}, cwd, output.writing))
-        try:
-            return await asyncio.shield(begun)
-        except NotBegun as error:
-            raise asyncio.CancelledError from error
-        except asyncio.CancelledError:
-            if starting is not None:
-                starting.drop(begun)
-            with suppress(OSError):  # it never began, and nothing waits for the reason any more
-                child = await _begun(begun)
-                if child.has_ended and (task := asyncio.current_task()) is not None:
-                    task.uncancel()  # it has an outcome, which is only on its way
-                    return child
-                try:
-                    await self._give_up(child, output, asyncio.create_task(_copy(b"", output, write_log)))
-                finally:
-                    child.close()
-            raise
-        finally:
-            self._queued.pop(claim, None)
 
-    async def _attend(self, child: Child, order: Order, output: "_Output", write_log: WriteLog) -> bool:
-        """Wait until the run is over and nothing is left of it but zombies; gives whether it timed out.
-
-        A command without output, as most are, needs no task beside this one.
-        """
-        news = child.news
-        expired = False
-
-        def expire() -> None:
-            nonlocal expired
-            expired = True
-            news.set()
-
-        def copy(first: bytes) -> "asyncio.Task[None]":
-            output.unwatch()
-            copying = asyncio.create_task(_copy(first, output, write_log))
-            copying.add_done_callback(lambda _: news.set())
-            return copying
-
-        copying: asyncio.Task[None] | None = None
-        seconds = order.timeout_seconds
-        timer = None if seconds is None else asyncio.get_running_loop().call_later(seconds, expire)
-        try:
-            if not news.is_set():
-                output.watch(news.set)
-            while True:
-                await news.wait()
-                news.clear()
-                over = child.has_ended  # first: what it wrote before is in the pipe by now
-                if copying is None and (first := output.take()):
-                    copying = copy(first)
-                if copying is not None and copying.done():
-                    copying.result()
-                if over or expired:
-                    break
-            if copying is None and not output.at_end:
-                copying = copy(b"")
-            if not over:
-                await self._end(child)
-            if copying is not None:
-                await asyncio.wait({copying}, timeout=self._drain_seconds)
-            child.signal_group(signal.SIGKILL)
-            output.stop()
-            if copying is not None:
-                await copying
-        except BaseException as error:  # a cancellation, or a log that failed
-            at_once = isinstance(error, asyncio.CancelledError) and AT_ONCE in error.args
-            await self._give_up(child, output, copying or copy(b""), at_once=at_once)
-            raise
-        finally:
-            if timer is not None:
-                timer.cancel()
-        return not over
-
-    async def _give_up(
-        self, child: Child, output: "_Output", copying: "asyncio.Task[None]", *, at_once: bool = False
-    ) -> None:
-        """End a run whose outcome nothing waits for, and still log its output."""
-        try:
-            if not child.has_ended and not at_once:
-                await self._end(child)
-        finally:
-            child.signal_group(signal.SIGKILL)
-            output.stop()
-            try:
-                await asyncio.wait({copying}, timeout=self._drain_seconds)
-            finally:
-                copying.cancel()
-                await asyncio.gather(copying, return_exceptions=True)
-
-    async def _end(self, child: Child) -> None:
-        """Ask the group to end, and kill what is left of it when the grace is over or the waiting is cut short."""
-        try:
-            child.signal_group(signal.SIGTERM)
-            with suppress(TimeoutError):
-                async with asyncio.timeout(self._grace_seconds):
-                    await child.wait()
-                    child.reap()  # a zombie would look like something left
-                    while child.signal_group(0):  # noqa: ASYNC110 - nothing shows when a group is empty
-                        await asyncio.sleep(_POLL_SECONDS)
-        finally:
-            child.signal_group(signal.SIGKILL)
-        await child.wait()
-
-    async def _outcome(self, code: int, result_file: str, definition: Mapping[str, Any]) -> Outcome:
-        if code < 0:
-            return failed(f"killed by {_signal_name(-code)}")
-        if code in temporary_exit_codes(definition):
-            retry_after = await self._retry_after(result_file)
-            return failed_for_now(f"exit code {code}", exit_code=code, retry_after=retry_after)
-        if code > 0:
-            return failed(f"exit code {code}", exit_code=code)
-        try:
-            result = await self._results.take(result_file)
-        except InvalidInput as error:
-            return failed(str(error), exit_code=0)
-        return Outcome(failed=False, exit_code=0, result=result)
-
-    async def _retry_after(self, result_file: str) -> object:
-        """The pause in seconds that a command that failed for the moment asks for; None if it does not."""
-        try:
-            result = await self._results.take(result_file)
-        except InvalidInput:
-            return None  # half a result is no reason to fail for good
-        return retry_after_in(result)
-
-
-class _Output:
-    """The pipe that takes both streams of a command, in the order of writing.
-
-    asyncio's pipes read ahead, and tie the end of the process to the end of its output. writing: for the command alone;
-    what starts it closes it here, as the end of its output would never show otherwise.
-    """
-
-    def __init__(self) -> None:
-        reading, writing = os.pipe()
-        if min(reading, writing) <= 2:  # those of a worker that was started without: a child puts its own there
-            reading, writing = above_standard(reading), above_standard(writing)
-        self._reading = reading
-        self.writing = writing
-        self._watched = False
-        self._bytes_left = math.inf
-        self._awake = asyncio.Event()
-        self.at_end = False
-        os.set_blocking(reading, False)
-
-    def watch(self, wake: Callable[[], None]) -> None:
-        children.readers().add_reader(self._reading, wake)
-        self._watched = True
-
-    def unwatch(self) -> None:
-        if self._watched:
-            self._watched = False
-            children.readers().remove_reader(self._reading)
-
-    def take(self) -> bytes | None:
-        """The next chunk; b"" at the end, which is not watched for any more; None for nothing yet."""
-        if self.at_end:
-            return b""
-        try:
-            data = os.read(self._reading, CHUNK_BYTES_MAX)
-        except BlockingIOError:
-            return None
-        if not data:
-            self.at_end = True
-            self.unwatch()
-        return data
-
-    async def read(self) -> bytes:
-        """The next chunk; b"" at the end."""
-        while self._bytes_left > 0:
-            data = self.take()
-            if data is not None:
-                self._bytes_left -= len(data)
-                return data
-            if self._bytes_left < math.inf:
-                break
-            self._awake.clear()
-            self.watch(self._awake.set)
-            try:
-                await self._awake.wait()
-            finally:
-                self.unwatch()
-        return b""
-
-    def stop(self) -> None:
-        """The command has ended: give what is in the pipe, and wait for no more. Idempotent."""
-        self._bytes_left = min(self._bytes_left, TAIL_BYTES_MAX)
-        self._awake.set()
-
-    def close(self) -> None:
-        self.unwatch()
-        os.close(self._reading)
-
-
-async def _begun(begun: "asyncio.Future[Child]") -> Child:
-    """A child that nothing waits for any more, when it has begun; if this is cancelled, it is killed then."""
-    try:
-        return await asyncio.shield(begun)
-    except asyncio.CancelledError:
-        begun.add_done_callback(_close)
-        raise
-
-
-def _close(begun: "asyncio.Future[Child]") -> None:
-    if not begun.cancelled() and begun.exception() is None:
-        begun.result().close()
-
-
-async def _copy(first: bytes, output: _Output, write_log: WriteLog) -> None:
-    """Log this chunk, if it is not empty, and all that follow."""
-    data = first or await output.read()
-    while data:
-        await write_log(data)
-        await asyncio.sleep(0)  # a flood into a fast log would let nothing else go on, not even the timeout
-        data = await output.read()
-
-
-def _why_not_started(order: Order, error: OSError) -> str:
-    program = order.argv[0]
-    if order.cwd is not None:
-        if not Path(order.cwd).exists():
-            return f"the working directory {order.cwd} does not exist"
-        if not Path(order.cwd).is_dir():
-            return f"the working directory {order.cwd} is no directory"
-        if error.filename == order.cwd != program:
-            return f"the working directory {order.cwd} cannot be entered: {error.strerror}"
-    match error.errno:
-        case errno.ENOENT if "/" not in program:
-            return f"the command {program} was not found on PATH"
-        case errno.ENOENT if Path(order.cwd or "", program).exists():
-            return f"the command {program} names an interpreter that does not exist"
-        case errno.ENOENT:
-            return f"the command {program} does not exist"
-        case errno.EACCES:
-            return f"the command {program} is not executable"
-        case _:
-            return f"the command {program} cannot be started: {error.strerror}"
-
-
-def _signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:  # most real-time signals have no name
-        return f"signal {number}"
+def _begun(begun: "asyncio.Future[Child]") -> Child | BaseException:
+    if begun.cancelled():  # the loop ends
+        return NotBegun(errno.ECANCELED, "it was not to be started")
+    return begun.exception() or begun.result()

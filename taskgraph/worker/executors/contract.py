@@ -1,7 +1,7 @@
 """What a worker hands to an executor, what it gets back, and what executors promise."""
 
 import json
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import field
 from typing import Any, Final, Protocol
 
@@ -87,8 +87,26 @@ class TemporaryFailure(Exception):
         self.retry_after = retry_after
 
 
+OnEnd = Callable[[Outcome | None], None]
+"""Called with the outcome of a run that was begun by plain calls; with None if it has to `go_on` by a coroutine."""
+
+
+class Begun(Protocol):
+    """A run that was begun by plain calls, see `Queue.begin`."""
+
+    def go_on(self, write_log: WriteLog) -> Coroutine[Any, Any, Outcome]:
+        """See it through from where it is, as `Executor.run` does. `on_end` is not called any more."""
+
+
 class Queue(Protocol):
     """More runs than there are slots may be given to an executor that has one: it begins them in order."""
+
+    def begin(self, work: Work, on_begin: Callable[[], None], on_end: OnEnd) -> Begun | None:
+        """Begin a run, or have it wait for its turn; None if it can only be had by `Executor.run`.
+
+        As long as nothing unusual happens, a short run needs no coroutine then. on_end: called once, by the event loop.
+        Raises OSError when this machine is out of processes, memory or disk.
+        """
 
     def is_ready(self, slots: int) -> bool:
         """Whether it does so now, as many at a time as there are slots. It may take a moment after it was asked."""

@@ -53,11 +53,17 @@ class ResultFiles:
         self._live.add(number)
         return f"{self._folder}/{number}.json"
 
+    def is_absent(self, path: str) -> bool:
+        """Whether there certainly is no result at this path, as most commands leave none: then it is discarded."""
+        folder, _, name = path.rpartition("/")
+        absent = self._is_empty(folder)
+        if absent:
+            self._live.discard(_number(name))
+        return absent
+
     async def take(self, path: str) -> bytes | None:
         """The result at this path, if there is one; then `discard` it. Raises InvalidInput for anything but JSON."""
-        folder, _, name = path.rpartition("/")
-        if self._is_empty(folder):  # most commands leave nothing
-            self._live.discard(_number(name))
+        if self.is_absent(path):
             return None
         try:
             status = os.lstat(path)

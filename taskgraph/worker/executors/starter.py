@@ -17,10 +17,10 @@ import time
 
 ENVIRONMENT, REAP = range(2)
 """What the worker says to one: an environment, after its number, that orders name; a process that is over with."""
-BEGAN, REFUSED, ENDED = range(3)
-"""The news, after the number of the order: the process; errno, text, path; the exit code, below 0 for a signal."""
-SOON_MILLISECONDS = 4
-"""That a command has begun is said with its end, if it ends so soon."""
+BEGAN, REFUSED, ENDED, RAN = range(4)
+"""The news, after the number of the order: the process; errno, text, path; the exit code, below 0 for a signal; the
+process and the code of one that has begun, and has ended soon."""
+SOON_SECONDS = 0.004
 ORDER_BYTES_MAX = 32 * 1024
 """Of an order: its number, when it was given, the number of its environment, what is to be started. Of a longer one
 this is the number alone, and a file that comes behind its output is all of it."""
@@ -42,6 +42,7 @@ def spawned(
     output: int,
     others: tuple[tuple[object, ...], ...],
     found: dict[tuple[bytes, str], bytes] | None = None,
+    **attributes: object,
 ) -> int:
     """The number of a process that was started, in a session of its own. Raises OSError.
 
@@ -51,7 +52,8 @@ def spawned(
     actions = [(os.POSIX_SPAWN_DUP2, output, 1), (os.POSIX_SPAWN_DUP2, output, 2), *others]
 
     def start(program: bytes | str) -> int:
-        return os.posix_spawn(program, argv, env, file_actions=actions, setsid=True, setsigdef=_IGNORED_BY_PYTHON)
+        with_these = {"file_actions": actions, "setsid": True, "setsigdef": _IGNORED_BY_PYTHON, **attributes}
+        return os.posix_spawn(program, argv, env, **with_these)  # type: ignore[arg-type]
 
     if "/" in argv[0]:
         return start(argv[0])
@@ -125,10 +127,11 @@ class _Starter:
         os.dup2(nothing, 0)  # what all commands read
         os.dup2(nothing, 1)
         os.close(nothing)
-        self._at_rest, self._at_work = select.poll(), select.poll()
+        self._at_rest = select.poll()
         self._at_rest.register(self._queue.fileno(), select.POLLIN)
         self._at_rest.register(self._worker.fileno(), select.POLLIN)
-        self._at_work.register(self._worker.fileno(), 0)  # its end shows all the same
+        self._end_of_one = frozenset({_signal.SIGCHLD})
+        self._mask = _signal.pthread_sigmask(_signal.SIG_BLOCK, self._end_of_one)  # as commands have it
         self._incoming = Incoming()
         self._environments: dict[int, dict[bytes, bytes]] = {}
         self._found: dict[tuple[bytes, str], bytes] = {}  # where programs are
@@ -189,7 +192,8 @@ class _Starter:
         try:
             try:
                 self._go_to(folder)
-                pid = spawned(argv, {**self._environments[environment], **own}, output, (), self._found)
+                env = {**self._environments[environment], **own}
+                pid = spawned(argv, env, output, (), self._found, setsigmask=self._mask)
             finally:
                 os.close(output)
         except OSError as error:
@@ -207,22 +211,34 @@ class _Starter:
 
     def _see_through(self, number: int, pid: int) -> None:
         """Wait for its end. Most end so soon that one message says all of it."""
-        descriptor, worker = os.pidfd_open(pid), self._worker.fileno()
-        self._at_work.register(descriptor, select.POLLIN)
-        news: tuple[tuple[object, ...], ...] = ((BEGAN, number, pid),)
-        if descriptor not in dict(self._at_work.poll(SOON_MILLISECONDS)):
-            self._say(*news)
-            news = ()
-            self._at_work.modify(worker, select.POLLIN)
-            while descriptor not in dict(self._at_work.poll()):
-                if not self._obey():
-                    sys.exit()
-            self._at_work.modify(worker, 0)
-        self._at_work.unregister(descriptor)
+        until, left = time.monotonic() + SOON_SECONDS, SOON_SECONDS
+        while left > 0 and _signal.sigtimedwait(self._end_of_one, left) is not None:
+            code = _exit_code(pid)  # what came may be news of another, or that this one was stopped
+            if code is not None:
+                self._say((RAN, number, pid, code))
+                return
+            left = until - time.monotonic()
+        self._say((BEGAN, number, pid))
+        self._say((ENDED, number, self._wait(pid)))
+
+    def _wait(self, pid: int) -> int:
+        descriptor, either = os.pidfd_open(pid), select.poll()
+        either.register(descriptor, select.POLLIN)
+        either.register(self._worker.fileno(), select.POLLIN)
+        while (code := _exit_code(pid)) is None:
+            either.poll()
+            if not self._obey():
+                sys.exit()
         os.close(descriptor)
-        ended = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
-        code = ended.si_status if ended.si_code == os.CLD_EXITED else -ended.si_status  # type: ignore[union-attr]
-        self._say(*news, (ENDED, number, code))
+        return code
+
+
+def _exit_code(pid: int) -> int | None:
+    """Of one that has ended, which keeps its number; None before its end."""
+    ended = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT | os.WNOHANG)
+    if ended is None:
+        return None
+    return ended.si_status if ended.si_code == os.CLD_EXITED else -ended.si_status
 
 
 if __name__ == "__main__":

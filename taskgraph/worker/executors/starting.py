@@ -18,7 +18,7 @@ import sys
 import weakref
 from array import array
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -56,9 +56,9 @@ class _Starter:
 
 @dataclass(eq=False, slots=True)
 class _Order:
-    """One that is not known to have begun. token: by which its process is found."""
+    """One that is not known to have begun. call: with what comes of it. token: by which its process is found."""
 
-    begun: "asyncio.Future[Child]"
+    call: Callable[[Child | OSError], None]
     token: bytes
 
 
@@ -90,9 +90,10 @@ class Begun(Child):
     def end(self, code: int | None) -> None:
         """It has ended. code: None where that will never be known."""
         self._ended, self._code = True, code
-        self.news.set()
         if self._closed:
             self._finish()
+        else:
+            self.on_end()
 
     def reap(self) -> int:
         if not self._reaped:
@@ -170,20 +171,20 @@ class Starting:
         own: dict[bytes, bytes],
         cwd: str | None,
         output: int,
-    ) -> "asyncio.Future[Child]":
-        """Have a program started when those before it have ended; see `children.spawn`. The future raises OSError.
+        call: Callable[[Child | OSError], None],
+    ) -> int:
+        """Have a program started when those before it have ended; see `children.spawn`. Gives the order's number.
 
         inherited, own: its environment; own variables stand before those, of which many orders have the very same.
+        call: with the child once it has begun, or why it has not; NotBegun if the order was dropped. Raises OSError.
         """
-        if (here := _here()) != self._folder:  # the starters are still where the worker was
-            cwd = os.path.join(here, cwd or "")
-        begun: asyncio.Future[Child] = self.loop.create_future()
         if self.lost:
             os.close(output)
-            begun.set_exception(OSError(errno.EIO, "what was to start it was ended"))
-            return begun
+            raise OSError(errno.EIO, "what was to start it was ended")
+        if (here := _here()) != self._folder:  # the starters are still where the worker was
+            cwd = os.path.join(here, cwd or "")
         number = next(self._numbers)
-        self._orders[number] = _Order(begun, own.get(_TOKEN, b""))
+        self._orders[number] = _Order(call, own.get(_TOKEN, b""))
         if inherited is not self._inherited:
             self._inherit(inherited)
         if self._beside:
@@ -195,7 +196,7 @@ class Starting:
             data = marshal.dumps((number,))
         self._unsent.append(_Letter(number, data, descriptors))
         self._send_soon()
-        return begun
+        return number
 
     def _inherit(self, env: Mapping[bytes, bytes]) -> None:
         """See to it that the starters know of this environment, and of nothing that it is without."""
@@ -210,13 +211,11 @@ class Starting:
         self._inherited = env
         self._beside = {name: value for name, value in env.items() if known.get(name) != value}
 
-    def drop(self, begun: "asyncio.Future[Child]") -> None:
-        """Do not start this any more, unless it has begun: else the future raises NotBegun."""
-        for number, order in self._orders.items():
-            if order.begun is begun:
-                self._dropped.add(number)
-                self._send_soon()
-                break
+    def drop(self, number: int) -> None:
+        """Do not start this any more, unless it has begun."""
+        if number in self._orders:
+            self._dropped.add(number)
+            self._send_soon()
 
     def say(self, to: _Starter, *words: object) -> None:
         to.said.append(words)
@@ -255,13 +254,12 @@ class Starting:
         while (letter := self._next()) is not None:
             waiting.append(letter)
         waiting += self._unsent
-        self._unsent.clear()
+        dropped, self._dropped = self._dropped, set()  # any other has begun, which the news will say
+        self._unsent = deque(letter for letter in waiting if letter.number not in dropped)
         for letter in waiting:
-            if letter.number in self._dropped:
-                self._settle_as_not_begun(letter)
-            else:
-                self._unsent.append(letter)
-        self._dropped.clear()  # any other has begun, which the news will say
+            if letter.number in dropped:
+                letter.close()
+                self._settle(letter.number, NotBegun(errno.ECANCELED, "it was not to be started"))
 
     def _next(self) -> _Letter | None:
         try:
@@ -272,9 +270,16 @@ class Starting:
             return None
         return _Letter(marshal.loads(data)[0], data, memoryview(more[0][2]).cast("i").tolist())  # noqa: S302 our own
 
-    def _settle_as_not_begun(self, letter: _Letter) -> None:
-        letter.close()
-        self._orders.pop(letter.number).begun.set_exception(NotBegun(errno.ECANCELED, "it was not to be started"))
+    def _settle(self, number: int, what: Child | OSError) -> None:
+        self._call(self._orders.pop(number).call, what)
+
+    def _call(self, call: Callable[..., None], *arguments: object) -> None:
+        """What goes wrong with one is no reason to leave the others without their news."""
+        try:
+            call(*arguments)
+        except Exception as error:
+            what = "the news of a command could not be handled"
+            self.loop.call_exception_handler({"message": what, "exception": error})
 
     # --- what comes of it
 
@@ -308,14 +313,19 @@ class Starting:
             one.ready = True
             self.ready = all(each.ready for each in self._starters.values())
         for what, number, *more in one.incoming.whole(data):
-            if what == starter.ENDED:
-                self._children.pop(number).end(*more)
+            if what == starter.RAN:
+                pid, code = more
+                child = Begun(pid, self, one)
+                child.end(code)
+                self._settle(number, child)
             elif what == starter.BEGAN:
-                (pid,) = more
-                child = self._children[number] = Begun(pid, self, one)
-                self._orders.pop(number).begun.set_result(child)
+                child = self._children[number] = Begun(more[0], self, one)
+                child.guard()
+                self._settle(number, child)
+            elif what == starter.ENDED:
+                self._call(self._children.pop(number).end, *more)
             else:
-                self._orders.pop(number).begun.set_exception(OSError(*more))
+                self._settle(number, OSError(*more))
 
     def _lose(self, why: str) -> None:
         """A starter was killed: nothing of any is to go on."""
@@ -331,13 +341,12 @@ class Starting:
         children, self._children = self._children, {}
         for child in children.values():
             child.signal_group(signal.SIGKILL)
-            child.end(None)
-        orders, self._orders = self._orders, {}
-        for order in orders.values():
+            self._call(child.end, None)
+        for number, order in list(self._orders.items()):
             for group in marked(_TOKEN + b"=" + order.token):  # it may have begun, and this does not know
                 with suppress(OSError):
                     os.killpg(group, signal.SIGKILL)
-            order.begun.set_exception(OSError(errno.EIO, "what was to start it was ended"))
+            self._settle(number, OSError(errno.EIO, "what was to start it was ended"))
 
 
 def _begin_starter(queue: socket.socket) -> _Starter:
