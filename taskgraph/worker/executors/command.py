@@ -35,6 +35,7 @@ from taskgraph.worker.executors.orphans import guard
 from taskgraph.worker.executors.orphans_guard import MARK
 from taskgraph.worker.executors.output import Output
 from taskgraph.worker.executors.secrets import Secrets, masked
+from taskgraph.worker.executors.starter import STARTERS_MAX
 
 if TYPE_CHECKING:
     from taskgraph.worker.executors.starting import Starting
@@ -141,8 +142,6 @@ class CommandExecutor:
 
     def is_ready(self, slots: int) -> bool:
         """Its queue is for processes of their own, which this begins to start."""
-        from taskgraph.worker.executors.starting import STARTERS_MAX, Starting  # only where there are many
-
         starting = self._starting
         if (
             starting is None
@@ -151,8 +150,11 @@ class CommandExecutor:
             or (starting.width != slots and starting.idle)
         ):
             starting = None
-        if starting is None and slots <= STARTERS_MAX:
-            self._starting = starting = Starting(slots)
+        if starting is None:
+            from taskgraph.worker.executors.starting import Starting  # only where there are many
+
+            if slots <= STARTERS_MAX:
+                self._starting = starting = Starting(slots)
         return starting is not None and starting.ready and starting.width == slots and not self._shared.apart
 
     def recall(self, work: Work) -> None:

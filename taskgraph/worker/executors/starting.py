@@ -32,8 +32,6 @@ from taskgraph.worker.executors.orphans_guard import MARK, marked
 
 log = logging.getLogger(__name__)
 
-STARTERS_MAX: Final = 64
-
 _SCRIPT: Final = str(Path(__file__).with_name("starter.py"))
 _RECEIVED_BYTES: Final = 64 * 1024
 _QUEUE_BYTES: Final = 1 << 20  # as far as the system grants them
@@ -45,11 +43,10 @@ _TOKEN: Final = b"TASKGRAPH_FENCING_TOKEN"  # in the environment of each command
 
 @dataclass(eq=False)
 class _Starter:
-    """One of them, as this process sees it. said: what is to be said to it."""
+    """One of them, as this process sees it. pid: 0 until it is there. said: what is to be said to it."""
 
-    pid: int
     socket: socket.socket
-    ready: bool = False
+    pid: int = 0
     incoming: starter.Incoming = field(default_factory=starter.Incoming)
     said: list[tuple[object, ...]] = field(default_factory=list)
 
@@ -128,7 +125,7 @@ class Starting:
         self._environment: tuple[int, dict[bytes, bytes]] = 0, {}  # of the orders that come, and its number
         self._inherited: Mapping[bytes, bytes] = {}  # of the last order
         self._beside: dict[bytes, bytes] = {}  # of that: what is not in the environment
-        self._folder = _here()
+        self._folder = self._here = _here()
         self._unsent: deque[_Letter] = deque()
         self._dropped: set[int] = set()
         self._is_to_send = False
@@ -139,19 +136,19 @@ class Starting:
         self._queue.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _QUEUE_BYTES)
         self._starters: dict[int, _Starter] = {}  # by the descriptor of its socket
         self._epoll = select.epoll()
-        self._close = weakref.finalize(self, _end, self._starters, self._queue, self._taken, self._epoll, os.getpid())
+        ends = [socket.socketpair() for _ in range(width)]
+        for ours, _ in ends:
+            self._starters[ours.fileno()] = _Starter(ours)
+            self._epoll.register(ours.fileno(), select.EPOLLIN)
+        parts = self._starters, self._queue, self._taken, self._epoll
         try:
-            for _ in range(width):
-                self._add(_begin_starter(self._taken))
+            first = _begin_starters(self._taken, ends)
         except BaseException:
-            self._close()
+            _close_all(*parts)
             raise
+        self._close = weakref.finalize(self, _end, parts, first, os.getpid())
         # Not a method of this: the loop would keep it for ever.
         self.loop.add_reader(self._epoll.fileno(), _receive, weakref.ref(self))
-
-    def _add(self, each: _Starter) -> None:
-        self._starters[each.socket.fileno()] = each
-        self._epoll.register(each.socket.fileno(), select.EPOLLIN)
 
     @property
     def pids(self) -> list[int]:
@@ -181,8 +178,10 @@ class Starting:
         if self.lost:
             os.close(output)
             raise OSError(errno.EIO, "what was to start it was ended")
-        if (here := _here()) != self._folder:  # the starters are still where the worker was
-            cwd = os.path.join(here, cwd or "")
+        if not self._unsent:
+            self._here = _here()
+        if self._here != self._folder:  # the starters are still where the worker was
+            cwd = os.path.join(self._here, cwd or "")
         number = next(self._numbers)
         self._orders[number] = _Order(call, own.get(_TOKEN, b""))
         if inherited is not self._inherited:
@@ -309,15 +308,15 @@ class Starting:
         if not data:
             self._lose("it has ended")
             return
-        if not one.ready:
-            one.ready = True
-            self.ready = all(each.ready for each in self._starters.values())
         for what, number, *more in one.incoming.whole(data):
             if what == starter.RAN:
                 pid, code = more
                 child = Begun(pid, self, one)
                 child.end(code)
                 self._settle(number, child)
+            elif what == starter.HERE:
+                one.pid = number
+                self.ready = all(each.pid for each in self._starters.values())
             elif what == starter.BEGAN:
                 child = self._children[number] = Begun(more[0], self, one)
                 child.guard()
@@ -349,27 +348,30 @@ class Starting:
             self._settle(number, OSError(errno.EIO, "what was to start it was ended"))
 
 
-def _begin_starter(queue: socket.socket) -> _Starter:
-    """Start one, which takes orders from this end of a queue. Raises OSError."""
-    ours, theirs = socket.socketpair()
+def _begin_starters(queue: socket.socket, ends: Sequence[tuple[socket.socket, socket.socket]]) -> int:
+    """Start the first, which makes the others; gives its process. ends: of their sockets. Raises OSError.
+
+    They take orders from this end of a queue.
+    """
+    (ours, first), *others = ends
     try:
         pid = os.posix_spawn(
             sys.executable,
             [sys.executable, "-I", "-S", _SCRIPT],
             {**Environment(Handed()).copy(), MARK.encode(): guard().mark.encode()},
             file_actions=[
-                (os.POSIX_SPAWN_DUP2, theirs.fileno(), 0),
+                (os.POSIX_SPAWN_DUP2, first.fileno(), 0),
                 (os.POSIX_SPAWN_DUP2, queue.fileno(), 1),
                 (os.POSIX_SPAWN_OPEN, 2, os.devnull, os.O_WRONLY, 0),
                 *((os.POSIX_SPAWN_CLOSE, descriptor) for descriptor in inherited_descriptors()),
             ],
         )
-    except BaseException:
-        ours.close()
-        raise
+        descriptors = array("i", [theirs.fileno() for _, theirs in others])
+        ours.sendmsg([b"\0"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, descriptors)] if descriptors else [])
     finally:
-        theirs.close()
-    return _Starter(pid, ours)
+        for _, theirs in ends:
+            theirs.close()
+    return pid
 
 
 def _file_of(data: bytes) -> int:
@@ -393,16 +395,20 @@ def _receive(reference: "weakref.ref[Starting]") -> None:
         starting.receive()
 
 
-def _end(
-    starters: dict[int, _Starter], queue: socket.socket, taken: socket.socket, epoll: select.epoll, owner: int
-) -> None:
+_Parts = tuple[dict[int, _Starter], socket.socket, socket.socket, select.epoll]
+
+
+def _close_all(starters: dict[int, _Starter], queue: socket.socket, taken: socket.socket, epoll: select.epoll) -> None:
     epoll.close()
     for each in (queue, taken, *(one.socket for one in starters.values())):
         each.close()
+
+
+def _end(parts: _Parts, first: int, owner: int) -> None:
+    _close_all(*parts)  # by which those end, too, that are made just now
     if os.getpid() == owner:  # and no fork of it
-        for one in starters.values():
+        for kill in (os.killpg, os.kill):  # the first may not lead its group yet
             with suppress(OSError):
-                os.kill(one.pid, signal.SIGKILL)
-        for one in starters.values():
-            with suppress(OSError):
-                os.waitpid(one.pid, 0)
+                kill(first, signal.SIGKILL)
+        with suppress(OSError):
+            os.waitpid(first, 0)
