@@ -24,6 +24,7 @@ from taskgraph.worker.executors import RESULT_BYTES_MAX, CommandExecutor, Outcom
 from taskgraph.worker.executors.orphans import guard
 
 WAIT_SECONDS_MAX = 20.0  # how long a busy machine may take for what should be immediate
+STARTERS = 2  # of the way `queued`: each is a process, and most tests start one command
 
 
 def work(*command: str, label: str = "build/linux", **payload: Any) -> Work:
@@ -77,7 +78,7 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
 
 async def run_queued(self: CommandExecutor, run: Callable[..., Any], work: Work, log: WriteLog) -> Outcome:
     """Also seen through by plain calls as far as that goes, as a worker does."""
-    while not self.is_ready(64):
+    while not self.is_ready(STARTERS):
         await asyncio.sleep(0.001)
     return await run_plainly(self, run, work, log)
 
