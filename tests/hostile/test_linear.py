@@ -1,7 +1,7 @@
 """Reading hostile input costs linear time.
 
-Judged by processor time of this process, for an input and one eight times as long: the least of several goes each, so
-that what else the machine does is no matter, with room for three times what linear would be. Quadratic is eight times
+Judged by processor time of this process, for an input and one eight times as long: the least of several goes, so that
+what else the machine does is no matter, with room for three times what linear would be. Quadratic is eight times
 as much, and what is worse does not end. A cost too small to be measured is small enough.
 """
 
@@ -30,19 +30,20 @@ _TOO_SMALL_SECONDS: Final = 0.02
 _GOES: Final = 3
 
 
+def once(call: Callable[[Any], object], value: Any) -> float:
+    began = time.process_time()
+    call(value)
+    return time.process_time() - began
+
+
 def least(call: Callable[[Any], object], value: Any) -> float:
-    best = float("inf")
-    for _ in range(_GOES):
-        began = time.process_time()
-        call(value)
-        best = min(best, time.process_time() - began)
-    return best
+    return min(once(call, value) for _ in range(_GOES))
 
 
 def is_linear(call: Callable[[Any], object], make: Callable[[int], Any], size: int) -> bool:
     """Whether `FACTOR` times the input costs about so many times as much; looked at again before it is denied."""
-    for _ in range(3):
-        large = least(call, make(size * FACTOR))
+    for _ in range(3 * _GOES):  # the first go that is quick enough settles it: most of the time is that of long inputs
+        large = once(call, make(size * FACTOR))
         if large < _TOO_SMALL_SECONDS or large < least(call, make(size)) * FACTOR * ROOM:
             return True
     return False
