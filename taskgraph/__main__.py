@@ -12,6 +12,12 @@ import sys
 from taskgraph import __version__
 
 
+def collect_seldom() -> None:
+    """Look for garbage seldom from now on: with Python's 700 a short command does so a hundred times."""
+    _, *older = gc.get_threshold()
+    gc.set_threshold(100_000, *older)
+
+
 def main() -> None:
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # and not ignored, as in the background
         signal.signal(signal.SIGINT, signal.SIG_DFL)
@@ -23,8 +29,7 @@ def main() -> None:
             pass  # what then happens is up to the command line
         else:
             return
-    _, *older = gc.get_threshold()
-    gc.set_threshold(100_000, *older)  # with Python's 700 a short command looks for garbage a hundred times
+    collect_seldom()
     try:
         from taskgraph.interfaces import cli  # after the above, for that is most of what a short command does
 

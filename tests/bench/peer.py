@@ -28,6 +28,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, TextIO
 
+from taskgraph.__main__ import collect_seldom
 from tests.azurite import azurite
 from tests.bench.shapes import Requirements
 
@@ -118,6 +119,8 @@ class Engine:
 
             from taskgraph.interfaces.cli import app
 
+            # As a command begins: else a look through all garbage, some milliseconds, is in the time of each graph.
+            collect_seldom()
             self._command = typer.main.get_command(app)
         with contextlib.redirect_stdout(io.StringIO()) as printed:
             code = self._command.main(self._words(path), prog_name="taskgraph", standalone_mode=False)
