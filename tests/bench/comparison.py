@@ -312,7 +312,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--rounds", type=int, default=3, metavar="N")
     made.add_argument("--cap", type=float, default=45.0, metavar="S", help="a run of more than S seconds is given up")
     made.add_argument("--once", type=float, default=30.0, metavar="S", help="one of more than S is not repeated")
-    made.add_argument("--minutes", type=float, default=21.0, metavar="M", help="no run begins after M minutes")
+    made.add_argument("--minutes", type=float, default=30.0, metavar="M", help="no run begins after M minutes")
     made.add_argument("--out", type=Path, default=KEPT, metavar="NAME", help="writes NAME.md and NAME.json")
     made.add_argument("--check", action="store_true", help="instead: does each engine run each task once, in order?")
     return made

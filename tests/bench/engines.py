@@ -169,7 +169,7 @@ ENGINES: Final = (
     Engine(
         "prefect/flow",
         "prefect",
-        ("prefect",),
+        ("prefect", "fastapi"),  # some versions of which its server does not start with
         "a call in a thread of the flow; to the flow's return, states reach the server later",
         (NOTHING, "States go to a server on SQLite; a flow that dies starts over"),
     ),
