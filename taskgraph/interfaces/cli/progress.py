@@ -179,7 +179,8 @@ class Board:
             self.took[key[1:]] = self.clock.monotonic() - one.began
 
     def watched(self, executor: "Executor") -> "Executor":
-        return _Watched(executor, self)
+        """The same executor, with its runs on this board; one whose runs take no time is left as it is."""
+        return executor if executor.instant else _Watched(executor, self)
 
 
 class _Watched:
@@ -193,9 +194,7 @@ class _Watched:
     def name(self) -> str:
         return self._inner.name
 
-    @property
-    def instant(self) -> bool:
-        return self._inner.instant
+    instant = False
 
     @property
     def queue(self) -> "Queue | None":
@@ -371,17 +370,17 @@ class EndsDisplay(PlainDisplay):
         super().events(ends[room:])
 
     def _words(self, event: "Event") -> str:
-        one = failure_of(event)
-        words = [f"{self._err.symbol(_ENDS[event.kind])} {safe(one.label)}" + (f" (run {one.run})" if one.run else "")]
+        read, run = event.fields.get, event.fields.get("run", 0)
+        words = f"{self._err.symbol(_ENDS[event.kind])} {safe(str(read('label', '')))}" + (f" (run {run})" if run else "")
         if event.kind in ("task-skipped", "task-cancelled"):
-            words.append(one.state)
-        if one.reason:
-            words.append(safe(one.reason))
-        if event.fields.get("cached") is True:
-            words.append(self._err.paint("from the cache", "dim"))
-        if (took := self._took.pop((one.task_id, one.run), None)) is not None:
-            words.append(self._err.paint(seconds(took, digits=3), "dim"))
-        return "  ".join(words)
+            words += f"  {event.kind.removeprefix('task-')}"
+        if reason := str(read("reason", "")):
+            words += f"  {safe(reason)}"
+        if read("cached") is True:
+            words += f"  {self._err.paint('from the cache', 'dim')}"
+        if self._took and (took := self._took.pop((str(read("task", "")), run), None)) is not None:
+            words += f"  {self._err.paint(seconds(took, digits=3), 'dim')}"
+        return words
 
     def _what_counts(self, tally: Tally, here: Here | None) -> object:
         if self._ends > _ENDS_MAX:
