@@ -387,6 +387,8 @@ def test_rows_that_are_alike_are_checked_and_encoded_as_each_is(
 def test_rows_of_one_commit_are_encoded_together() -> None:
     now = datetime(2024, 1, 1, tzinfo=UTC)
     rows = [Insert(f"k{n}", {"n": n, "text": f'"%s{n}é😀', "t": now, "b": n > 5, "same": "%"}) for n in range(9)]
+    for number, row in enumerate(rows):
+        row.columns |= {"seconds": 60.0, "part": number / 7, "zero": -0.0 if number else 0.0}  # type: ignore[operator]
     odd = [Insert("odd", {"n": 1, "text": ""}), Delete("gone", "1")]
     checks.check_commit("p", rows)
     long = Insert("long", {**rows[0].columns, "text": "é" * 20_000})

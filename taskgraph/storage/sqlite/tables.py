@@ -12,6 +12,7 @@ name are never decoded here.
 """
 
 import json
+import math
 import re
 import sqlite3
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -429,6 +430,7 @@ def _encode(columns: Columns) -> str:
 _WRITERS: Final[Mapping[type, Callable[[Any], str]]] = {
     str: json_encoder.encode_basestring,
     int: int.__repr__,
+    float: float.__repr__,
     bool: _dump,
     datetime: _dump,
 }
@@ -461,7 +463,7 @@ def _by_column(names: Sequence[str], values: Iterable[tuple[Value, ...]], count:
         if kind is None:
             return ()
         write = _WRITERS[kind]
-        if column.count(column[0]) == count:
+        if column.count(column[0]) == count and (column[0] or kind is not float):  # 0.0 equals -0.0
             constant.append(f"{_dump(name)}:{write(column[0])}".replace("%", "%%"))
         else:
             constant.append(f"{_dump(name)}:%s")
@@ -482,6 +484,8 @@ def _kind(column: tuple[Value, ...]) -> type | None:
     if kinds or kind not in _WRITERS:
         return None
     if kind is int and not limits.INT_MIN <= min(column) <= max(column) <= limits.INT_MAX:  # type: ignore[operator]
+        return None
+    if kind is float and not all(map(math.isfinite, column)):  # type: ignore[arg-type]
         return None
     if kind is datetime and not all(map(checks.is_plain_time, {id(time): time for time in column}.values())):  # type: ignore[arg-type]
         return None
