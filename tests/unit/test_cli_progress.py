@@ -268,19 +268,22 @@ async def test_the_board_knows_what_runs_of_which_graph() -> None:
     seen: list[tuple[Here, Here]] = []
 
     class Looking(NoopExecutor):
+        instant = False
+
         async def run(self, work: Work, write_log: Any) -> Outcome:
             seen.append((board.of("g"), board.of("other")))
             raise OSError("out of processes")
 
     executor = board.watched(Looking())
     assert executor.name == "noop"
-    assert executor.instant
+    assert not executor.instant
     assert executor.can_run({}) is None
     with pytest.raises(OSError, match="out of processes"):
         await executor.run(Work("g", "t", 0, "label", "claim", {}), io.BytesIO().write)  # type: ignore[arg-type]
     assert seen == [(Here([Running("label", 100.0)], 0), Here([], 1))]
     assert board.of("g") == Here([], 0)
     assert board.took == {("t", 0): 0.0}
+    assert board.watched(noop := NoopExecutor()) is noop  # it takes no time
 
 
 async def test_who_waits_for_long_is_told_for_what(monkeypatch: pytest.MonkeyPatch) -> None:
