@@ -63,6 +63,8 @@ class OwnWork:
 
     names: QueueNames
     targets: Counter[str] = field(default_factory=Counter)
+    first: list[ReadyBatch] = field(default_factory=list)
+    """What stood ready when the graph was submitted here, for the worker to take as it starts."""
     rest: SendReady | None = None
     """What the submission of the graph leaves to whatever handles it here."""
 
@@ -167,6 +169,21 @@ class Dispatcher:
         for queue, own in bodies.items():
             await self.queues.send(queue, own)
 
+    def keeps_all(self, graph_id: str, targets: Collection[str]) -> bool:
+        """Whether tasks of a graph that go to these targets are offered to no other process."""
+        own = self.own.get(graph_id)
+        return own is not None and all(own.targets[each] for each in targets)
+
+    async def send_first(self, graph_id: str, local_worker: LocalWorker) -> None:
+        """Give the worker of this process what stood ready when its graph was submitted here."""
+        if (own := self.own.get(graph_id)) is not None:
+            batches, own.first = own.first, []
+            for batch in batches:
+                rows, tasks = self.row_cache.of(graph_id).rows, batch.tasks
+                await self.dispatch(
+                    graph_id, batch.target, tasks, level=batch.level, rows=rows, local_worker=local_worker
+                )
+
     async def leave(self, rest: SendReady) -> None:
         """Leave what else is ready in a graph to its handlers: those of this process, if tasks go to its own queues."""
         if own := self.own.get(rest.graph):
@@ -220,6 +237,8 @@ class Dispatcher:
         they can be received; all at once, too. local_worker: keeps what it will claim soon. shared: for all workers.
         """
         if not delay_seconds:
+            if local_worker is not None and graph_id in self.own:  # it is offered to no other
+                tasks, local_worker = local_worker.keep(graph_id, target, tasks, rows or {}), None
             if windowed and not size:
                 tasks = self._within_window(graph_id, target, level, tasks)
             if local_worker is not None:

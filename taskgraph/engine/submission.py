@@ -46,6 +46,7 @@ from taskgraph.protocol.definitions import (
     first_deadline,
     moment,
 )
+from taskgraph.protocol.dispatch_windows import ReadyBatch
 from taskgraph.protocol.extension import PLAN, RESUME, is_deferring, not_extendable, request_key
 from taskgraph.protocol.extension_plan import ADD_TASKS, EDIT, portion, request_rows, row_bytes
 from taskgraph.protocol.layout import GraphLayout, name_mapping_rows, written_rows
@@ -224,9 +225,13 @@ async def _start(handlers: Handlers, graph_id: str, digest: str, graph: Row, fen
 async def _send_first(
     handlers: Handlers, graph_id: str, document: GraphDocument, layout: GraphLayout, seen: Mapping[str, Row]
 ) -> None:
-    """Send the first tasks, and leave the rest to the handlers, so that they do not stand before all other graphs'."""
+    """Send the first tasks, and leave the rest to the handlers, so that they do not stand before all other graphs'.
+
+    If this process alone runs the graph, all of them wait for its worker.
+    """
     now = handlers.clock.now()
-    sent = layout.roots[: limits.WINDOW_START]
+    own = handlers.dispatcher.keeps_all(graph_id, {target for _, target in layout.roots})
+    sent = layout.roots[: limits.UNSENT_MAX if own else limits.WINDOW_START]
     by_queue: dict[tuple[str, str, int], list[tuple[str, int]]] = {}
     for task_id, target in sent:
         begin = layout.not_before.get(task_id)
@@ -235,11 +240,14 @@ async def _send_first(
             by_queue.setdefault((target, layout.levels.get(task_id, NORMAL), delay), []).append((task_id, 0))
     for target, level, delay in sorted(by_queue, key=lambda each: rank(each[1])):
         runs = by_queue[target, level, delay]
-        await handlers.dispatcher.dispatch(graph_id, target, runs, level=level, rows=seen, delay_seconds=delay)
+        if own and not delay:
+            handlers.dispatcher.own[graph_id].first.append(ReadyBatch(graph_id, target, level, tuple(runs)))
+        else:
+            await handlers.dispatcher.dispatch(graph_id, target, runs, level=level, rows=seen, delay_seconds=delay)
     # A handler must know of deadlines, even if no task of the graph may begin yet.
     tasks = document.tasks.values()
     timed = document.deadline or any("pendingTimeout" in each.timing or "deadline" in each.task for each in tasks)
-    if len(layout.roots) > limits.WINDOW_START or timed:
+    if len(layout.roots) > len(sent) or timed:
         await handlers.dispatcher.leave(SendReady(graph_id, sent[-1][0] if sent else ""))
 
 

@@ -115,6 +115,8 @@ class Feeder:
                 await asyncio.wait((self._nap,))
                 now = clock.monotonic()
                 for graph_id in self._stock:
+                    if graph_id == self._context.graph_id:
+                        continue  # no other is offered it
                     patience, seconds = _STOCK_SECONDS, slots.seconds
                     if seconds is not None and len(self._stock) * seconds < 2 * _STOCK_SECONDS * self._context.slots:
                         patience = _STOCK_SECONDS_MAX  # it is quick, and only claiming takes its time

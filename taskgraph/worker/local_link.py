@@ -24,7 +24,7 @@ from taskgraph.worker.messages import WorkMessages
 from taskgraph.worker.queue_turns import QueueTurns
 from taskgraph.worker.reports import Reporter
 from taskgraph.worker.slots import Slots
-from taskgraph.worker.stock import STOCK_MAX, Stock
+from taskgraph.worker.stock import OWN_STOCK_MAX, STOCK_MAX, Stock
 from taskgraph.worker.target_gate import TargetGate
 from taskgraph.worker.values import ClaimedRun, ReadyTask, edited_in, label_in, routing_in
 
@@ -184,7 +184,8 @@ class LocalLink:
             return tasks
         if not gate.gates.recent or target in gate.gates.closed or target in gate.permits.limits:
             return tasks
-        now, room = context.clock.monotonic(), STOCK_MAX - len(self._stock)
+        now = context.clock.monotonic()
+        room = (OWN_STOCK_MAX if graph_id == context.graph_id else STOCK_MAX) - len(self._stock)
         kept: list[ReadyTask] = []
         others: list[tuple[str, int]] = []
         for task_id, run in tasks:
@@ -195,6 +196,8 @@ class LocalLink:
             else:
                 others.append((task_id, run))
         if kept:
+            if self._slots.seconds is None and all(map(self._claims.is_instant, kept)):
+                self._slots.expect_instant()
             self._feeder.put_by(graph_id, kept)
             self._feeder.pull()
         return others

@@ -138,6 +138,8 @@ class Worker:
         self._turns.receiving = True
         await self._gate.look()
         try:
+            if self._context.graph_id:
+                await self._context.handlers.dispatcher.send_first(self._context.graph_id, self._local_link)
             await self._receive(stop, stopped)
         finally:
             self._turns.receiving = False
@@ -223,6 +225,7 @@ class Worker:
         self._feeder.stop_napping()
         if running := self._slots.cancel_running():
             await asyncio.wait(running)
+        left = bool(context.graph_id and self._stock.pop_all(context.graph_id))
         # What was on its way when the stop came may still bring claims: round and round, until nothing is in hand.
         while True:
             await self._feeder.put_down("stopped")
@@ -234,12 +237,15 @@ class Worker:
             elif not self._slots.waiting and not self._stock:
                 break
         if context.graph_id:
-            await context.guard(self._leave_waiting())
+            await context.guard(self._leave_waiting(left))
 
-    async def _leave_waiting(self) -> None:
-        """What waits in queues of this process is sent to all workers by whatever handles the graph next."""
+    async def _leave_waiting(self, left: bool) -> None:
+        """What waits for this worker alone is sent to all workers by whatever handles the graph next.
+
+        left: some had been in stock; others are in queues of this process.
+        """
         handlers, graph_id = self._context.handlers, self._context.graph_id
-        if not sum([await handlers.queues.count(queue) for queue in self._turns.queues()]):
+        if not left and not sum([await handlers.queues.count(queue) for queue in self._turns.queues()]):
             return
         (graph,) = await handlers.records.tables.get(graph_id, [GRAPH])
         if graph is not None and graph.columns.get("state") not in GRAPH_ENDED:

@@ -14,6 +14,9 @@ from taskgraph.worker.values import ReadyTask
 STOCK_MAX: Final = 512
 """Ready tasks that are kept at most."""
 
+OWN_STOCK_MAX: Final = 16_384
+"""The same of a graph whose tasks no other process is offered."""
+
 
 class Stock:
     """Ready tasks by graph; the graph that had its turn last comes last."""

@@ -7,13 +7,19 @@ import pytest
 
 from taskgraph.documents.read import document_from_object
 from taskgraph.engine.submission import submit
-from taskgraph.interfaces.app import open_app
-from taskgraph.interfaces.loops import run_graph
-from taskgraph.interfaces.settings import read_settings
+from taskgraph.interfaces.app import App, open_app
+from taskgraph.interfaces.loops import keeping, run_graph
+from taskgraph.interfaces.settings import StoreSettings, read_settings
+from taskgraph.model.messages import SendReady, parse
 from taskgraph.model.states import GraphState
 from taskgraph.storage.sqlite.store import EmbeddedStore
+from taskgraph.storage.tables import Range, query_all
 from taskgraph.worker.executors import built_in
 from tests.bench import counting
+
+
+def _settings(folder: Path) -> StoreSettings:
+    return read_settings(None, {"TASKGRAPH_STORE": f"sqlite:///{folder}/store.db"}, cwd=folder)
 
 
 @pytest.mark.parametrize("fresh", [True, False])
@@ -23,8 +29,7 @@ async def test_a_short_run_does_not_sweep(tmp_path: Path, monkeypatch: pytest.Mo
         monkeypatch.setattr(EmbeddedStore, name, getattr(EmbeddedStore, name))  # the wrappers go when the test ends
     counts = counting.Counts(weigh=True)
     counting.install(counts, azure=False)
-    settings = read_settings(None, {"TASKGRAPH_STORE": f"sqlite:///{tmp_path}/store.db"}, cwd=tmp_path)
-    async with open_app(settings) as app:
+    async with open_app(_settings(tmp_path)) as app:
         document = document_from_object({"tasks": {"a": {"task": {"executor": "noop"}}}})
         await submit(app.handlers, "g", document)
         submitted = counts.take()["operations"]
@@ -37,3 +42,36 @@ async def test_a_short_run_does_not_sweep(tmp_path: Path, monkeypatch: pytest.Mo
     assert any("engine.sweep.sweep " in place for place in places) != fresh, "of all live graphs"
     assert any("engine.sweep.sweep_graph " in place for place in places) != fresh
     assert any("registration" in place for place in places), "another command sees at once that it handles the graph"
+
+
+def _tasks(count: int, task: dict[str, object]) -> dict[str, object]:
+    return {"tasks": {f"t{number:04}": {"task": task} for number in range(count)}}
+
+
+async def _run_alone(app: App, graph_id: str, document: dict[str, object], stop: asyncio.Event) -> GraphState:
+    """As `run` does: what is submitted is offered to no other process."""
+    with keeping(app, graph_id, ["default"]):
+        await submit(app.handlers, graph_id, document_from_object(document))
+        worker = app.worker(built_in(app.clock), slots=2)
+        return await run_graph(app, graph_id, stop, workers=[worker], fresh=True)
+
+
+async def test_what_a_submission_leaves_ready_needs_no_message(tmp_path: Path) -> None:
+    async with open_app(_settings(tmp_path)) as app:
+        state = await _run_alone(app, "g", _tasks(1_000, {"executor": "noop"}), asyncio.Event())
+        assert state == GraphState.FINISHED
+        assert app.handlers.counters.dispatched == 0
+
+
+async def test_what_is_left_in_stock_is_sent_by_the_next_that_handles_the_graph(tmp_path: Path) -> None:
+    stop = asyncio.Event()
+    async with open_app(_settings(tmp_path)) as app:
+        queue = app.names.events
+        app.handlers.listeners.news.append(lambda _: app.handlers.counters.commits >= 2 and stop.set())
+        document = _tasks(300, {"executor": "sleep", "payload": {"seconds": 60}})
+        assert await _run_alone(app, "g", document, stop) == GraphState.RUNNING
+        assert await app.queues.count(app.names.work("default")) == 0, "300 tasks are one message"
+        left = await app.queues.receive(queue, count=32, lease_seconds=10)
+        assert [parse(each.body) for each in left] == [SendReady("g")]
+        tasks = await query_all(app.tables, "g", Range("task:", "task;"))
+        assert {row.columns["state"] for row in tasks} == {"pending"}
