@@ -142,20 +142,35 @@ class Stretch:
         return True
 
     def _fire(self, reference: str) -> bool:
-        relay = self._context.view.drafts.get(reference)
-        if relay is None or relay.gone or relay.bare or relay.etag is None:
+        relay = self._ready_relay(reference)
+        if relay is None:
             return False
-        columns, changed = relay.columns, relay.changed
-        if changed.get("state") != _PENDING or changed.get("requiresLeft") != "[]" or not changed.keys() <= _JUST_READY:
+        name, opens = f'"{edge_name_of(reference)}"', not relay.changed
+        if not _AT_READY.isdisjoint(relay.columns) or (below := self._counted_down(relay.columns, name)) is None:
             return False
-        name = f'"{edge_name_of(reference)}"'
-        if not _AT_READY.isdisjoint(columns) or (below := self._counted_down(columns, name)) is None:
+        if not self._room(opens, len(_COMPLETED) + len(below) * self._ready_chars):
             return False
-        if not self._room(0, len(_COMPLETED) + len(below) * self._ready_chars):
-            return False
+        self._context.view.drafts[reference] = relay
         relay.set("state", _COMPLETED)
         self._count_down(below, name)
         return True
+
+    def _ready_relay(self, reference: str) -> Draft | None:
+        """A relay that waits for nothing more and has not passed that on, since an earlier item or commit."""
+        view = self._context.view
+        relay = view.drafts.get(reference)
+        if relay is None:
+            row = view.rows.get(reference)
+            if row is None or reference in self._left or row.columns.get("schema", 1) not in _PLAIN_SCHEMAS:
+                return None
+            stands = row.columns.get("state") == _PENDING and row.columns.get("requiresLeft") == "[]"
+            return Draft(reference, row.columns, row.etag, view.journal) if stands else None
+        changed = relay.changed
+        if relay.gone or relay.bare or relay.etag is None:
+            return None
+        if changed.get("state") != _PENDING or changed.get("requiresLeft") != "[]" or not changed.keys() <= _JUST_READY:
+            return None
+        return relay
 
     def _count_down(self, below: Sequence[str], name: str) -> None:
         """Take a name off what these rows still require; those that wait for nothing more go on."""

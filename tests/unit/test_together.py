@@ -106,6 +106,25 @@ def test_what_becomes_ready_through_relays_needs_no_rule(monkeypatch: pytest.Mon
         by_rule.clear()
 
 
+def test_relays_that_stand_ready_need_no_rule(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They were made so by an earlier commit, which had no room for what they pass on."""
+    monkeypatch.setattr(limits, "DEPENDENTS_MAX", 9)
+    rows = dict(rows_of({"first": [], **{label: ["first"] for label in LABELS}}))
+    forks = [key for key, row in rows.items() if row is not None and key.startswith("fork:")]
+    for key in forks:
+        row = rows[key]
+        assert row is not None
+        rows[key] = Row(key, row.etag, {**row.columns, "state": "pending", "requiresLeft": "[]"})
+    fires: list[Item] = [Fire(key) for key in forks]
+    decision = decided(rows, fires)
+    assert sum(isinstance(each, Dispatch) for each in decision.effects) > 1
+    with monkeypatch.context() as patch:
+        patch.setattr(together, "ITEMS_MIN", math.inf)
+        assert repr(decided(rows, fires)) == repr(decision)
+    monkeypatch.setitem(decide.RULES, Fire, None)
+    assert repr(decided(rows, fires)) == repr(decision)
+
+
 def test_what_is_unusual_goes_by_its_rule_and_the_others_do_not(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = dict(all_running(rows_of({label: [] for label in LABELS})))
     key = f"task:{task_id(SOME[7])}"
