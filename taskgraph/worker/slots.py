@@ -20,7 +20,7 @@ from taskgraph.worker.values import ClaimedRun, ReadyTask, WorkMessage
 
 _AHEAD_SECONDS: Final = 0.25  # tasks are claimed ahead as long as they would begin within this time
 _AHEAD_PER_SLOT: Final = 32
-_AHEAD_INSTANT: Final = 256  # of those that take no time
+_AHEAD_INSTANT: Final = 512  # of those that take no time
 _INSTANT_SECONDS: Final = 0.0005
 _SHORT_SECONDS: Final = 0.05  # runs that are shorter stand by
 _STANDING_BY_MAX: Final = 64
@@ -128,8 +128,7 @@ class Slots:
 
     def note_end(self, one: ClaimedRun) -> None:
         """A run has ended by itself."""
-        seconds = self._context.clock.monotonic() - one.began
-        one.took = 0.0 if one.instant else seconds
+        seconds = one.took = 0.0 if one.instant else self._context.clock.monotonic() - one.began
         before = self.seconds
         self.seconds = seconds if before is None else before * _PACE_KEPT + seconds * (1 - _PACE_KEPT)
 
