@@ -7,7 +7,7 @@ import asyncio
 import hashlib
 import heapq
 import itertools
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 
@@ -57,6 +57,9 @@ class ManualClock:
 
     def new_id(self) -> str:
         return slugid_from(hashlib.sha256(f"{self._seed}{next(self._ids)}".encode()).digest())
+
+    def new_ids(self, count: int) -> Sequence[str]:
+        return [self.new_id() for _ in range(count)]
 
     def jitter(self) -> float:
         return 0.5

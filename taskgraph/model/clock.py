@@ -4,10 +4,11 @@ import asyncio
 import random
 import secrets
 import time
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Protocol
 
-from taskgraph.model.ids import slugid_from
+from taskgraph.model.ids import slugid_from, slugids_from
 
 
 class Clock(Protocol):
@@ -21,6 +22,8 @@ class Clock(Protocol):
         """Let others go on for so long."""
 
     def new_id(self) -> str: ...
+
+    def new_ids(self, count: int) -> Sequence[str]: ...
 
     def jitter(self) -> float:
         """A random number in [0, 1)."""
@@ -38,6 +41,10 @@ class SystemClock:
 
     def new_id(self) -> str:
         return slugid_from(secrets.token_bytes(16))
+
+    def new_ids(self, count: int) -> list[str]:
+        drawn = secrets.token_bytes(16 * count)
+        return slugids_from([drawn[place : place + 16] for place in range(0, 16 * count, 16)])
 
     def jitter(self) -> float:
         return random.random()

@@ -6,7 +6,7 @@ import json
 import re
 import shlex
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from json.encoder import encode_basestring_ascii
 from typing import Final, TypeVar, dataclass_transform
@@ -79,13 +79,15 @@ def task_id_of(graph_id: str, label: str) -> str:
 
 
 def task_ids_of(graph_id: str, labels: Iterable[str]) -> list[str]:
-    """`task_id_of` of each label, in half of the time: all are stamped and written at once."""
+    """`task_id_of` of each label, in half of the time."""
     sha256, before = hashlib.sha256, f"{graph_id}\0"
+    return slugids_from([sha256((before + label).encode("utf-8", "surrogatepass")).digest() for label in labels])
+
+
+def slugids_from(digests: Sequence[bytes]) -> list[str]:
+    """`slugid_from` of each, in a third of the time: all are stamped and written at once."""
     # Two more bytes let each begin at a digit of base 64: 18 bytes are 24 of these.
-    together = b"".join(
-        [sha256((before + label).encode("utf-8", "surrogatepass")).digest()[:16] + b"\0\0" for label in labels]
-    )
-    count = len(together) // 18
+    together, count = b"".join([digest[:16] + b"\0\0" for digest in digests]), len(digests)
     keeps = int.from_bytes((_SLUGID_KEEPS << 16).to_bytes(18, "big") * count, "big")
     sets = int.from_bytes((_SLUGID_SETS << 16).to_bytes(18, "big") * count, "big")
     stamped = int.from_bytes(together, "big") & keeps | sets

@@ -4,7 +4,7 @@ import asyncio
 import math
 import random
 import selectors
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, TypeVar
 
@@ -93,6 +93,9 @@ class LoopClock:
 
     def new_id(self) -> str:
         return slugid_from(self._rng.randbytes(16))
+
+    def new_ids(self, count: int) -> Sequence[str]:
+        return [self.new_id() for _ in range(count)]
 
     def jitter(self) -> float:
         return self._rng.random()

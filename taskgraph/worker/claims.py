@@ -135,9 +135,9 @@ class Claims:
         context, clock = self._context, self._context.clock
         lease_until = clock.now() + timedelta(seconds=context.lease_seconds)
         claims: list[Claim] = []
-        for n, one in enumerate(ready):
+        for n, (one, new_id) in enumerate(zip(ready, clock.new_ids(len(ready)), strict=True)):
             # One that was tried before, and should that have come through after all, is still ours.
-            claim_id = clock.new_id() if one.claim is None else one.claim.claim
+            claim_id = new_id if one.claim is None else one.claim.claim
             known = self._early.seconds(one.row, clock.monotonic())
             task, ahead, seconds = (one.task_id, one.run), n >= free, context.lease_seconds
             one.claim = Claim(*task, claim_id, context.name, lease_until, ahead, one.edited, seconds, known)

@@ -154,8 +154,8 @@ class LocalLink:
             room = min(room, 1)  # it goes on with one task
         if room <= 0 or not self._gate.gates.recent or not self._turns.may_feed_itself():
             return None
-        while len(self._ids) < room:
-            self._ids.append(context.clock.new_id())
+        if len(self._ids) < room:
+            self._ids += context.clock.new_ids(room - len(self._ids))
         return ClaimOffer(
             context.name,
             context.clock.now() + timedelta(seconds=context.lease_seconds),

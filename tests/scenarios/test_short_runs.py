@@ -67,7 +67,12 @@ async def test_what_is_left_in_stock_is_sent_by_the_next_that_handles_the_graph(
     stop = asyncio.Event()
     async with open_app(_settings(tmp_path)) as app:
         queue = app.names.events
-        app.handlers.listeners.news.append(lambda _: app.handlers.counters.commits >= 2 and stop.set())
+
+        def stop_soon(graph_id: str) -> None:
+            if app.handlers.counters.commits >= 2:
+                stop.set()
+
+        app.handlers.listeners.news.append(stop_soon)
         document = _tasks(300, {"executor": "sleep", "payload": {"seconds": 60}})
         assert await _run_alone(app, "g", document, stop) == GraphState.RUNNING
         assert await app.queues.count(app.names.work("default")) == 0, "300 tasks are one message"

@@ -168,6 +168,9 @@ class VirtualClock:
     def new_id(self) -> str:
         return f"id-{next(self._ids)}"
 
+    def new_ids(self, count: int) -> list[str]:
+        return [self.new_id() for _ in range(count)]
+
     def jitter(self) -> float:
         return self._draw()
 
@@ -181,6 +184,7 @@ class SkewedClock:
         self.monotonic = true.monotonic
         self.sleep = true.sleep
         self.new_id = true.new_id
+        self.new_ids = true.new_ids
         self.jitter = true.jitter
 
     def jump(self, skew_seconds: float) -> None:

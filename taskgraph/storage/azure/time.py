@@ -31,6 +31,7 @@ class ServiceClock:
         self.monotonic = machine.monotonic
         self.sleep = machine.sleep
         self.new_id = machine.new_id
+        self.new_ids = machine.new_ids
         self.jitter = machine.jitter
 
     def now(self) -> datetime:
