@@ -28,6 +28,7 @@ from taskgraph.worker.stock import OWN_STOCK_MAX, STOCK_MAX, Stock
 from taskgraph.worker.target_gate import TargetGate
 from taskgraph.worker.values import ClaimedRun, ReadyTask, edited_in, label_in, routing_in
 
+_SPARE_IDS: Final = 64  # of claims, drawn with those that are short: a chain takes one at a time
 _BATCH_SECONDS: Final = 0.008  # a result waits for others as long as there is other work in hand
 
 
@@ -155,7 +156,7 @@ class LocalLink:
         if room <= 0 or not self._gate.gates.recent or not self._turns.may_feed_itself():
             return None
         if len(self._ids) < room:
-            self._ids += context.clock.new_ids(room - len(self._ids))
+            self._ids += context.clock.new_ids(room - len(self._ids) + _SPARE_IDS)
         return ClaimOffer(
             context.name,
             context.clock.now() + timedelta(seconds=context.lease_seconds),
