@@ -432,7 +432,7 @@ _WRITERS: Final[Mapping[type, Callable[[Any], str]]] = {
     int: int.__repr__,
     float: float.__repr__,
     bool: _dump,
-    datetime: _dump,
+    datetime: lambda time: f'{{"t":"{time.isoformat()}"}}',  # in UTC
 }
 """What the columns are encoded by that can be checked as a whole."""
 
