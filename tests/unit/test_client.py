@@ -4,7 +4,7 @@ import asyncio
 import inspect
 import signal
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -290,6 +290,14 @@ def test_the_synchronous_face_does_the_same(store: str) -> None:
         client.graphs()
 
 
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """SIGINT raises KeyboardInterrupt, though a shell has what it starts in the background ignore it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 async def test_the_synchronous_face_works_inside_a_running_event_loop(store: str) -> None:
     before = set(threading.enumerate())
     with SyncClient(store) as client:
@@ -303,7 +311,7 @@ async def test_the_synchronous_face_works_inside_a_running_event_loop(store: str
     assert not [each for each in set(threading.enumerate()) - before if each.name == "taskgraph-client"]
 
 
-def test_an_interrupt_of_the_synchronous_face_ends_its_call_first(store: str) -> None:
+def test_an_interrupt_of_the_synchronous_face_ends_its_call_first(store: str, interruptible: None) -> None:
     graph = Graph()
     graph.task("long", call="long")
     ends: list[str] = []
