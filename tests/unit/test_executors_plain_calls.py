@@ -1,6 +1,7 @@
 """A command that is seen through by plain calls comes to the same as one that is run by a coroutine."""
 
 import asyncio
+import gc
 import os
 import signal
 import tempfile
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from taskgraph.worker.executors import CommandExecutor, Outcome, Work, children
+from taskgraph.worker.executors.command_run import CommandRun
 from taskgraph.worker.executors.orphans import guard
 
 pytestmark = pytest.mark.skipif(not children.can_spawn(), reason="this system starts children by asyncio")
@@ -122,6 +124,23 @@ async def test_a_run_that_is_ended_before_its_time_goes_on_to_its_end(queued: bo
     assert not ends.outcome.done()
     await soon(lambda: not group_is_there(int(Path("pid").read_text())))
     await soon(lambda: nothing_is_left(own))
+
+
+@pytest.mark.parametrize("queued", [False, True], ids=["spawned", "queued"])
+async def test_a_run_that_is_over_is_no_garbage(queued: bool) -> None:
+    """What is left to the collector of garbage stays for long, as a worker has it look seldom."""
+    own = await executor(queued)
+    gc.collect()
+    gc.disable()
+    try:
+        for script in ("exit 0", "echo a", "exit 3"):
+            await Ends(own, work("sh", "-c", script)).all()
+            await soon(lambda: nothing_is_left(own))
+            await asyncio.sleep(0)
+            left = [each for each in gc.get_objects() if isinstance(each, CommandRun | children.Child)]
+            assert not left, script
+    finally:
+        gc.enable()
 
 
 async def test_what_waits_in_the_queue_can_be_recalled() -> None:

@@ -116,7 +116,8 @@ class CommandRun:
             self._child = found
             self._shared.apart += found.own
             found.on_end = self._call
-            self._on_begin()
+            on_begin, self._on_begin = self._on_begin, _nothing
+            on_begin()
             if self._abandoned:
                 self._close(found)
         else:
@@ -129,6 +130,7 @@ class CommandRun:
 
     def _close(self, child: Child) -> None:
         child.close()
+        child.on_end = _nothing  # or the two would hold each other until garbage is looked for, which is seldom
         self._shared.apart -= child.own
 
     # --- the usual
@@ -167,8 +169,9 @@ class CommandRun:
 
     def _conclude(self, outcome: Outcome | None) -> None:
         self._no_look_later()
+        on_end, self._on_end = self._on_end, _no_end  # which holds what has begun this
         self._on_news = _nothing
-        self._on_end(outcome)
+        on_end(outcome)
 
     def _no_look_later(self) -> None:
         if self._look_later is not None:
