@@ -28,7 +28,7 @@ from taskgraph.engine.submission import extend, submit
 from taskgraph.engine.sweep import sweep
 from taskgraph.model import limits
 from taskgraph.model.errors import Conflict, NotFound, Refused, StaleDelivery
-from taskgraph.model.ids import GRAPH, row_key, slugid_from, task_id_of
+from taskgraph.model.ids import GRAPH, group_key, limit_key, limit_scope, row_key, slugid_from, task_id_of
 from taskgraph.model.json_strict import canonical_json
 from taskgraph.model.messages import RunTasks, parse
 from taskgraph.model.names import ALL, LIVE, POISON, TOMBSTONES
@@ -156,14 +156,19 @@ class Afterlife:
         world.queues.send = send  # type: ignore[method-assign]
         self.end = world.run()
         world.queues.send = inner  # type: ignore[method-assign]
-        brings = {f"request:{_request_of(each)}": each.tasks for each in world.extensions} | {"request:late": ["late"]}
-        self.after = After(
-            self.end,
-            {request: {row_key(task_id_of(world.graph_id, label)) for label in of} for request, of in brings.items()},
-        )
+        brings = {f"request:{_request_of(each)}": self._rows_of(each) for each in world.extensions}
+        brings["request:late"] = {row_key(task_id_of(world.graph_id, "late"))}
+        self.after = After(self.end, brings)
         world.invariants = self.after  # type: ignore[assignment]
         world.watch = _NoWatch()  # type: ignore[assignment]
         self.logs: Any = NoLogs()
+
+    def _rows_of(self, document: GraphDocument) -> set[str]:
+        """Keys of the rows of tasks, groups and limits that an extension brings."""
+        graph_id = self.world.graph_id
+        tasks = {row_key(task_id_of(graph_id, label)) for label in document.tasks}
+        groups = {group_key(task_id_of(graph_id, name)) for name in document.groups}
+        return tasks | groups | {limit_key(limit_scope(graph_id, name)) for name in document.groups}
 
     # --- who is at work
 
