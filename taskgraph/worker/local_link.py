@@ -4,10 +4,10 @@ Results go straight into their next commit, with claims out of the stock, and wh
 claimed for this worker. `LocalLink` is the worker as they see it, and commits nothing itself.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Final
+from typing import Final, overload
 
 from taskgraph.model.errors import StorageError
 from taskgraph.model.ids import row_key
@@ -28,7 +28,7 @@ from taskgraph.worker.stock import OWN_STOCK_MAX, STOCK_MAX, Stock
 from taskgraph.worker.target_gate import TargetGate
 from taskgraph.worker.values import ClaimedRun, ReadyTask, edited_in, label_in, routing_in
 
-_SPARE_IDS: Final = 64  # of claims, drawn with those that are short: a chain takes one at a time
+_IDS_MIN: Final = 16  # of claims, drawn at once
 _BATCH_SECONDS: Final = 0.008  # a result waits for others as long as there is other work in hand
 
 
@@ -155,13 +155,11 @@ class LocalLink:
             room = min(room, 1)  # it goes on with one task
         if room <= 0 or not self._gate.gates.recent or not self._turns.may_feed_itself():
             return None
-        if len(self._ids) < room:
-            self._ids += context.clock.new_ids(room - len(self._ids) + _SPARE_IDS)
         return ClaimOffer(
             context.name,
             context.clock.now() + timedelta(seconds=context.lease_seconds),
             frozenset(context.targets).difference(self._gate.gates.closed, self._gate.permits.limits),
-            self._ids[:room],
+            _Claims(self._ids, room, context.clock.new_ids),
             self._claims.fits,
             self._slots.free,
             rank_max=self._stock.best_rank(),
@@ -202,6 +200,31 @@ class LocalLink:
             self._feeder.put_by(graph_id, kept)
             self._feeder.pull()
         return others
+
+
+@dataclass(slots=True)
+class _Claims(Sequence[str]):
+    """So many ids, drawn as they are asked for, twice as many each time: most offers are larger than what is ready."""
+
+    made: list[str]
+    room: int
+    new_ids: Callable[[int], Sequence[str]]
+
+    def __len__(self) -> int:
+        return self.room
+
+    @overload
+    def __getitem__(self, place: int) -> str: ...
+    @overload
+    def __getitem__(self, place: slice) -> list[str]: ...
+    def __getitem__(self, place: int | slice) -> str | list[str]:
+        if isinstance(place, slice):
+            return [self[each] for each in range(*place.indices(self.room))]
+        if not 0 <= place < self.room:
+            raise IndexError(place)
+        if place >= len(self.made):
+            self.made += self.new_ids(max(place + 1 - len(self.made), min(len(self.made), self.room), _IDS_MIN))
+        return self.made[place]
 
 
 def _ready(row: Row, task_id: str, run: int, target: str, definition: str, since: float) -> ReadyTask:
