@@ -159,7 +159,7 @@ class Consumer:
             if sum(len(each) for each in self._waiting.values()) >= _IN_HAND_MAX and self._tasks:
                 await asyncio.wait(self._tasks.values(), return_when=asyncio.FIRST_COMPLETED)
                 continue
-            ticket = self._wakeup.ticket(queue)
+            ticket = self._wakeup.ticket(queue, at_once=False)
             try:
                 # Who does not lead looks whether there is something; only then it asks who does.
                 count = limits.RECEIVE_MAX if self._leads.held(lead) else 1

@@ -39,9 +39,10 @@ class Receiver:
         self.pacer = Pacer(ManualClock(), seconds_max=seconds_max)
         self.stop = asyncio.Event()
         self.queue = "q"
+        self.at_once = True
 
     def ticket(self) -> Ticket:
-        return self.wakeup.ticket(self.queue)
+        return self.wakeup.ticket(self.queue, at_once=self.at_once)
 
     async def pause(self, ring_after: float | None = None) -> float:
         """How long it waits after a receive that gave nothing."""
@@ -70,6 +71,24 @@ def virtual(test: Callable[[], Coroutine[Any, Any, None]]) -> Callable[[], None]
 
     run.__name__ = test.__name__
     return run
+
+
+@virtual
+async def test_the_first_wait_is_short_and_takes_no_socket() -> None:
+    """Most processes are over before they would wait for long."""
+    for sockets, first, heard in (
+        (RecordingSockets(reaches_all=True), 0.05, False),
+        (RecordingSockets(reaches_all=False), 0.01, True),
+    ):
+        receiver = Receiver(sockets)
+        receiver.at_once = False
+        assert await receiver.pause() == first
+        assert hasattr(sockets, "heard") == heard
+        await receiver.pause()
+        assert hasattr(sockets, "heard")
+    receiver = Receiver(RecordingSockets(reaches_all=True))
+    receiver.at_once = False
+    assert await receiver.pause(ring_after=0.003) == 0.003, "of this process it hears"
 
 
 @virtual

@@ -19,6 +19,7 @@ from taskgraph.storage.signals.wakeup_sockets import WakeupSockets
 UNREACHABLE_SECONDS_MAX: Final = 0.5
 """The longest pause where notifications should come, and cannot: polling a file of this machine costs little."""
 
+_FIRST_SECONDS: Final = 0.05  # of the first wait for a queue, which no other process can end
 _POLLED_SECONDS_MIN: Final = 0.01
 _NOTIFIED_SECONDS_MIN: Final = 0.5
 _TIMES_TRUSTED: Final = 3
@@ -57,19 +58,24 @@ class Wakeup:
         if count > 0 and self._sockets is not None and not queue.startswith(OWN):
             self._sockets.notify(queue, count)
 
-    def ticket(self, *queues: str) -> "Ticket":
+    def ticket(self, *queues: str, at_once: bool = True) -> "Ticket":
+        """at_once: whether other processes are to reach the first one already, which takes a socket."""
+        sockets = self._sockets
         shared = [queue for queue in queues if not queue.startswith(OWN)]
+        reaches_all = not shared or (sockets is not None and sockets.reaches_all)
+        deaf = not at_once and reaches_all and not self.counts.keys() >= {*shared}
         for queue in queues:
             self.counts.setdefault(queue, 0)
-        sockets = self._sockets
-        unreachable = sockets is not None and False in [sockets.listen(queue, self._receive) for queue in shared]
-        reaches_all = not shared or (sockets is not None and sockets.reaches_all)
+        unreachable = False
+        if sockets is not None and not deaf:
+            unreachable = False in [sockets.listen(queue, self._receive) for queue in shared]
         return Ticket(
             self,
             queues,
             sum(self.counts[queue] for queue in queues),
             notified_by_all=reaches_all and not unreachable,
             seconds_max=UNREACHABLE_SECONDS_MAX if reaches_all and unreachable else math.inf,
+            deaf=deaf,
         )
 
     def clear(self) -> int:
@@ -98,7 +104,8 @@ class Wakeup:
 class Ticket:
     """Taken before a receive: a notification between the receive and the waiting is not missed.
 
-    notified_by_all: every sender to these queues notifies. seconds_max: no pause should be longer.
+    notified_by_all: every sender to these queues notifies. seconds_max: no pause should be longer. deaf: the first one,
+    which other processes do not reach, so it does not wait for long: most are over by then, and take no socket.
     """
 
     wakeup: Wakeup
@@ -106,6 +113,7 @@ class Ticket:
     count: int
     notified_by_all: bool = False
     seconds_max: float = math.inf
+    deaf: bool = False
 
     @property
     def notified(self) -> bool:
@@ -121,7 +129,7 @@ class Ticket:
         for each in waiting:
             each.append(woken)
         try:
-            await wait_any((woken, stop), seconds)
+            await wait_any((woken, stop), min(seconds, _FIRST_SECONDS) if self.deaf else seconds)
             return woken.is_set()
         finally:
             for each in waiting:
@@ -153,11 +161,16 @@ class Pacer:
 
     async def idle(self, ticket: Ticket, stop: asyncio.Event) -> None:
         """Wait for a notification, the stop, or the end of a pause that doubles each time."""
+        if ticket.deaf:
+            await ticket.wait(stop, self._seconds_max)
+            return
         self._judge(ticket)
         await self._rest(ticket, stop)
 
     async def rest(self, ticket: Ticket, stop: asyncio.Event) -> None:
         """After a receive that gave less than was asked for: wait as well, if notifications come."""
+        if ticket.deaf:
+            return
         self._judge(ticket, at_once=True)
         if self._trust == _TIMES_TRUSTED:
             await self._rest(ticket, stop)
@@ -222,6 +235,12 @@ async def wait_any(events: tuple[asyncio.Event, ...], timeout_seconds: float) ->
     if any(event.is_set() for event in events):
         await asyncio.sleep(0)
         return True
+    if len(events) == 1:  # without a task: a process has many such waits, and most last for all of a short run
+        try:
+            async with asyncio.timeout(timeout_seconds):
+                return await events[0].wait()
+        except TimeoutError:
+            return False
     waiters = [asyncio.ensure_future(event.wait()) for event in events]
     try:
         done, _ = await asyncio.wait(waiters, timeout=timeout_seconds, return_when=asyncio.FIRST_COMPLETED)

@@ -35,6 +35,7 @@ _RENEW: Final = (
     "UPDATE message SET visible_at = ?, since = ?, lease = lease + 1 WHERE id = ? AND queue = ? AND lease = ?"
 )
 _ACKNOWLEDGE: Final = "DELETE FROM message WHERE id = ? AND queue = ? AND lease = ?"
+_HIDDEN: Final = "SELECT 1 FROM message WHERE queue = ? AND visible_at > ? LIMIT 1"
 _AHEAD: Final = "SELECT 1 FROM message WHERE queue = ? AND visible_at > ? AND since > ? LIMIT 1"
 _SET_RIGHT: Final = """
     UPDATE message SET visible_at = ? + visible_at - since, since = ? WHERE queue = ? AND visible_at > ? AND since > ?
@@ -84,7 +85,9 @@ class EmbeddedQueues:
         moment = self._clock.monotonic()
         if moment - self._looked.get(queue, -math.inf) >= _SET_RIGHT_SECONDS:
             self._looked[queue] = moment
-            if ahead := await self.set_right(queue):
+            # Nearly always none is hidden, and that is seen at once.
+            hidden = await self._file.call(lambda session: session.one(_HIDDEN, queue, now), rows=1)
+            if hidden and (ahead := await self.set_right(queue)):
                 log.warning("%d messages of %s were hidden by a clock that was ahead: they are set right", ahead, queue)
         return await self._file.call(lambda session: _receive(session, queue, count, now, until), rows=count)
 
