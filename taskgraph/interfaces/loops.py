@@ -52,6 +52,7 @@ _SWEEP_REST: Final = 5.0  # pause after a long round of the sweep, in rounds
 _MORE_SECONDS: Final = 1.0
 _SETTLED_SECONDS: Final = 10.0  # a `run` that ends sooner is not listed among the workers, and does not sweep
 _HANDLES_SECONDS: Final = 1.0  # nor, if it ends that soon, is it listed among the handlers of a store elsewhere
+_HANDLES_HERE_SECONDS: Final = 0.05  # of one on this machine: who cancels its graph at once looks for it
 _ALONE_SECONDS: Final = 5.0  # until a worker looks whether there are handlers: both may be starting
 _IDLE_LOOK_SECONDS: Final = 0.5  # between two looks whether a worker has anything in hand
 _ALONE_AGAIN_SECONDS: Final = 60.0  # between two such looks, while it has done anything
@@ -101,11 +102,13 @@ async def sweep_forever(
         await wait_any((stop,), _jittered(app, pause))
 
 
-async def bury_forever(app: App, stop: asyncio.Event) -> None:
-    """Give up the runs of workers of this machine that were killed: now, and every few seconds.
+async def bury_forever(app: App, stop: asyncio.Event, *, after_seconds: float = 0.0) -> None:
+    """Give up the runs of workers of this machine that were killed: now, or after a while, and every few seconds.
 
     A round looks at lock files alone; rows are read when one shows that its worker is gone.
     """
+    if after_seconds:
+        await wait_any((stop,), after_seconds)
     while app.locks is not None and not stop.is_set():
         try:
             await bury(app, app.locks)
@@ -378,15 +381,13 @@ def collecting_seldom() -> Iterator[None]:
         gc.unfreeze()
 
 
-@contextlib.contextmanager
-def _held(app: App, *names: str) -> Iterator[None]:
+def _locked(app: App, *names: str) -> contextlib.ExitStack:
     """Lock files of workers and handlers, where the store has any. Raises OSError if they cannot be written."""
     with contextlib.ExitStack() as stack:
-        stack.enter_context(collecting_seldom())
         if app.locks is not None:
             for name in names:
                 stack.enter_context(app.locks.hold(name))
-        yield
+        return stack.pop_all()
 
 
 async def serve(
@@ -409,7 +410,7 @@ async def serve(
         await app.handlers.dispatcher.event_queues.use(queues)
     consumer, name = app.consumer(), worker_name(app.clock)
     _attach(consumer, workers)
-    with _held(app, name, *(worker.name for worker in workers)):
+    with collecting_seldom(), _locked(app, *(worker.name for worker in workers)):
         _warn_of_readers(app)
         async with running(
             *_handling(app, stop, consumer),
@@ -430,7 +431,11 @@ def _handling(
 ) -> list[Coroutine[Any, Any, None]]:
     """The loops of every process that handles events."""
     loops = [consumer.run(stop), end_what_is_over(app, stop), sweep_forever(app, stop, after_seconds=sweeps_after)]
-    return [*loops, bury_forever(app, stop), keep_to_the_file(app, stop)]
+    return [
+        *loops,
+        bury_forever(app, stop, after_seconds=min(sweeps_after, _DEAD_SECONDS)),
+        keep_to_the_file(app, stop),
+    ]
 
 
 def _attach(consumer: Consumer, workers: Sequence[Worker]) -> None:
@@ -441,7 +446,7 @@ def _attach(consumer: Consumer, workers: Sequence[Worker]) -> None:
 
 async def work(app: App, stop: asyncio.Event, worker: Worker, *, idle_seconds: float = 0.0) -> None:
     """Work until `stop` is set, or until the worker has drained, or had nothing to do for so long; 0: for ever."""
-    with _held(app, worker.name):
+    with collecting_seldom(), _locked(app, worker.name):
         _warn_of_readers(app)
         loops = [keep_to_the_file(app, stop), tidy_forever(app, stop), warn_without_handlers(app, stop, worker)]
         if idle_seconds:
@@ -486,12 +491,15 @@ async def warn_without_handlers(app: App, stop: asyncio.Event, worker: Worker) -
 
 
 async def _listed_as_handler(app: App, name: str, stop: asyncio.Event, *, after_seconds: float = 0.0) -> None:
-    """Have a row in the registry until `stop` is set."""
+    """Have a row in the registry until `stop` is set, and a lock file as long."""
+    if after_seconds and await wait_any((stop,), after_seconds):
+        return
     registration = app.handler_registration(name)
-    try:
-        await registration.keep(stop, after_seconds=after_seconds)
-    finally:
-        await registration.leave()
+    with _locked(app, name):
+        try:
+            await registration.keep(stop)
+        finally:
+            await registration.leave()
 
 
 async def _listed(app: App, worker: Worker, stop: asyncio.Event, *, after_seconds: float = 0.0) -> None:
@@ -539,7 +547,8 @@ async def run_graph(
     _attach(consumer, workers)
     name = worker_name(app.clock)
     with contextlib.ExitStack() as stack:
-        stack.enter_context(_held(app, name, *(worker.name for worker in workers)))
+        stack.enter_context(collecting_seldom())
+        stack.enter_context(_locked(app, *(worker.name for worker in workers)))
         own = None
         if not every:
             for worker in workers:
@@ -552,13 +561,14 @@ async def run_graph(
         # Made last: a loop that is made and never run, because something failed before, is an error of its own.
         loops = _handling(app, stop, consumer, sweeps_after=_SETTLED_SECONDS if fresh else 0.0)
         loops += [_listed(app, worker, stop, after_seconds=_SETTLED_SECONDS) for worker in workers]
-        pause = 0.0 if app.settings.path is not None else _HANDLES_SECONDS  # who cancels it at once looks for it
+        pause = _HANDLES_SECONDS if app.settings.path is None else _HANDLES_HERE_SECONDS
         loops += [tidy_forever(app, stop), _listed_as_handler(app, name, stop, after_seconds=pause)]
         if outlets is not None:
             loops.append(notify_forever(app, stop, outlets))
         async with running(*loops, stop=stop):
             rests = app.clock.monotonic() + (0.0 if fresh else _REOPENED_SECONDS)
-            return await _until_ended(app, graph_id, consumer, stop, watcher, () if every else workers, rests)
+            alone = () if every else workers
+            return await _until_ended(app, graph_id, consumer, stop, watcher, alone, rests, fresh=fresh)
 
 
 async def _until_ended(
@@ -569,10 +579,13 @@ async def _until_ended(
     watcher: Watcher | None,
     alone: Sequence[Worker],
     rests: float,
+    *,
+    fresh: bool,
 ) -> GraphState:
     """alone: workers that get no message for a task which another process has made ready: while idle they look.
 
-    rests: until then a message may wait, and be a rerun by which a graph goes on that has ended.
+    rests: until then a message may wait, and be a rerun by which a graph goes on that has ended. fresh: the graph has
+    begun just now, so it is looked at a little later.
     """
     ended = asyncio.Event()
 
@@ -584,6 +597,8 @@ async def _until_ended(
     pause = _LOOK_SECONDS_MIN
     idle, patience = 0.0, _IDLE_SECONDS
     try:
+        if fresh:
+            await wait_any((ended, stop), pause)
         while True:
             state = await app.queries.state(graph_id)
             if watcher is not None:

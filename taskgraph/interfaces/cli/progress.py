@@ -538,6 +538,8 @@ class Follower:
 
     async def _keep_polling(self) -> None:
         clock = self._app.clock
+        if not self._history:  # nothing has happened yet
+            await clock.sleep(_POLL_SECONDS_MIN)
         while True:
             began = clock.monotonic()
             with contextlib.suppress(StorageUnavailable):  # an error of the work beside this
