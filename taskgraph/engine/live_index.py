@@ -15,7 +15,7 @@ from taskgraph.model.columns import Columns, integer, object_of, time_of
 from taskgraph.model.errors import Conflict, Unclear
 from taskgraph.model.ids import GRAPH
 from taskgraph.model.json_strict import canonical_json
-from taskgraph.model.names import LIVE, listing_key
+from taskgraph.model.names import ALL, LIVE, listing_key
 from taskgraph.model.states import GRAPH_LIVE
 from taskgraph.storage.tables import Delete, Insert, Range, Row, Tables, query_all
 
@@ -52,6 +52,14 @@ def listing_row(graph_id: str, graph: Columns) -> Insert | None:
     metadata, tags = object_of(graph, "metadata"), object_of(graph, "tags")
     listed = listing_columns(graph_id, created, metadata, tags, integer(graph, "tasks"))
     return Insert(listing_key(graph_id, created), listed)
+
+
+async def unlist(tables: Tables, key: str) -> None:
+    """Take an entry off the list of all graphs whose graph has not come to be. Repeatable."""
+    (row,) = await tables.get(ALL, [key])
+    if row is not None:
+        with contextlib.suppress(Conflict, Unclear):  # another call did, or this one; otherwise lists leave it out
+            await tables.commit(ALL, [Delete(key, row.etag)])
 
 
 async def enter_live(records: Records, graph_id: str) -> None:

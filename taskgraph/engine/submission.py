@@ -1,19 +1,19 @@
 """Submit a graph, stage an extension or an edit (D16).
 
-A submission writes its rows as `submitting`, in commits of up to 100, several at a time, and then flips the graph row
-to `running` (P10); every step can be repeated, by the same call, after any crash. An extension or an edit is written
-as a request, which the handlers answer. Documents are validated before.
+A small graph is written and started in one commit. The rows of a larger one are written as `submitting`, in commits of
+up to 100, several at a time, and then its graph row is flipped to `running` (P10); every step can be repeated, by the
+same call, after any crash. An extension or an edit is written as a request, which the handlers answer. Documents are
+validated before.
 """
 
-import asyncio
 import contextlib
+import functools
 import hashlib
 import itertools
 import json
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
@@ -22,14 +22,24 @@ from taskgraph.documents.canonical import content_hash, document_object, node_di
 from taskgraph.documents.nodes import GraphDocument
 from taskgraph.documents.read import collector_paused
 from taskgraph.engine.handlers import Handlers
-from taskgraph.engine.live_index import enter_live, insert_once, listing_columns
+from taskgraph.engine.live_index import enter_live, insert_once, listing_columns, unlist
 from taskgraph.engine.notifier import enter, register
 from taskgraph.engine.progress import Progress, no_progress
 from taskgraph.engine.telemetry import TRACEPARENT_COLUMN
+from taskgraph.engine.writing import (
+    FENCE_ROW,
+    Fence,
+    Writing,
+    bytes_at_most,
+    chunks_of,
+    fences_of,
+    insert_missing,
+    side_by_side,
+)
 from taskgraph.model import limits, priorities
 from taskgraph.model.budget import BUDGET
-from taskgraph.model.columns import FOLDER, Columns, Value
-from taskgraph.model.errors import Conflict, NoGraph, Refused, StorageUnavailable, Unclear
+from taskgraph.model.columns import FOLDER, Value
+from taskgraph.model.errors import Conflict, NoGraph, Refused, Unclear
 from taskgraph.model.ids import GRAPH, WRITERS, fence_key, ids_text, limit_scope, row_key, slugid_from
 from taskgraph.model.json_strict import canonical_json
 from taskgraph.model.messages import AddTasks, Edit, Message, SendReady, to_object
@@ -39,6 +49,7 @@ from taskgraph.model.states import FailurePolicy, GraphState, by_group
 from taskgraph.model.utf16 import utf16_units
 from taskgraph.protocol import notices
 from taskgraph.protocol.context import Outcome
+from taskgraph.protocol.decide import EVENT_CHARS_MAX
 from taskgraph.protocol.definitions import (
     SCHEMA,
     SCHEMA_OF_CONDITIONS,
@@ -48,23 +59,21 @@ from taskgraph.protocol.definitions import (
 )
 from taskgraph.protocol.dispatch_windows import ReadyBatch
 from taskgraph.protocol.extension import PLAN, RESUME, is_deferring, not_extendable, request_key
-from taskgraph.protocol.extension_plan import ADD_TASKS, EDIT, portion, request_rows, row_bytes
+from taskgraph.protocol.extension_plan import ADD_TASKS, EDIT, request_rows
 from taskgraph.protocol.layout import GraphLayout, name_mapping_rows, written_rows
-from taskgraph.protocol.lifecycle import Start
+from taskgraph.protocol.lifecycle import Begin, Start
 from taskgraph.protocol.planned import CHANGE
 from taskgraph.protocol.propagation import GOING
-from taskgraph.protocol.rows import Draft
-from taskgraph.storage.tables import Change, Insert, Merge, Range, Row, Tables, pages
+from taskgraph.protocol.rows import NEW, Draft
+from taskgraph.storage.tables import Change, Insert, Merge, Row
 
 if TYPE_CHECKING:
     from taskgraph.documents.edit_document import EditDocument
 
 _IN_FLIGHT: Final = 8  # commits at a time
-_FENCE: Final = {"state": str(GraphState.SUBMITTING)}
-_FENCE_ROW: Final[Columns] = {"schema": SCHEMA, **_FENCE}
-_FENCE_BYTES: Final = 1_000  # more than it takes in a commit
 _TRIED_FIRST: Final = 3  # commits: a graph of no more is written without looking first which rows there are
 _MAPPED_CHARS_MIN: Final = 28  # of a label and its taskId in JSON
+_WHOLE_BYTES_MAX: Final = limits.COMMIT_BYTES_MAX - 12 * EVENT_CHARS_MAX  # of rows beside an event row
 _BY_KEY: Final = "by-key:"
 """Stands before the digest on the graph row while the rows of a wide graph are written, if its relays share edges out
 in the order of keys. Older versions used the order of the document: without the mark that order goes on, and with it an
@@ -129,6 +138,11 @@ async def _submit(
     digests = node_digests(document)
     digest = content_hash(document, digests)
     records = handlers.records
+    answer = Submission(graph_id, Submitted.CREATED, len(document.tasks), document.edges)
+
+    async def list_as_of(created: datetime) -> None:
+        listed = listing_columns(graph_id, created, document.metadata, document.tags, len(document.tasks))
+        await insert_once(records.tables, ALL, listing_key(graph_id, created), {**listed, **origin})
 
     await enter_live(records, graph_id)
     now = handlers.clock.now()
@@ -141,39 +155,47 @@ async def _submit(
     layout: GraphLayout | None = None
     if row is None:
         layout = _lay_out(graph_id, document, digests, now, by_key=True)
-        marked = _BY_KEY + digest if layout.cut else digest
+        trace = handlers.telemetry.trace_of_graph(graph_id)
+        first = _graph_row(graph_id, document, layout, digest, now, trace, len(registered), {**origin, **own})
+        others = _rest_of_one_commit(first, layout, _further(first, layout, document, registered, now))
+        if others is not None:
+            begin = functools.partial(_begin, handlers, graph_id, digest, first, others)
+            seen, _ = await side_by_side(begin, functools.partial(list_as_of, now))
+            if seen is not None:
+                progress(1 + len(others), 1 + len(others))
+                await _send_first(handlers, graph_id, document, layout, seen)
+                return answer
+        marked = Insert(GRAPH, {**first.columns, "digest": _BY_KEY + digest}) if layout.cut else first
         with contextlib.suppress(Conflict, Unclear):  # another call wrote it, or this one
-            trace = handlers.telemetry.trace_of_graph(graph_id)
-            first = _graph_row(graph_id, document, layout, marked, now, trace, len(registered), {**origin, **own})
             further_fences = range(1, int(str(first.columns.get(WRITERS, 1))))
-            fenced: list[Change] = [Insert(fence_key(number), _FENCE_ROW) for number in further_fences]
-            etags = await records.tables.commit(graph_id, [first, *fenced])
+            fenced: list[Change] = [Insert(fence_key(number), FENCE_ROW) for number in further_fences]
+            etags = await records.tables.commit(graph_id, [marked, *fenced])
             outcome = Submitted.CREATED
         if etags and etags[0] is not None:
-            row = Row(GRAPH, etags[0], first.columns)
+            row = Row(GRAPH, etags[0], marked.columns)
             records.created(graph_id)
         else:
             (row,) = await records.tables.get(graph_id, [GRAPH])
         if row is None:
             raise Conflict(f"graph {graph_id} could not be created; try again")
+        if others is not None and row.columns.get("created") != now:
+            await unlist(records.tables, listing_key(graph_id, now))  # it is listed by the call that wrote its row
     refuse_gone(row, graph_id)
     _same_content(row, graph_id, digest)
     handlers.telemetry.trace_of_graph(graph_id, row.columns.get(TRACEPARENT_COLUMN))
     created = row.columns["created"]
     if not isinstance(created, datetime):
         raise Refused(f"row {GRAPH} of graph {graph_id} holds no time of creation", "damaged")
-    listed = listing_columns(graph_id, created, document.metadata, document.tags, len(document.tasks))
-    await insert_once(records.tables, ALL, listing_key(graph_id, created), {**listed, **origin})
-    answer = Submission(graph_id, outcome, len(document.tasks), document.edges)
+    await list_as_of(created)
+    answer = replace(answer, outcome=outcome)
     if row.columns["state"] != GraphState.SUBMITTING:
         return replace(answer, outcome=Submitted.EXISTING)
     by_key = row.columns["digest"] != digest
     if layout is None or created != now or (layout.cut and not by_key):
         layout = _lay_out(graph_id, document, digests, created, by_key=by_key)
-    further = [] if "nameMapping" in row.columns else name_mapping_rows(layout.mapping, "0")
-    further += notices.rows_of(registered, created) + written_rows(document)
-    fences = _fences(row, etags)
-    writing = _Writing(handlers, graph_id, fences, layout.count + len(further), progress, _looked_for(layout))
+    further = _further(row, layout, document, registered, created)
+    fences = fences_of(row, etags)
+    writing = Writing(handlers, graph_id, fences, layout.count + len(further), progress, _looked_for(layout))
     if outcome is Submitted.RESUMED and writing.total > _TRIED_FIRST * limits.COMMIT_CHANGES_MAX:
         await writing.find()
     await writing.write(itertools.chain(layout.rows(), further))
@@ -181,9 +203,54 @@ async def _submit(
     known = replace(row, etag="" if fences[0].read_again else fences[0].etag)
     await _start(handlers, graph_id, digest, known, fences[1:])
     await _send_first(handlers, graph_id, document, layout, writing.seen)
-    if layout.limited:
-        await handlers.dispatcher.limited.refill(graph_id)
     return answer
+
+
+def _further(
+    graph: Row | Insert,
+    layout: GraphLayout,
+    document: GraphDocument,
+    registered: Mapping[str, notices.Registration],
+    created: datetime,
+) -> list[Insert]:
+    """Rows beside those of the layout."""
+    mapped = [] if "nameMapping" in graph.columns else name_mapping_rows(layout.mapping, "0")
+    return mapped + notices.rows_of(registered, created) + written_rows(document)
+
+
+def _rest_of_one_commit(first: Insert, layout: GraphLayout, further: Sequence[Insert]) -> list[Insert] | None:
+    """The other rows of a graph that can be written and started in one commit; None if it takes more."""
+    most = min(limits.WHOLE_ROWS_MAX, limits.COMMIT_CHANGES_MAX) - 2  # the graph row, and that of the event
+    if layout.count + len(further) > most:
+        return None
+    others = [*layout.rows(), *further]
+    fits = len(others) <= most and bytes_at_most([first, *others]) <= _WHOLE_BYTES_MAX
+    return others if fits else None
+
+
+async def _begin(
+    handlers: Handlers, graph_id: str, digest: str, first: Insert, others: Sequence[Insert]
+) -> Mapping[str, Row] | None:
+    """Write a small graph and start it, in one commit; gives its rows as they stand, as far as that is known.
+
+    None: another call's rows are in the way, and nothing was written.
+    """
+    rows: dict[str, Row | None] = {GRAPH: Row(GRAPH, NEW, first.columns)}
+    handlers.records.created(graph_id)  # so its journal is empty, or this commit meets the row of another
+    try:
+        (begun,) = await handlers.transition(graph_id, [Begin(digest, tuple(others))], rows=rows)
+    except Conflict:
+        return None
+    if begun.error is not None:
+        raise begun.error
+    if begun.outcome is not Outcome.APPLIED:
+        return None
+    standing = {key: row for key, row in rows.items() if row is not None}
+    if graph_id in handlers.dispatcher.own:  # this process runs what it submits
+        handlers.row_cache.inserted(graph_id, [row for key, row in standing.items() if key != GRAPH])
+        if GRAPH in standing:
+            handlers.row_cache.started(graph_id, standing[GRAPH])
+    return standing
 
 
 def _lay_out(
@@ -204,10 +271,10 @@ def _lay_out(
         )
 
 
-async def _start(handlers: Handlers, graph_id: str, digest: str, graph: Row, fences: "Sequence[_Fence]") -> None:
+async def _start(handlers: Handlers, graph_id: str, digest: str, graph: Row, fences: "Sequence[Fence]") -> None:
     """graph: its row, but for the mark of its digest; its etag is "" where that is not known."""
     # If they are not as this call has left them, the commit conflicts and they are read.
-    rows: dict[str, Row | None] = {each.key: Row(each.key, each.etag, _FENCE_ROW) for each in fences if each.etag}
+    rows: dict[str, Row | None] = {each.key: Row(each.key, each.etag, FENCE_ROW) for each in fences if each.etag}
     if graph.etag and graph.columns["digest"] == digest:
         rows[GRAPH] = graph
     (flipped,) = await handlers.transition(graph_id, [Start(digest)], rows=rows)
@@ -249,6 +316,8 @@ async def _send_first(
     timed = document.deadline or any("pendingTimeout" in each.timing or "deadline" in each.task for each in tasks)
     if len(layout.roots) > len(sent) or timed:
         await handlers.dispatcher.leave(SendReady(graph_id, sent[-1][0] if sent else ""))
+    if layout.limited:
+        await handlers.dispatcher.limited.refill(graph_id)
 
 
 def _looked_for(layout: GraphLayout) -> frozenset[str]:
@@ -258,106 +327,6 @@ def _looked_for(layout: GraphLayout) -> frozenset[str]:
     if len(roots) == 1:
         keys.update(map(row_key, layout.dependents(roots[0][0])[:2]))  # a message about one task names what is next
     return frozenset(keys)
-
-
-@dataclass(slots=True)
-class _Fence:
-    """A row that each commit of a writer writes along, so that none goes in once the graph has started.
-
-    The first is the graph row; `Start` writes that, and deletes the others. etag: "" where it is not known. read_again:
-    others may have written more onto it than the fence.
-    """
-
-    key: str
-    etag: str = ""
-    read_again: bool = False
-
-
-def _fences(graph: Row, etags: Sequence[str | None]) -> list[_Fence]:
-    """etags: of the fences, if this call has written them."""
-    count = graph.columns.get(WRITERS, 1)  # a program before version 0.4 wrote no fences
-    known = dict(enumerate((graph.etag, *etags[1:])))
-    return [_Fence(fence_key(n), known.get(n) or "") for n in range(count if isinstance(count, int) else 1)]
-
-
-@dataclass(slots=True)
-class _Writing:
-    """Writes the rows of a submission, several commits at a time.
-
-    While the graph is `submitting` no worker looks at it, and it starts after the last row: so the rows may go in in
-    any order, and the same call again writes what a crash has left out. A writer that comes late finds its fence
-    changed: a task that an edit has deleted meanwhile must not come back.
-
-    total: rows in all, not counting long definitions. looked_for: keys of rows to be found in `seen` later.
-    """
-
-    handlers: Handlers
-    graph_id: str
-    fences: Sequence[_Fence]
-    total: int
-    progress: Progress
-    looked_for: AbstractSet[str]
-    seen: dict[str, Row] = field(default_factory=dict)
-    there: set[str] = field(default_factory=set)
-    written: int = 0
-    shown: int = 0
-
-    async def find(self) -> None:
-        """Look which rows an earlier call has written, a page at a time, so that only the others are sent."""
-        async for page in pages(self.handlers.records.tables, self.graph_id, Range(select=("state",))):
-            self.there.update(row.key for row in page.rows)
-
-    async def write(self, rows: Iterable[Insert]) -> None:
-        self.progress(0, self.total)
-        chunks = _chunks(self._missing(rows) if self.there else rows)
-        if len(self.fences) > 1 and _in_event_loop():
-            tasks = [asyncio.create_task(self._write(chunks, [fence])) for fence in self.fences]
-            try:
-                await asyncio.gather(*tasks)
-            finally:
-                for task in tasks:
-                    task.cancel()
-                await asyncio.gather(*tasks, return_exceptions=True)  # nothing goes on behind the caller's back
-        else:
-            await self._write(chunks, self.fences)
-        self._show(self.total)
-
-    def _missing(self, rows: Iterable[Insert]) -> Iterator[Insert]:
-        for row in rows:
-            if row.key in self.there:
-                self.written += _counts(row)
-            else:
-                yield row
-
-    async def _write(self, chunks: Iterator[list[Insert]], fences: "Sequence[_Fence]") -> None:
-        """Take the next chunk, as long as there is one; other writers take from the same chunks."""
-        for chunk, fence in zip(chunks, itertools.cycle(fences), strict=False):
-            if not await _insert(self.handlers, self.graph_id, chunk, fence, self._see):
-                return  # the graph has started, so every row was in
-            self.written += sum(map(_counts, chunk))
-            self._show(self.written)
-
-    def _show(self, written: int) -> None:
-        if written > self.shown:
-            self.shown = written
-            self.progress(written, self.total)
-
-    def _see(self, rows: Iterable[Row]) -> None:
-        self.seen.update({row.key: row for row in rows if row.key in self.looked_for})
-
-
-def _counts(row: Insert) -> bool:
-    """Whether a row counts as progress: a long definition counts with its task."""
-    return not row.key.startswith("definition:")
-
-
-def _in_event_loop() -> bool:
-    """False in the simulator, which drives these coroutines by itself."""
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return False
-    return True
 
 
 async def _unmark(handlers: Handlers, graph_id: str, row: Row, digest: str) -> None:
@@ -463,77 +432,6 @@ def _graph_row(
     return Insert(GRAPH, columns)
 
 
-def _chunks(rows: Iterable[Insert]) -> Iterator[list[Insert]]:
-    """Rows by commits, each with room for a fence. Rows are measured only where their sizes may exceed the bound."""
-    most = limits.COMMIT_BYTES_MAX - _FENCE_BYTES
-    left = iter(rows)
-    chunk: list[Insert] = []
-    while chunk := [*chunk, *itertools.islice(left, limits.COMMIT_CHANGES_MAX - 1 - len(chunk))]:
-        fitting = len(chunk) if _bytes_at_most(chunk) <= most else len(portion(chunk, row_bytes, most))
-        yield chunk[:fitting]
-        del chunk[:fitting]
-
-
-def _bytes_at_most(rows: Sequence[Insert]) -> int:
-    """An upper bound of all `row_bytes`, without looking at characters: each may be sent as two escapes of six."""
-    units = sum([len(value) for row in rows for value in row.columns.values() if type(value) is str])
-    return 100 * len(rows) + 64 * sum([len(row.columns) for row in rows]) + 12 * units
-
-
-async def _insert(
-    handlers: Handlers,
-    graph_id: str,
-    rows: list[Insert],
-    fence: _Fence | None = None,
-    see: Callable[[Iterable[Row]], None] = lambda rows: None,
-) -> bool:
-    """Insert rows, except those that are in already; False if the graph of the fence is not `submitting` any more.
-
-    see: called with the rows as they stand, as far as that is known.
-    """
-    tables = handlers.records.tables
-    unclear: Unclear | None = None
-    for _ in range(limits.COMMIT_ATTEMPTS_MAX):
-        if fence is not None and not fence.etag and not await _read_fence(tables, graph_id, fence):
-            return False
-        fenced = [Merge(fence.key, fence.etag, _FENCE)] if fence is not None else []
-        try:
-            etags = await tables.commit(graph_id, [*rows, *fenced])
-        except (Conflict, Unclear) as error:
-            unclear = error if isinstance(error, Unclear) else None
-            found = await tables.get(graph_id, [row.key for row in rows])
-            see([there for there in found if there is not None])
-            rows = [row for row, there in zip(rows, found, strict=True) if there is None]
-            if fence is not None:
-                fence.etag = ""
-            if not rows:
-                return True
-        else:
-            written = [
-                Row(row.key, etag, row.columns) for row, etag in zip(rows, etags, strict=False) if etag is not None
-            ]
-            see(written)
-            if graph_id in handlers.dispatcher.own:  # this process runs what it submits
-                handlers.row_cache.inserted(graph_id, written)
-            if fence is not None:
-                fence.etag = etags[-1] or ""
-            return True
-    if unclear is not None:  # no other writer is in the way: the store takes nothing
-        raise StorageUnavailable(f"graph {graph_id}: rows could not be written: {unclear}") from unclear
-    raise Conflict(f"graph {graph_id}: rows could not be written; submit again to go on")
-
-
-async def _read_fence(tables: Tables, graph_id: str, fence: _Fence) -> bool:
-    """Whether the graph is being submitted still. Raises Refused if it is, and has lost the fence."""
-    graph, row = await tables.get(graph_id, [GRAPH, fence.key])
-    if graph is None or graph.columns.get("state") != GraphState.SUBMITTING:
-        return False
-    if row is None:
-        raise Refused(f"graph {graph_id} has lost its row {fence.key}; cancel it, and choose another id", "damaged")
-    fence.etag, fence.read_again = row.etag, True
-    return True
-
-
 async def extend(
     handlers: Handlers,
     graph_id: str,
@@ -637,8 +535,8 @@ async def _stage(handlers: Handlers, graph_id: str, head: Row | None, asked: _As
         parts, first = request_rows(
             request, asked.text, asked.digest, asked.count, now, kind=asked.kind, by=asked.by, plan=asked.plan
         )
-        for chunk in (*_chunks(parts), [first]):
-            await _insert(handlers, graph_id, chunk)
+        for chunk in (*chunks_of(parts), [first]):
+            await insert_missing(handlers, graph_id, chunk)
     elif head.columns["state"] in ("refused", "done"):
         staged: dict[str, Value] = {"state": "staged", "reason": "", "staged": handlers.clock.now(), "by": asked.by}
         if asked.plan or head.columns.get(PLAN):

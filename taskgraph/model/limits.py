@@ -7,6 +7,7 @@ from typing import Final
 
 # --- the store -------------------------------------------------------------------------------------------------
 COMMIT_CHANGES_MAX: Final = 100  # rows in one entity group transaction
+WHOLE_ROWS_MAX: Final = COMMIT_CHANGES_MAX  # of a graph that is submitted and started in one commit, with its event row
 LOCAL_COMMIT_CHANGES_MAX: Final = 400  # rows in one commit of the embedded store
 COMMIT_BYTES_MAX: Final = 3_500_000  # the service refuses 4 MiB; the rest is the envelope around each row
 PROPERTY_CHARS_MAX: Final = 32_000  # UTF-16 units; the service takes 32 Ki

@@ -17,7 +17,8 @@ Two properties hold for every item, and the tests check them:
            unscheduled ── all requirements resolved, and not as its condition asks (policy `continue`) ──▶ skipped
     graph  running ── a task failed for good (policy `block`) ──▶ blocked ── last such task rerun ──▶ running
            running ── nothing outstanding ──▶ finished
-           submitting ── all rows written ──▶ running | abandoned ──▶ cancelled
+           ── all rows written, in one commit ──▶ running
+           submitting ── all rows written, in several ──▶ running | abandoned ──▶ cancelled
            running | blocked ── cancelled by request ──▶ cancelling ── every task resolved ──▶ cancelled
            finished | cancelled ── a task of it is rerun ──▶ running | blocked
     what a rerun takes back: see `protocol.recall`

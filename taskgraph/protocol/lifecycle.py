@@ -9,7 +9,8 @@ from taskgraph.model.ids import GRAPH, WRITERS, fence_key, row_key, value
 from taskgraph.model.states import GRAPH_ENDED, GRAPH_GONE, GraphState, TaskState
 from taskgraph.protocol.context import Context, GraphEnded, Item, Outcome, Rules, Verdict
 from taskgraph.protocol.propagation import GOING, fence
-from taskgraph.protocol.rows import Draft
+from taskgraph.protocol.rows import NEW, Draft
+from taskgraph.storage.tables import Insert
 
 
 @value
@@ -30,6 +31,17 @@ class Start(Item):
     """All rows of a submission are written: submitting -> running, in one flip (P10)."""
 
     digest: str
+
+
+@value
+class Begin(Item):
+    """All of a submission fits one commit: it is written and runs, or nothing of it is there (P10).
+
+    digest, and the graph row, which is handed in as NEW: as for `Start`. rows: all others.
+    """
+
+    digest: str
+    rows: tuple[Insert, ...]
 
 
 @value
@@ -105,6 +117,15 @@ def _start(item: Start, context: Context) -> Verdict:
     graph.set("started", context.now)
     context.event("graph-running", by=graph.text("by") or None)
     return Outcome.APPLIED, ""
+
+
+def _begin(item: Begin, context: Context) -> Verdict:
+    graph = context.view.find(GRAPH)
+    if graph is None or graph.etag != NEW:
+        return Outcome.STALE, "another call has written under this id"
+    for row in item.rows:
+        context.view.insert(row)
+    return _start(Start(item.digest), context)
 
 
 def _end_writing(graph: Draft, context: Context) -> None:
@@ -211,6 +232,7 @@ def _stir(_: Stir, context: Context) -> Verdict:
 RULES: Final[Rules] = {
     NextDeadline: _next_deadline,
     Start: _start,
+    Begin: _begin,
     Abandon: _abandon,
     BeginDeletion: _begin_deletion,
     Stall: _stall,

@@ -23,6 +23,9 @@ SCHEMA_MAX: Final = 4
 SEAL: Final = 1_000
 """Added to the schema of a row that is sealed (`protocol.transfer`). Older versions leave such rows alone, too."""
 
+NEW: Final = ""
+"""The etag of a row that is decided by, and not there yet: what is set on it is a change, and it is inserted."""
+
 _DECODE: Final = json.JSONDecoder().raw_decode  # json.loads goes through three functions first
 _OPERATION: Final = "operation"  # of every row: the id of the commit that wrote it
 _BLANKS: Final = " \t\n\r"  # what JSON may have around it
@@ -69,6 +72,7 @@ class Journal:
 class Draft:
     """One row with what has been set on it.
 
+    etag: None for a row that the decision inserts; NEW for one that it is to insert with what is set on it.
     gone: the row is to be deleted. bare: columns have been taken off it, so that it is written as a whole.
     """
 
@@ -76,7 +80,7 @@ class Draft:
 
     def __init__(self, key: str, columns: Columns, etag: str | None, journal: Journal | None = None) -> None:
         self.key = key
-        self.etag = etag  # None: the row is new
+        self.etag = etag
         self.columns = columns
         self.gone = self.bare = False
         self.changed: dict[str, Value] = {}
@@ -86,7 +90,7 @@ class Draft:
 
     @property
     def written(self) -> Columns:
-        return {**self.columns, **self.changed} if self.bare else self.changed
+        return {**self.columns, **self.changed} if self.bare or self.etag == NEW else self.changed
 
     def value(self, name: str) -> Value | None:
         changed = self.changed.get(name)
@@ -341,8 +345,8 @@ class View:
         """What to commit. Every row carries the id of the operation that wrote it last (P17)."""
         changes: list[Change] = []
         for draft in self.drafts.values():
-            if draft.etag is None:
-                changes.append(Insert(draft.key, {**draft.changed, "operation": operation}))
+            if draft.etag is None or draft.etag == NEW:
+                changes.append(Insert(draft.key, {**draft.columns, **draft.changed, "operation": operation}))
                 continue
             if draft.gone:
                 changes.append(Delete(draft.key, draft.etag))
@@ -383,7 +387,7 @@ class View:
 
 
 def _differs(draft: Draft) -> bool:
-    if draft.etag is None or draft.gone or draft.bare:
+    if draft.etag is None or draft.etag == NEW or draft.gone or draft.bare:
         return True
     read = draft.columns.get
     for name, value in draft.changed.items():  # noqa: SIM110  (asked of each row twice a commit: a generator is dear)

@@ -79,29 +79,35 @@ class GraphListQueries(GraphQueries):
         near = [row for row in page.rows if live is None or row.columns.get("graph") in live]
         near = [row for row in near if wanted.may_be(row.columns)]
         found: list[values.GraphListed] = []
+        not_there: list[Row] = []
         for start in range(0, len(near), _GRAPHS_AT_ONCE):
             some = near[start : start + _GRAPHS_AT_ONCE]
             listed = await asyncio.gather(*map(self._listed, some))
-            fit = [(row, each) for row, each in zip(some, listed, strict=True) if wanted.has(each)]
+            not_there += [row for row, each in zip(some, listed, strict=True) if each is None]
+            there = [(row, each) for row, each in zip(some, listed, strict=True) if each is not None]
+            fit = [(row, each) for row, each in there if wanted.has(each)]
             fit = fit[: limit - len(found)]
             found += [each for _, each in fit]
             if len(found) >= limit:
                 return found, fit[-1][0].key
         if live is not None:
-            live.difference_update(str(row.columns.get("graph", "")) for row in page.rows)
+            live.difference_update(str(row.columns.get("graph", "")) for row in page.rows if row not in not_there)
         oldest = time_of(page.rows[-1].columns, "created") if page.rows else None
         if wanted.since and oldest is not None and oldest < wanted.since:
             return found, ""  # the rows are in the order of time, the newest first
         return found, page.rows[-1].key if page.continuation is not None else ""
 
-    async def _listed(self, row: Row) -> values.GraphListed:
+    async def _listed(self, row: Row) -> values.GraphListed | None:
+        """None for a graph that is not there: a submission has listed it, and died before it had written it."""
         graph_id = str(row.columns.get("graph", ""))
         (graph,) = await self._tables.get(graph_id, [GRAPH])
-        columns: Mapping[str, Value] = graph.columns if graph else {}
+        if graph is None or graph.columns.get("created") != row.columns.get("created"):
+            return None
+        columns: Mapping[str, Value] = graph.columns
         created, ended = time_of(row.columns, "created"), time_of(columns, "finished") or time_of(columns, "cancelled")
         return values.GraphListed(
             graph_id=graph_id,
-            state=str(columns.get("state", "missing")),
+            state=str(columns.get("state", "")),
             created=created,
             name=str(row.columns.get("name", "")),
             tasks=integer(columns, "tasks"),

@@ -46,7 +46,7 @@ from taskgraph.protocol.extension import (
 )
 from taskgraph.protocol.layout import lay_out
 from taskgraph.protocol.leases import SetRight
-from taskgraph.protocol.lifecycle import Abandon, BeginDeletion, NextDeadline, Stall, Start, Stir
+from taskgraph.protocol.lifecycle import Abandon, Begin, BeginDeletion, NextDeadline, Stall, Start, Stir
 from taskgraph.protocol.pause import Hold, HoldTask, PublishHolds, Settle
 from taskgraph.protocol.planned import FinishChange, TakeUp
 from taskgraph.protocol.recall import ManualRerun, Ready, Recall
@@ -538,6 +538,7 @@ CASES: Final[Mapping[str, Sequence[Case]]] = {
         Case("the content is the one that was submitted", Start("digest"), ("graph",)),
         Case("it is another", Start("other"), ("graph",)),
     ),
+    "Begin": (Case("another call has written the graph", Begin("digest", _ADDED.rows), ("graph",)),),
     "Abandon": (
         Case("it was begun before that time", Abandon(NOW - timedelta(days=1)), ("graph",)),
         Case("it was begun later", Abandon(NOW - timedelta(days=3)), ("graph",)),

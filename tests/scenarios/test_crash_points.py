@@ -52,9 +52,16 @@ async def submit_crashing(stage: Stage, document: GraphDocument, trap: Trap) -> 
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("document", [SMALL, WIDE], ids=["small", "wide"])
-async def test_a_submission_that_is_crashed_anywhere_and_repeated(document: GraphDocument, kind: str) -> None:
+@pytest.mark.parametrize(
+    ("document", "whole", "calls"),
+    [(SMALL, 100, 5), (SMALL, 0, 8), (WIDE, 100, 8)],
+    ids=["small", "in several", "wide"],
+)
+async def test_a_submission_that_is_crashed_anywhere_and_repeated(
+    document: GraphDocument, whole: int, calls: int, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The finished graph is identical to that of a submission which nothing disturbed."""
+    monkeypatch.setattr(limits, "WHOLE_ROWS_MAX", whole)
     expected = await submitted(memory_stage(), document)
     for at in itertools.count(1):
         stage = memory_stage()
@@ -64,7 +71,7 @@ async def test_a_submission_that_is_crashed_anywhere_and_repeated(document: Grap
         assert set(stage.executed.values()) == {1}
         assert await stage.snapshot() == expected, (at, trap.calls)
         if len(trap.calls) < at:
-            assert at >= 8
+            assert at >= calls
             return
 
 

@@ -34,6 +34,9 @@ TIGHT: Final = {**NARROWER, "COMMIT_CHANGES_MAX": 4}
 TIGHT_FAILING: Final = {**NARROWER, "COMMIT_CHANGES_MAX": 5}
 """The same where a failure is told to dependents in the commit that counts it on the graph row."""
 
+IN_SEVERAL: Final = {"WHOLE_ROWS_MAX": 0}
+"""Each submission takes several commits."""
+
 RULE_BY_RULE: Final = {"ITEMS_MIN": math.inf}
 """No items are decided together."""
 

@@ -13,7 +13,7 @@ from taskgraph.documents.nodes import GraphDocument, TaskNode
 from taskgraph.model import limits
 from taskgraph.model.priorities import LEVELS
 from taskgraph.model.states import FailurePolicy, When
-from tests.simulation.bounds import CHUNKED, FEW_LEAVES, NARROWER, RULE_BY_RULE, TIGHT, TIGHT_FAILING
+from tests.simulation.bounds import CHUNKED, FEW_LEAVES, IN_SEVERAL, NARROWER, RULE_BY_RULE, TIGHT, TIGHT_FAILING
 from tests.simulation.edited import SHARE_EDITED, SHARE_EDITED_FAILING
 from tests.simulation.far import JUMPS, ROLES, SHARE_FAR, SIZES, Far
 from tests.simulation.grouped import SHARE_GROUPED, with_groups
@@ -365,7 +365,7 @@ def tiny_world(seed: int) -> World:
         extensions,
         faults,
         reruns,
-        bounds={**bounds, **OFTEN, **kept, **_decided_as(seed)},
+        bounds={**bounds, **OFTEN, **kept, **_both_ways(seed)},
         crowds=(4, 3, 2, 2, 2, 2),
         storm_steps=(5, 70),
         rival_rate=0.02,
@@ -404,9 +404,9 @@ def _world(seed: int, *, small: bool) -> World:
         faults.double = 0.4
     reruns = rng.random() < 0.5
     kept: Mapping[str, Any] = rng.choice(({}, FORGETFUL))
-    return World(seed, document, fails, extensions, faults, reruns, bounds={**bounds, **kept, **_decided_as(seed)})
+    return World(seed, document, fails, extensions, faults, reruns, bounds={**bounds, **kept, **_both_ways(seed)})
 
 
-def _decided_as(seed: int) -> Mapping[str, Any]:
-    """Every other history is decided rule by rule."""
-    return RULE_BY_RULE if seed % 2 else {}
+def _both_ways(seed: int) -> Mapping[str, Any]:
+    """Every other history is decided rule by rule; of each kind, every other one submits in several commits."""
+    return {**(RULE_BY_RULE if seed % 2 else {}), **(IN_SEVERAL if seed // 2 % 2 else {})}

@@ -28,6 +28,7 @@ RESOLVED = frozenset({"completed", "failed", "exception", "skipped"})
 GRAPH_MOVES = frozenset(
     {
         ("", "submitting"),
+        ("", "running"),  # written and started in one commit
         ("submitting", "running"),
         ("submitting", "cancelled"),
         ("running", "blocked"),

@@ -13,7 +13,7 @@ from taskgraph.documents.edit_document import EditDocument, edit_from_object
 from taskgraph.documents.nodes import GraphDocument, GroupNode, Success, TaskNode
 from taskgraph.model.ids import task_id_of
 from taskgraph.model.messages import Prioritize, RunTasks, TaskCompleted, TaskResult, to_text
-from tests.simulation.bounds import CHUNKED, FEW_LEAVES, NARROW, NARROWER, TIGHT, TIGHT_FAILING
+from tests.simulation.bounds import CHUNKED, FEW_LEAVES, IN_SEVERAL, NARROW, NARROWER, TIGHT, TIGHT_FAILING
 
 START: Final = datetime(2026, 1, 1, tzinfo=UTC)
 GRAPH_ID: Final = "g"
@@ -296,6 +296,7 @@ LIVES: Final = (
     Life(
         "submission in chunks", both_ways(4), bounds={"COMMIT_CHANGES_MAX": 5, "DEPENDENTS_MAX": 2, "REQUIRES_MAX": 2}
     ),
+    Life("submission of few rows in several commits", chain(2), bounds=IN_SEVERAL),
     Life("submission row by row", chain(3), bounds={"COMMIT_CHANGES_MAX": 4}),
     Life("another graph under the id", chain(2), acts=[Act("other", When("c0", "completed"), chain(3))], late=["c1"]),
     # failures

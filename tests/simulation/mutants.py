@@ -71,7 +71,7 @@ from taskgraph.protocol.runs import Claim
 from taskgraph.protocol.set_limit import Recount
 from taskgraph.queries.event_queues import EventQueues
 from taskgraph.storage.queues import Delivery
-from taskgraph.storage.tables import Change, Merge, Range, Row, Tables
+from taskgraph.storage.tables import Change, Insert, Merge, Range, Row, Tables
 from taskgraph.testing import MemoryTables
 from tests.simulation import playing
 from tests.simulation import world as world_module
@@ -234,6 +234,21 @@ async def commit_cursor_first(
 ) -> None:
     heads = [each for each in changes if isinstance(each, Merge) and "cursor" in each.columns]
     for part in (heads, [each for each in changes if each not in heads]):
+        if part:
+            await _records_commit(self, graph_id, part, operation, rows, *more)
+
+
+async def commit_graph_first(
+    self: Records,
+    graph_id: str,
+    changes: Sequence[Change],
+    operation: Operation,
+    rows: dict[str, Row | None],
+    *more: Any,
+) -> None:
+    begun = [each for each in changes if isinstance(each, Insert) and not each.key.startswith("task:")]
+    torn = any(each.key == GRAPH for each in begun)
+    for part in (begun, [each for each in changes if each not in begun]) if torn else (changes,):
         if part:
             await _records_commit(self, graph_id, part, operation, rows, *more)
 
@@ -1106,6 +1121,12 @@ MUTANTS: Final = (
                 '    await handlers.transition(graph_id, [Start(row.columns["digest"])])\n    await writing.write(',
             ),
         ),
+    ),
+    Mutant(
+        "P10: what is started with its rows is there, or nothing of it is",
+        "the graph in a commit of its own, first",
+        _set(Records, "commit", commit_graph_first),
+        lives=("chain of 2",),
     ),
     Mutant(
         "P10: a submission under way is left alone",

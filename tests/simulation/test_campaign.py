@@ -25,7 +25,7 @@ def leave_out(rule: str, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_one_history_is_told_step_by_step(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--tiny", "--seed", "8"]) == 0
     output = capsys.readouterr().out
-    assert "commit g: +task-graph submitting" in output
+    assert "commit g: +task-graph running" in output
     assert "state=running" in output
     assert "violations: 0, ended finished" in output
     assert main(["--tiny", "--seed", "8"]) == 0

@@ -155,7 +155,7 @@ def test_what_is_forgotten_on_the_way_is_played_again(monkeypatch: pytest.Monkey
 
 
 def test_of_a_life_with_more_places_a_smaller_share_is_drawn() -> None:
-    places = 95  # of this life
+    places = 85  # of this life
     whole, thinner = explore_pairs(LIVES[0], share=0.1, whole=places), explore_pairs(LIVES[0], share=0.1, whole=26)
     assert (whole.share, thinner.share) == (0.1, (26 / places) ** 2.5)
 

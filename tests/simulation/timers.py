@@ -49,6 +49,7 @@ from taskgraph.protocol.schedule_rules import (
 from taskgraph.queries.graphs import Queries
 from taskgraph.storage.tables import Change, Delete, Insert, Page, Range, Row
 from taskgraph.testing import MemoryQueues, MemoryTables
+from tests.simulation.bounds import IN_SEVERAL, bounded
 from tests.simulation.invariants import Violation, hold
 from tests.simulation.world import SkewedClock, VirtualClock, _step
 
@@ -353,10 +354,11 @@ class World:
 
 
 def play(seed: int, skews: Sequence[float] = SKEWS_SECONDS) -> Counter[str]:
-    """What a history has met. Raises Violation."""
+    """What a history has met. Every other one submits in several commits. Raises Violation."""
     world = World(seed, skews)
     try:
-        world.run()
+        with bounded(IN_SEVERAL if seed % 2 else {}):
+            world.run()
     finally:
         for actor in world.actors:
             actor.coroutine.close()
@@ -623,12 +625,18 @@ def drive(coroutine: Coroutine[Any, Any, Any]) -> None:
     raise AssertionError("the coroutine waited for something")
 
 
+def perform(scene: Scene) -> None:
+    """Play a scene; in several commits where its graph is to be half written. Raises Violation."""
+    with bounded(IN_SEVERAL if scene.script.setting.get("begun") == HALF else {}):
+        drive(scene.play())
+
+
 def play_scenes(met: Counter[str], *, every: int = 1) -> tuple[int, list[str]]:
     """Every kind of fault at every call of every script, or every so many-th; how many, and what was broken."""
     played, violations = 0, []
     for script in SCRIPTS:
         calm = Scene(script)
-        drive(calm.play())
+        perform(calm)
         for number, call in enumerate(calm.calls, 1):
             for kind in KINDS:
                 if (kind in OF_COMMITS and call != "commit") or kind in script.without:
@@ -638,7 +646,7 @@ def play_scenes(met: Counter[str], *, every: int = 1) -> tuple[int, list[str]]:
                     continue
                 scene = Scene(script, number, kind)
                 try:
-                    drive(scene.play())
+                    perform(scene)
                 except (AssertionError, Violation) as error:
                     violations.append(f"{script.name!r}, {kind} at call {number} ({call}): {error}")
                 met[f"scene {kind}"] += 1

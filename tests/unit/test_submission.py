@@ -4,6 +4,7 @@ import asyncio
 import json
 import random
 from collections.abc import Sequence
+from datetime import datetime
 
 import pytest
 from hypothesis import given, settings
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 
 from taskgraph.documents.canonical import content_hash
 from taskgraph.documents.nodes import GraphDocument, TaskNode
-from taskgraph.engine import submission
+from taskgraph.engine import submission, writing
 from taskgraph.engine.commit import Records
 from taskgraph.engine.handlers import Handlers
 from taskgraph.engine.submission import Submitted, submit
@@ -19,6 +20,7 @@ from taskgraph.model import limits
 from taskgraph.model.errors import Conflict, Refused, StorageUnavailable, Unclear
 from taskgraph.model.ids import GRAPH, fence_key, row_key, task_id_of
 from taskgraph.model.messages import RunTasks, SendReady, parse
+from taskgraph.model.names import ALL, listing_key
 from taskgraph.protocol.extension_plan import row_bytes
 from taskgraph.protocol.layout import lay_out, name_mapping_rows
 from taskgraph.storage.tables import Change, Insert, Merge, Page, Range, Row
@@ -83,8 +85,14 @@ class Watched(MemoryTables):
         return await super().commit(partition, changes)
 
 
-def handlers_of(tables: MemoryTables) -> Handlers:
-    clock = HurriedClock()
+@pytest.fixture
+def in_several(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small graphs are submitted in several commits, as large ones are."""
+    monkeypatch.setattr(limits, "WHOLE_ROWS_MAX", 0)
+
+
+def handlers_of(tables: MemoryTables, clock: HurriedClock | None = None) -> Handlers:
+    clock = clock or HurriedClock()
     return Handlers(Records(tables, clock), MemoryQueues(clock), clock)
 
 
@@ -130,12 +138,91 @@ def test_without_an_event_loop_one_goes_after_the_other() -> None:
     assert tables.most_flying == 1
 
 
-async def test_a_small_graph_is_one_commit_of_rows() -> None:
+async def test_a_small_graph_is_written_and_started_in_one_commit() -> None:
     tables = Watched()
     await submit(handlers_of(tables), "g", document({"a": [], "b": ["a"]}))
     task_ids = {row_key(task_id_of("g", label)) for label in "ab"}
-    assert [set(keys) for keys in tables.inserted] == [{GRAPH}, task_ids, {"event:0000000001"}]
-    assert tables.calls.count("commit") == 3
+    assert [set(keys) for keys in tables.inserted] == [{GRAPH, *task_ids, "event:0000000001"}]
+    assert tables.calls == ["get", "commit"]
+
+
+def moment_of(rows: dict[str, dict[str, object]]) -> dict[str, dict[str, object]]:
+    """Rows without their times."""
+    times = ("created", "started", "time", "pendingSince")
+    return {key: {name: value for name, value in row.items() if name not in times} for key, row in rows.items()}
+
+
+@pytest.mark.parametrize("requires", [fan(60), {"a": [], **{f"b{number}": ["a"] for number in range(60)}}])
+async def test_what_is_written_in_one_commit_is_what_several_write(
+    requires: dict[str, list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = await counted(document(requires))
+    monkeypatch.setattr(limits, "WHOLE_ROWS_MAX", 0)
+    several = await counted(document(requires))
+    assert whole.calls.count("commit") == 1 < several.calls.count("commit")
+    assert moment_of(rows_of(whole)) == moment_of(rows_of(several))
+
+
+async def test_what_does_not_fit_one_commit_takes_several() -> None:
+    """The graph row, 98 tasks and the event row are the most that do."""
+
+    def chain(length: int, **tasks: object) -> GraphDocument:
+        return document({str(number): [str(number - 1)] if number else [] for number in range(length)}, **tasks)
+
+    for wanted, commits in ((chain(98), 1), (chain(99), 3)):
+        assert (await counted(wanted)).calls.count("commit") == commits
+    long = await counted(chain(20, text="\U0001f600" * 20_000))
+    assert long.calls.count("commit") > 3, "they have too many characters"
+
+
+@pytest.mark.parametrize("kind", ["conflict", "unclear", "lost"])
+async def test_the_one_commit_is_made_once_whatever_the_answer(kind: str) -> None:
+    class Odd(Watched):
+        odd = True
+
+        async def commit(self, partition: str, changes: Sequence[Change]) -> list[str | None]:
+            if partition == "g" and self.odd:
+                self.odd = False
+                if kind != "lost":
+                    await super().commit(partition, changes)
+                raise Conflict("409") if kind == "conflict" else Unclear("nobody knows")
+            return await super().commit(partition, changes)
+
+    wanted = document({"a": [], "b": ["a"]})
+    tables = Odd()
+    assert (await submit(handlers_of(tables), "g", wanted, fresh=True)).outcome is Submitted.CREATED
+    assert rows_of(tables).keys() == rows_of(await written(wanted)).keys()
+    assert len(tables.partitions[ALL]) == 1
+
+
+@pytest.mark.parametrize("fresh", [True, False])
+async def test_who_comes_second_to_an_id_lists_nothing(fresh: bool) -> None:
+    """Another call has written the graph between the look and the commit: its entry in the list is the one."""
+
+    class Overtaken(Watched):
+        wanted = document({"a": [], "b": ["a"]})
+
+        async def commit(self, partition: str, changes: Sequence[Change]) -> list[str | None]:
+            if partition == "g" and "g" not in self.partitions:
+                other = MemoryTables()
+                other.partitions = self.partitions
+                clock = HurriedClock()
+                await clock.sleep(5)
+                clock.new_id()  # no operation has the id of another
+                await submit(handlers_of(other, clock), "g", self.wanted)
+            return await super().commit(partition, changes)
+
+    tables = Overtaken()
+    answer = await submit(handlers_of(tables), "g", tables.wanted, fresh=fresh)
+    assert answer.outcome is Submitted.EXISTING
+    (key,) = tables.partitions[ALL]
+    created = tables.partitions["g"][GRAPH].columns["created"]
+    assert isinstance(created, datetime)
+    assert key == listing_key("g", created)
+    tables = Overtaken()
+    with pytest.raises(Refused, match="different content"):
+        await submit(handlers_of(tables), "g", document({"c": []}), fresh=fresh)
+    assert len(tables.partitions[ALL]) == 1
 
 
 @pytest.mark.parametrize("tasks", [2, 400])
@@ -155,9 +242,10 @@ async def test_under_a_fresh_id_nothing_is_read() -> None:
     tables = Watched()
     answer = await submit(handlers_of(tables), "g", document({"a": [], "b": ["a"]}), fresh=True)
     assert answer.outcome is Submitted.CREATED
-    assert tables.calls == ["commit", "commit", "commit"]
+    assert tables.calls == ["commit"]
 
 
+@pytest.mark.usefixtures("in_several")
 async def test_a_graph_row_that_others_have_written_is_read_before_the_start() -> None:
     """Its etag alone, which the fence has read again, does not say what stands on it."""
 
@@ -178,7 +266,9 @@ async def test_a_graph_row_that_others_have_written_is_read_before_the_start() -
 
 async def test_an_id_that_another_graph_has_got_meanwhile_is_looked_for() -> None:
     tables = await written(document({"a": []}))
-    handlers = handlers_of(tables)
+    clock = HurriedClock()
+    clock.new_id()  # no operation has the id of another
+    handlers = handlers_of(tables, clock)
     assert (await submit(handlers, "g", document({"a": []}), fresh=True)).outcome is Submitted.EXISTING
     with pytest.raises(Refused, match="different content"):
         await submit(handlers, "g", document({"b": []}), fresh=True)
@@ -341,6 +431,7 @@ async def test_an_older_version_leaves_the_rows_of_a_newer_one_alone_until_all_a
     assert (await submit(handlers_of(tables), "g", WIDE)).outcome is Submitted.EXISTING
 
 
+@pytest.mark.usefixtures("in_several")
 async def test_a_graph_without_relays_needs_no_mark() -> None:
     wanted = document({label: [] for label in "abc"})
     tables = Watched()
@@ -407,7 +498,7 @@ def test_chunks_are_as_large_as_a_commit_may_be(sizes: list[tuple[int, str]]) ->
         Insert(f"task:{number}", {"run": 0, **{f"t{column}": letter * (units // 2) for column in range(8)}})
         for number, (units, letter) in enumerate(sizes)
     ]
-    chunks = list(submission._chunks(rows))
+    chunks = list(writing.chunks_of(rows))
     assert [row for chunk in chunks for row in chunk] == rows
     for number, chunk in enumerate(chunks):
         size = sum(map(row_bytes, chunk))
@@ -415,7 +506,7 @@ def test_chunks_are_as_large_as_a_commit_may_be(sizes: list[tuple[int, str]]) ->
         assert size <= limits.COMMIT_BYTES_MAX or len(chunk) == 1
         if number + 1 < len(chunks) and len(chunk) < limits.COMMIT_CHANGES_MAX:
             assert size + row_bytes(chunks[number + 1][0]) > limits.COMMIT_BYTES_MAX, "the next one would have fitted"
-    assert all(submission._bytes_at_most([row]) >= row_bytes(row) for row in rows)
+    assert all(writing.bytes_at_most([row]) >= row_bytes(row) for row in rows)
 
 
 # --- the first messages ----------------------------------------------------------------------------------------------

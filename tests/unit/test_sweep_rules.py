@@ -17,8 +17,10 @@ from taskgraph.model import limits
 from taskgraph.model.errors import Conflict, StorageUnavailable, Unclear
 from taskgraph.model.ids import GRAPH, row_key, task_id_of
 from taskgraph.model.messages import AddTasks, RunTasks, parse
-from taskgraph.model.names import LIVE
+from taskgraph.model.names import ALL, LIVE, QueueNames, listing_key
 from taskgraph.protocol.runs import Claim
+from taskgraph.queries.graphs import Queries
+from taskgraph.queries.values import GraphsWanted
 from taskgraph.storage.tables import Change, Delete, Insert, Row
 from taskgraph.testing import HurriedClock, MemoryQueues, MemoryTables
 
@@ -390,6 +392,22 @@ async def test_a_name_without_a_graph_is_dropped_after_an_hour(
     clock.advance(seconds)
     assert await sweep(handlers) == Swept(graphs=1, index_mended=mended)
     assert list(tables.partitions[LIVE]) == ([] if mended else ["ghost"])
+
+
+async def test_an_entry_of_another_moment_hides_no_graph(
+    handlers: Handlers, tables: Table, clock: HurriedClock
+) -> None:
+    """A submission died as it listed the graph, and had not written it; another one began anew."""
+    queries = Queries(tables, MemoryQueues(clock), clock, QueueNames())
+    await begin(handlers)
+    before = await queries.graphs()
+    later = clock.now() + timedelta(seconds=5)
+    await tables.commit(
+        ALL, [Insert(listing_key("g", later), {"graph": "g", "created": later, "name": "", "tasks": 2})]
+    )
+    assert [each.graph_id for each in before] == ["g"]
+    await tables.commit(ALL, [Insert(listing_key("h", later), {"graph": "h", "created": later, "name": ""})])
+    assert await queries.graphs() == await queries.graphs(wanted=GraphsWanted("running")) == before
 
 
 async def test_a_name_without_a_graph_and_without_a_time_stays(

@@ -48,7 +48,7 @@ export async function* graphs(rows: Rows, wanted: Wanted = {}): AsyncGenerator<r
     for (let start = 0; start < index.length; start += PAGE_GRAPHS) {
       const near = index.slice(start, start + PAGE_GRAPHS).filter((row) => mayBe(row, wanted));
       const found = await Promise.all(near.map((row) => listed(rows, text(row, "graph"), row)));
-      yield found.filter((each) => is(each, wanted));
+      yield found.filter((each) => isThere(each) && is(each, wanted));
     }
     const last = index.at(-1);
     if (wanted.since && last && time(last, "created") < wanted.since) return; // the newest come first
@@ -86,6 +86,11 @@ export function asListed(id: string, header: Row | null, index?: Row): Listed {
 function mayBe(index: Row, { match = "", since = -Infinity }: Wanted): boolean {
   const named = `${text(index, "name")}\n${text(index, "graph")}`.toLowerCase();
   return named.includes(match.toLowerCase()) && !(time(index, "created") < since);
+}
+
+/** A submission may have listed it, and died before it had written it. */
+function isThere({ header, created }: Listed): boolean {
+  return header !== null && time(header, "created") === created;
 }
 
 function is(graph: Listed, { state, tags = [] }: Wanted): boolean {
