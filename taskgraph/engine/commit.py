@@ -33,16 +33,16 @@ _THIS_COMMIT: Final = Used(tables=1)  # is asked for before it is counted, and s
 _SEQUENCES_KEPT_SECONDS: Final = 24 * 3600.0  # far less than limits.TOMBSTONE_SECONDS: an id may be given again
 
 
-async def name_in(tables: Tables, index: str, graph_id: str, now: datetime) -> None:
-    """Name a graph in an index of those that have to be looked at. Repeatable.
+async def name_in(tables: Tables, index: str, graph_id: str, now: datetime) -> str:
+    """Name a graph in an index of those that have to be looked at; gives the entry's etag, "" if not known. Repeatable.
 
     An entry that is there is written anew: what takes the graph off, and looked before this call, meets a conflict.
     """
     unclear: Unclear | None = None
     for _ in range(limits.COMMIT_ATTEMPTS_MAX):
         try:
-            await tables.commit(index, [Insert(graph_id, {"since": now})])
-            return
+            (etag,) = await tables.commit(index, [Insert(graph_id, {"since": now})])
+            return etag or ""
         except Conflict:
             unclear = None
         except Unclear as error:
@@ -53,10 +53,10 @@ async def name_in(tables: Tables, index: str, graph_id: str, now: datetime) -> N
                 raise unclear
             continue  # it was taken off in between
         if unclear is not None and row.columns.get("since") == now:
-            return
+            return row.etag
         try:
-            await tables.commit(index, [Merge(graph_id, row.etag, {"since": now})])
-            return
+            (etag,) = await tables.commit(index, [Merge(graph_id, row.etag, {"since": now})])
+            return etag or ""
         except (Conflict, Unclear):
             continue  # another call wrote it, or took it off, or this one did
     raise Conflict(f"graph {graph_id}: other calls kept writing its entry in {index}; try again")

@@ -67,6 +67,8 @@ class OwnWork:
     """What stood ready when the graph was submitted here, for the worker to take as it starts."""
     rest: SendReady | None = None
     """What the submission of the graph leaves to whatever handles it here."""
+    entry: str = ""
+    """Etag of its entry in the index of live graphs, as its submission has written it."""
 
 
 class Receiver(Protocol):

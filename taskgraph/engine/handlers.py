@@ -204,7 +204,8 @@ class Handlers(Transactor):
                     limited.clear()
                     for ended in self.listeners.ended:
                         ended(graph_id)
-                    await leave_live(self.records, graph_id)
+                    own = self.dispatcher.own.get(graph_id)
+                    await leave_live(self.records, graph_id, own.entry if own is not None else "")
                 case GraphRevived(ended):
                     await enter_live(self.records, graph_id)
                     if ended:

@@ -62,27 +62,32 @@ async def unlist(tables: Tables, key: str) -> None:
             await tables.commit(ALL, [Delete(key, row.etag)])
 
 
-async def enter_live(records: Records, graph_id: str) -> None:
-    """Name the graph in the index. Repeatable."""
-    await name_in(records.tables, LIVE, graph_id, records.clock.now())
+async def enter_live(records: Records, graph_id: str) -> str:
+    """Name the graph in the index; gives the etag of its entry, "" if that is not known. Repeatable."""
+    return await name_in(records.tables, LIVE, graph_id, records.clock.now())
 
 
-async def leave_live(records: Records, graph_id: str) -> None:
+async def leave_live(records: Records, graph_id: str, known: str = "") -> None:
     """Take the graph off the index, unless the sweep has to look at it again. Repeatable.
 
     The entry is read before the graph and its requests, and every writer that makes the graph live enters it after
-    that: such a write in between is a conflict here, and the entry stays.
+    that: such a write in between is a conflict here, and the entry stays. known: its etag from before all that.
     """
-    tables = records.tables
-    (entry,) = await tables.get(LIVE, [graph_id])
-    if entry is None:
-        return
+    tables, etag = records.tables, known
+    if not etag:
+        (entry,) = await tables.get(LIVE, [graph_id])
+        if entry is None:
+            return
+        etag = entry.etag
     # The graph row comes right behind the requests: one query covers both.
     holds = Range("request:", f"{GRAPH}!", where={"state": ("staged", "accepted", *GRAPH_LIVE)}, select=("state",))
     if await query_all(tables, graph_id, holds):
         return  # late requests are answered by the sweep first
-    with contextlib.suppress(Conflict, Unclear):  # it was left, or entered anew: the sweep looks again
-        await tables.commit(LIVE, [Delete(graph_id, entry.etag)])
+    try:
+        await tables.commit(LIVE, [Delete(graph_id, etag)])
+    except (Conflict, Unclear) as error:  # it was left, or entered anew: the sweep looks again
+        if known and isinstance(error, Conflict):
+            await leave_live(records, graph_id)
 
 
 async def drop_orphan(tables: Tables, index: str, entry: Row | None, now: datetime) -> bool:

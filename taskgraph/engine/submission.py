@@ -144,7 +144,9 @@ async def _submit(
         listed = listing_columns(graph_id, created, document.metadata, document.tags, len(document.tasks))
         await insert_once(records.tables, ALL, listing_key(graph_id, created), {**listed, **origin})
 
-    await enter_live(records, graph_id)
+    entry = await enter_live(records, graph_id)
+    if own_work := handlers.dispatcher.own.get(graph_id):
+        own_work.entry = entry
     now = handlers.clock.now()
     registered = notices.registrations(document.notify, document.tasks.values())
     if registered:

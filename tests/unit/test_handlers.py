@@ -724,6 +724,26 @@ async def test_a_graph_that_enters_the_live_index_while_it_leaves_stays(
     assert tables.partitions[LIVE] == {}, "nothing speaks for it any more"
 
 
+@pytest.mark.parametrize("anew", [False, True])
+async def test_who_has_entered_a_graph_does_not_read_its_entry_unless_others_have_written_it(
+    handlers: Handlers, tables: Table, anew: bool
+) -> None:
+    await tables.commit("g", [Insert(GRAPH, {"state": "finished"})])
+    known = await enter_live(handlers.records, "g")
+    if anew:
+        await enter_live(handlers.records, "g")
+        await tables.commit("g", [Insert("request:r", {"state": "staged"})])
+    tables.gets.clear()
+    await leave_live(handlers.records, "g", known)
+    assert tables.gets == []
+    assert list(tables.partitions[LIVE]) == (["g"] if anew else [])
+    if anew:
+        await tables.commit("g", [Merge("request:r", tables.partitions["g"]["request:r"].etag, {"state": "done"})])
+        await leave_live(handlers.records, "g", known)
+        assert tables.gets == [(LIVE, ("g",))]
+        assert tables.partitions[LIVE] == {}
+
+
 async def test_an_entry_of_the_live_index_that_goes_while_it_is_written_anew_is_made_again(
     handlers: Handlers, tables: Table, clock: Sleeper
 ) -> None:

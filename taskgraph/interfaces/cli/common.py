@@ -68,11 +68,14 @@ class Session:
     store: str | None = None
     verbose: int = 0
     json_logs: bool = False
+    _settings: tuple[str | None, StoreSettings] | None = None
 
     @property
     def settings(self) -> StoreSettings:
-        """Raises InvalidSettings."""
-        return read_settings(self.store, os.environ, cwd=Path.cwd())
+        """Of the store, as they were when they were first asked for. Raises InvalidSettings."""
+        if self._settings is None or self._settings[0] != self.store:
+            self._settings = self.store, read_settings(self.store, os.environ, cwd=Path.cwd())
+        return self._settings[1]
 
     @property
     def store_words(self) -> str:
