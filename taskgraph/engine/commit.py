@@ -14,9 +14,10 @@ Row kinds of a graph's partition (PartitionKey = taskGraphId):
     written                 definitions as written, where tasks name parameters
 """
 
-from collections.abc import Iterable, Sequence
+import asyncio
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from datetime import datetime
-from typing import Final
+from typing import Any, Final, TypeVar
 
 from taskgraph.model import limits
 from taskgraph.model.clock import Clock
@@ -27,10 +28,35 @@ from taskgraph.queries.journal import find_end, totals_in
 from taskgraph.storage.metered import Meter
 from taskgraph.storage.tables import Change, Delete, Insert, Merge, Range, Row, Tables, changes_max_of
 
+T = TypeVar("T")
+
 _SEQUENCES_KEPT_MAX: Final = 10_000
 _UNKNOWN: Final = (0, -1, 0, None)
 _THIS_COMMIT: Final = Used(tables=1)  # is asked for before it is counted, and says so itself
 _SEQUENCES_KEPT_SECONDS: Final = 24 * 3600.0  # far less than limits.TOMBSTONE_SECONDS: an id may be given again
+
+
+async def side_by_side(*calls: Callable[[], Coroutine[Any, Any, T]]) -> list[T]:
+    """Make calls at once, or one after the other where there is no event loop. Raises what one of them raises."""
+    if len(calls) == 1 or not in_event_loop():
+        return [await call() for call in calls]
+    tasks = [asyncio.create_task(call()) for call in calls]
+    try:
+        return await asyncio.gather(*tasks)
+    finally:
+        if not all(task.done() for task in tasks):  # nothing goes on behind the caller's back
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def in_event_loop() -> bool:
+    """False in the simulator, which drives these coroutines by itself."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
 
 
 async def name_in(tables: Tables, index: str, graph_id: str, now: datetime) -> str:

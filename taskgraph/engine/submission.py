@@ -21,26 +21,17 @@ from typing import TYPE_CHECKING, Final
 from taskgraph.documents.canonical import content_hash, document_object, node_digests
 from taskgraph.documents.nodes import GraphDocument
 from taskgraph.documents.read import collector_paused
+from taskgraph.engine.commit import side_by_side
 from taskgraph.engine.handlers import Handlers
 from taskgraph.engine.live_index import enter_live, insert_once, listing_columns, unlist
 from taskgraph.engine.notifier import enter, register
 from taskgraph.engine.progress import Progress, no_progress
 from taskgraph.engine.telemetry import TRACEPARENT_COLUMN
-from taskgraph.engine.writing import (
-    FENCE_ROW,
-    Fence,
-    Writing,
-    bytes_at_most,
-    chunks_of,
-    fences_of,
-    insert_missing,
-    side_by_side,
-)
 from taskgraph.model import limits, priorities
 from taskgraph.model.budget import BUDGET
 from taskgraph.model.columns import FOLDER, Value
 from taskgraph.model.errors import Conflict, NoGraph, Refused, Unclear
-from taskgraph.model.ids import GRAPH, WRITERS, fence_key, ids_text, limit_scope, row_key, slugid_from
+from taskgraph.model.ids import GRAPH, WRITERS, ids_text, limit_scope, row_key, slugid_from
 from taskgraph.model.json_strict import canonical_json
 from taskgraph.model.messages import AddTasks, Edit, Message, SendReady, to_object
 from taskgraph.model.names import ALL, listing_key
@@ -59,16 +50,17 @@ from taskgraph.protocol.definitions import (
 )
 from taskgraph.protocol.dispatch_windows import ReadyBatch
 from taskgraph.protocol.extension import PLAN, RESUME, is_deferring, not_extendable, request_key
-from taskgraph.protocol.extension_plan import ADD_TASKS, EDIT, request_rows
+from taskgraph.protocol.extension_plan import ADD_TASKS, EDIT, bytes_at_most, request_rows
 from taskgraph.protocol.layout import GraphLayout, name_mapping_rows, written_rows
 from taskgraph.protocol.lifecycle import Begin, Start
 from taskgraph.protocol.planned import CHANGE
 from taskgraph.protocol.propagation import GOING
 from taskgraph.protocol.rows import NEW, Draft
-from taskgraph.storage.tables import Change, Insert, Merge, Row
+from taskgraph.storage.tables import Insert, Merge, Row
 
 if TYPE_CHECKING:
     from taskgraph.documents.edit_document import EditDocument
+    from taskgraph.engine.writing import Fence
 
 _IN_FLIGHT: Final = 8  # commits at a time
 _TRIED_FIRST: Final = 3  # commits: a graph of no more is written without looking first which rows there are
@@ -167,11 +159,11 @@ async def _submit(
                 progress(1 + len(others), 1 + len(others))
                 await _send_first(handlers, graph_id, document, layout, seen)
                 return answer
+        from taskgraph.engine.writing import further_fences  # here: most graphs are small
+
         marked = Insert(GRAPH, {**first.columns, "digest": _BY_KEY + digest}) if layout.cut else first
         with contextlib.suppress(Conflict, Unclear):  # another call wrote it, or this one
-            further_fences = range(1, int(str(first.columns.get(WRITERS, 1))))
-            fenced: list[Change] = [Insert(fence_key(number), FENCE_ROW) for number in further_fences]
-            etags = await records.tables.commit(graph_id, [marked, *fenced])
+            etags = await records.tables.commit(graph_id, [marked, *further_fences(first)])
             outcome = Submitted.CREATED
         if etags and etags[0] is not None:
             row = Row(GRAPH, etags[0], marked.columns)
@@ -196,6 +188,8 @@ async def _submit(
     if layout is None or created != now or (layout.cut and not by_key):
         layout = _lay_out(graph_id, document, digests, created, by_key=by_key)
     further = _further(row, layout, document, registered, created)
+    from taskgraph.engine.writing import Writing, fences_of
+
     fences = fences_of(row, etags)
     writing = Writing(handlers, graph_id, fences, layout.count + len(further), progress, _looked_for(layout))
     if outcome is Submitted.RESUMED and writing.total > _TRIED_FIRST * limits.COMMIT_CHANGES_MAX:
@@ -276,7 +270,7 @@ def _lay_out(
 async def _start(handlers: Handlers, graph_id: str, digest: str, graph: Row, fences: "Sequence[Fence]") -> None:
     """graph: its row, but for the mark of its digest; its etag is "" where that is not known."""
     # If they are not as this call has left them, the commit conflicts and they are read.
-    rows: dict[str, Row | None] = {each.key: Row(each.key, each.etag, FENCE_ROW) for each in fences if each.etag}
+    rows: dict[str, Row | None] = {each.key: each.row for each in fences if each.etag}
     if graph.etag and graph.columns["digest"] == digest:
         rows[GRAPH] = graph
     (flipped,) = await handlers.transition(graph_id, [Start(digest)], rows=rows)
@@ -537,6 +531,8 @@ async def _stage(handlers: Handlers, graph_id: str, head: Row | None, asked: _As
         parts, first = request_rows(
             request, asked.text, asked.digest, asked.count, now, kind=asked.kind, by=asked.by, plan=asked.plan
         )
+        from taskgraph.engine.writing import chunks_of, insert_missing
+
         for chunk in (*chunks_of(parts), [first]):
             await insert_missing(handlers, graph_id, chunk)
     elif head.columns["state"] in ("refused", "done"):

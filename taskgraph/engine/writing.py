@@ -4,14 +4,14 @@ Rows of a submission are written several commits at a time, each with a fence, s
 started (P10).
 """
 
-import asyncio
 import functools
 import itertools
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeVar
+from typing import Final
 
+from taskgraph.engine.commit import in_event_loop, side_by_side
 from taskgraph.engine.handlers import Handlers
 from taskgraph.engine.progress import Progress
 from taskgraph.model import limits
@@ -20,28 +20,12 @@ from taskgraph.model.errors import Conflict, Refused, StorageUnavailable, Unclea
 from taskgraph.model.ids import GRAPH, WRITERS, fence_key
 from taskgraph.model.states import GraphState
 from taskgraph.protocol.definitions import SCHEMA
-from taskgraph.protocol.extension_plan import portion, row_bytes
+from taskgraph.protocol.extension_plan import bytes_at_most, portion, row_bytes
 from taskgraph.storage.tables import Insert, Merge, Range, Row, Tables, pages
 
-T = TypeVar("T")
-
 _FENCE: Final = {"state": str(GraphState.SUBMITTING)}
-FENCE_ROW: Final[Columns] = {"schema": SCHEMA, **_FENCE}
+_FENCE_ROW: Final[Columns] = {"schema": SCHEMA, **_FENCE}
 _FENCE_BYTES: Final = 1_000  # more than it takes in a commit
-
-
-async def side_by_side(*calls: Callable[[], Coroutine[Any, Any, T]]) -> list[T]:
-    """Make calls at once, or one after the other where there is no event loop. Raises what one of them raises."""
-    if len(calls) == 1 or not _in_event_loop():
-        return [await call() for call in calls]
-    tasks = [asyncio.create_task(call()) for call in calls]
-    try:
-        return await asyncio.gather(*tasks)
-    finally:
-        if not all(task.done() for task in tasks):  # nothing goes on behind the caller's back
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
 
 
 @dataclass(slots=True)
@@ -55,6 +39,15 @@ class Fence:
     key: str
     etag: str = ""
     read_again: bool = False
+
+    @property
+    def row(self) -> Row:
+        return Row(self.key, self.etag, _FENCE_ROW)
+
+
+def further_fences(graph: Insert) -> list[Insert]:
+    """The fences beside the graph row, which is about to be written."""
+    return [Insert(fence_key(number), _FENCE_ROW) for number in range(1, int(str(graph.columns.get(WRITERS, 1))))]
 
 
 def fences_of(graph: Row, etags: Sequence[str | None]) -> list[Fence]:
@@ -94,7 +87,7 @@ class Writing:
     async def write(self, rows: Iterable[Insert]) -> None:
         self.progress(0, self.total)
         chunks = chunks_of(self._missing(rows) if self.there else rows)
-        if _in_event_loop():
+        if in_event_loop():
             await side_by_side(*[functools.partial(self._write, chunks, [fence]) for fence in self.fences])
         else:
             await self._write(chunks, self.fences)
@@ -129,15 +122,6 @@ def _counts(row: Insert) -> bool:
     return not row.key.startswith("definition:")
 
 
-def _in_event_loop() -> bool:
-    """False in the simulator, which drives these coroutines by itself."""
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return False
-    return True
-
-
 def chunks_of(rows: Iterable[Insert]) -> Iterator[list[Insert]]:
     """Rows by commits, each with room for a fence. Rows are measured only where their sizes may exceed the bound."""
     most = limits.COMMIT_BYTES_MAX - _FENCE_BYTES
@@ -147,12 +131,6 @@ def chunks_of(rows: Iterable[Insert]) -> Iterator[list[Insert]]:
         fitting = len(chunk) if bytes_at_most(chunk) <= most else len(portion(chunk, row_bytes, most))
         yield chunk[:fitting]
         del chunk[:fitting]
-
-
-def bytes_at_most(rows: Sequence[Insert]) -> int:
-    """An upper bound of all `row_bytes`, without looking at characters: each may be sent as two escapes of six."""
-    units = sum([len(value) for row in rows for value in row.columns.values() if type(value) is str])
-    return 100 * len(rows) + 64 * sum([len(row.columns) for row in rows]) + 12 * units
 
 
 async def insert_missing(

@@ -21,7 +21,7 @@ from taskgraph.model.errors import Conflict, Refused, StorageUnavailable, Unclea
 from taskgraph.model.ids import GRAPH, fence_key, row_key, task_id_of
 from taskgraph.model.messages import RunTasks, SendReady, parse
 from taskgraph.model.names import ALL, listing_key
-from taskgraph.protocol.extension_plan import row_bytes
+from taskgraph.protocol.extension_plan import bytes_at_most, row_bytes
 from taskgraph.protocol.layout import lay_out, name_mapping_rows
 from taskgraph.storage.tables import Change, Insert, Merge, Page, Range, Row
 from taskgraph.testing import HurriedClock, MemoryQueues, MemoryTables, drive
@@ -506,7 +506,7 @@ def test_chunks_are_as_large_as_a_commit_may_be(sizes: list[tuple[int, str]]) ->
         assert size <= limits.COMMIT_BYTES_MAX or len(chunk) == 1
         if number + 1 < len(chunks) and len(chunk) < limits.COMMIT_CHANGES_MAX:
             assert size + row_bytes(chunks[number + 1][0]) > limits.COMMIT_BYTES_MAX, "the next one would have fitted"
-    assert all(writing.bytes_at_most([row]) >= row_bytes(row) for row in rows)
+    assert all(bytes_at_most([row]) >= row_bytes(row) for row in rows)
 
 
 # --- the first messages ----------------------------------------------------------------------------------------------
