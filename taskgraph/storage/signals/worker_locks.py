@@ -4,12 +4,13 @@ For speed alone: what resumes a graph need not wait for the lease of a run whose
 """
 
 import contextlib
+import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from taskgraph.storage.private_files import file_mode, folder_mode, make_folder, opener
+from taskgraph.storage.private_files import file_mode, folder_mode, make_folder
 
 _NAME: Final = re.compile(r"^[A-Za-z0-9_.-]{1,120}$")
 
@@ -33,16 +34,24 @@ class WorkerLocks:
         """Show that this worker lives, as long as the process does. Raises OSError if the folder cannot be written."""
         import fcntl
 
-        make_folder(self._folder, folder_mode(self._store))
-        path = self._path(name)
-        beside = path.with_suffix(".new")
-        with open(beside, "w", opener=opener(file_mode(self._store))) as file:
+        path = str(self._path(name))
+        beside = f"{path.removesuffix('.lock')}.new"
+        flags, mode = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, file_mode(self._store)
+        try:
+            file = os.open(beside, flags, mode)
+        except FileNotFoundError:
+            make_folder(self._folder, folder_mode(self._store))
+            file = os.open(beside, flags, mode)
+        try:
             fcntl.flock(file, fcntl.LOCK_EX)
-            beside.replace(path)  # it has the name by which it is found once it is locked: never does it look dead
+            os.replace(beside, path)  # it has the name by which it is found once it is locked: never does it look dead
             try:
                 yield
             finally:
-                path.unlink(missing_ok=True)
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(path)
+        finally:
+            os.close(file)
 
     def found(self) -> list[str]:
         """Names of the workers that have a lock file: they live, or were killed."""
