@@ -62,9 +62,9 @@ async def unlist(tables: Tables, key: str) -> None:
             await tables.commit(ALL, [Delete(key, row.etag)])
 
 
-async def enter_live(records: Records, graph_id: str) -> str:
+async def enter_live(records: Records, graph_id: str, now: datetime | None = None) -> str:
     """Name the graph in the index; gives the etag of its entry, "" if that is not known. Repeatable."""
-    return await name_in(records.tables, LIVE, graph_id, records.clock.now())
+    return await name_in(records.tables, LIVE, graph_id, now or records.clock.now())
 
 
 async def leave_live(records: Records, graph_id: str, known: str = "") -> None:
@@ -91,12 +91,17 @@ async def leave_live(records: Records, graph_id: str, known: str = "") -> None:
 
 
 async def drop_orphan(tables: Tables, index: str, entry: Row | None, now: datetime) -> bool:
-    """Take an entry without a graph off an index, once it is old: before that, its submission may go on."""
+    """Take an entry without a graph off an index, once it is old: before that, its submission may go on.
+
+    What that has put on the list of all graphs, as of the same moment, goes with it.
+    """
     since = time_of(entry.columns, "since") if entry is not None else None
     if entry is None or since is None or now - since <= timedelta(seconds=ORPHAN_SECONDS):
         return False
     if not await clock_trust.may_end(tables, now):
         return False
+    if index == LIVE:
+        await unlist(tables, listing_key(entry.key, since))
     try:
         await tables.commit(index, [Delete(entry.key, entry.etag)])
     except (Conflict, Unclear):  # reach: notices

@@ -12,11 +12,11 @@ import hashlib
 import itertools
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from taskgraph.documents.canonical import content_hash, document_object, node_digests
 from taskgraph.documents.nodes import GraphDocument
@@ -136,25 +136,29 @@ async def _submit(
         listed = listing_columns(graph_id, created, document.metadata, document.tags, len(document.tasks))
         await insert_once(records.tables, ALL, listing_key(graph_id, created), {**listed, **origin})
 
-    entry = await enter_live(records, graph_id)
-    if own_work := handlers.dispatcher.own.get(graph_id):
-        own_work.entry = entry
     now = handlers.clock.now()
+    named: list[Callable[[], Coroutine[Any, Any, object]]] = [functools.partial(enter_live, records, graph_id, now)]
     registered = notices.registrations(document.notify, document.tasks.values())
     if registered:
-        await enter(records.tables, graph_id, now)
+        named.append(functools.partial(enter, records.tables, graph_id, now))
+    if fresh:
+        named.append(functools.partial(list_as_of, now))
+    entry, *_ = await side_by_side(*named)
+    if own_work := handlers.dispatcher.own.get(graph_id):
+        own_work.entry = str(entry)
     row = None if fresh else (await records.tables.get(graph_id, [GRAPH]))[0]
     outcome = Submitted.RESUMED
     etags: list[str | None] = []  # of the fences, if this call has written them
     layout: GraphLayout | None = None
     if row is None:
+        if not fresh:
+            await list_as_of(now)  # before it is there: whatever happens then, no graph is missing from the list
         layout = _lay_out(graph_id, document, digests, now, by_key=True)
         trace = handlers.telemetry.trace_of_graph(graph_id)
         first = _graph_row(graph_id, document, layout, digest, now, trace, len(registered), {**origin, **own})
         others = _rest_of_one_commit(first, layout, _further(first, layout, document, registered, now))
         if others is not None:
-            begin = functools.partial(_begin, handlers, graph_id, digest, first, others)
-            seen, _ = await side_by_side(begin, functools.partial(list_as_of, now))
+            seen = await _begin(handlers, graph_id, digest, first, others)
             if seen is not None:
                 progress(1 + len(others), 1 + len(others))
                 await _send_first(handlers, graph_id, document, layout, seen)
@@ -172,7 +176,7 @@ async def _submit(
             (row,) = await records.tables.get(graph_id, [GRAPH])
         if row is None:
             raise Conflict(f"graph {graph_id} could not be created; try again")
-        if others is not None and row.columns.get("created") != now:
+        if row.columns.get("created") != now:
             await unlist(records.tables, listing_key(graph_id, now))  # it is listed by the call that wrote its row
     refuse_gone(row, graph_id)
     _same_content(row, graph_id, digest)
@@ -180,7 +184,8 @@ async def _submit(
     created = row.columns["created"]
     if not isinstance(created, datetime):
         raise Refused(f"row {GRAPH} of graph {graph_id} holds no time of creation", "damaged")
-    await list_as_of(created)
+    if created != now:
+        await list_as_of(created)
     answer = replace(answer, outcome=outcome)
     if row.columns["state"] != GraphState.SUBMITTING:
         return replace(answer, outcome=Submitted.EXISTING)

@@ -181,7 +181,7 @@ class Transactor(ABC):
         for outcome, count in counts.items():
             self.telemetry.tasks(outcome, count)
         for change in decision.changes:
-            if change.key == GRAPH and isinstance(change, Merge) and (state := change.columns.get("state")):
+            if change.key == GRAPH and isinstance(change, Insert | Merge) and (state := change.columns.get("state")):
                 self.telemetry.graph_state(graph_id, str(state))
 
 

@@ -17,6 +17,7 @@ from taskgraph.documents.warnings import warnings
 from taskgraph.engine.control import settle_holds
 from taskgraph.engine.doctor import repair_graph
 from taskgraph.model import facts, limits
+from taskgraph.model.ids import GRAPH
 from taskgraph.model.messages import Cancel, TaskFailed
 from taskgraph.model.row_schema import USUAL
 from taskgraph.model.states import PAUSED, TaskState
@@ -129,6 +130,8 @@ def differing(fact: Mapping[str, Any], before: Mapping[str, Any], after: Mapping
             keys = [key for key, columns in after.items() if "needs" in columns and columns["label"] == fact["group"]]
         case "graph-changed":
             keys = [f"request:{fact['request']}"]
+        case "graph-running" if GRAPH not in before:  # written as it is started: as if it had been there
+            return {"state", "started"} & after[GRAPH].keys()
         case kind:
             keys = [facts.subject(kind, fact)]
     both = [(before[key], after[key]) for key in keys if key in before and key in after]

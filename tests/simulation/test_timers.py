@@ -45,7 +45,7 @@ def play_all(seeds: Iterable[int], skews: Sequence[float] = timers.SKEWS_SECONDS
 def test_each_time_fires_once_whoever_looks_and_dies() -> None:
     met = play_all(range(HISTORIES))
     assert met["R28 not submitted"] > 5  # a fire had begun, and nothing of its graph was there
-    assert met["R28 submitting"] > 5  # its graph was half written
+    assert met["R28 submitting"] > 2  # its graph was half written
     assert met["R28 running"] + met["R28 finished"] > 0  # its graph was there, and no row said so
     assert met["two in one fire"] > 100
     assert met["fired"] > 200

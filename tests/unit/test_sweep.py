@@ -63,6 +63,13 @@ class StopsAfter(MemoryTables):
         return await super().commit(partition, changes)
 
 
+@pytest.fixture
+def in_several(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small graphs are submitted in several commits, as large ones are."""
+    monkeypatch.setattr(limits, "WHOLE_ROWS_MAX", 0)
+
+
+@pytest.mark.usefixtures("in_several")
 async def test_an_abandoned_submission_is_fenced_off_and_cannot_start() -> None:
     clock = ManualClock()
     tables = StopsAfter(1)
@@ -83,6 +90,7 @@ async def test_an_abandoned_submission_is_fenced_off_and_cannot_start() -> None:
     assert not [key for queue in queues.messages.values() for key in queue]
 
 
+@pytest.mark.usefixtures("in_several")
 async def test_a_submission_that_is_fenced_off_while_it_writes_is_refused(
     handlers: Handlers, tables: MemoryTables, clock: ManualClock
 ) -> None:

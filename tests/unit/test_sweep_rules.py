@@ -394,6 +394,23 @@ async def test_a_name_without_a_graph_is_dropped_after_an_hour(
     assert list(tables.partitions[LIVE]) == ([] if mended else ["ghost"])
 
 
+@pytest.mark.parametrize("fresh", [True, False])
+async def test_what_a_submission_that_died_has_listed_is_not_shown_and_goes_with_its_name(
+    handlers: Handlers, tables: Table, clock: HurriedClock, fresh: bool
+) -> None:
+    queries = Queries(tables, MemoryQueues(clock), clock, QueueNames())
+    clock.advance(1)
+    tables.instead["g"] = [StorageUnavailable("it died")]
+    with pytest.raises(StorageUnavailable):
+        await submit(handlers, "g", PAIR, fresh=fresh)
+    assert len(tables.partitions[LIVE]) == len(tables.partitions[ALL]) == 1
+    assert await queries.graphs() == []
+    clock.advance(ORPHAN_SECONDS + 1)
+    assert (await sweep(handlers)).index_mended == 1
+    assert not tables.partitions[LIVE]
+    assert not tables.partitions[ALL]
+
+
 async def test_an_entry_of_another_moment_hides_no_graph(
     handlers: Handlers, tables: Table, clock: HurriedClock
 ) -> None:
