@@ -26,7 +26,7 @@ from taskgraph.model.messages import AddTasks, RunTasks, TaskCompleted, TaskResu
 from taskgraph.model.names import ALL, LEADS, LIVE, POISON
 from taskgraph.storage.tables import Range, query_all
 from tests.scenarios.stage import CrashError, Held, Stage, Trap, extension, graph, memory_stage
-from tests.simulation.bounds import CHUNKED, bounded
+from tests.simulation.bounds import CHUNKED, IN_SEVERAL, bounded
 
 FOLDER: Final = Path(__file__).parent / "fixtures"
 VERSION: Final = "0.4"
@@ -58,10 +58,11 @@ async def crash_until(stage: Stage, step: Callable[..., Awaitable[Any]], there: 
 
 async def submitting(stage: Stage) -> GraphDocument:
     """All rows but the last commit; the submitter has died."""
-    try:
-        await stage.submit(plain(), handlers=stage.more_handlers(Trap(5, "before", "commit")))
-    except CrashError:
-        assert await stage.state() == "submitting"
+    with bounded(IN_SEVERAL):
+        try:
+            await stage.submit(plain(), handlers=stage.more_handlers(Trap(5, "before", "commit")))
+        except CrashError:
+            assert await stage.state() == "submitting"
     return plain()
 
 
