@@ -193,18 +193,39 @@ async def _submit(
     if layout is None or created != now or (layout.cut and not by_key):
         layout = _lay_out(graph_id, document, digests, created, by_key=by_key)
     further = _further(row, layout, document, registered, created)
+    tried = None if outcome is Submitted.CREATED else _TRIED_FIRST
+    seen = await _write_and_start(handlers, graph_id, digest, row, etags, layout, further, progress, tried)
+    await _send_first(handlers, graph_id, document, layout, seen)
+    return answer
+
+
+async def _write_and_start(
+    handlers: Handlers,
+    graph_id: str,
+    digest: str,
+    row: Row,
+    etags: Sequence[str | None],
+    layout: GraphLayout,
+    further: Sequence[Insert],
+    progress: Progress,
+    tried: int | None,
+) -> Mapping[str, Row]:
+    """Write the rows of a graph, whose own is there, in several commits, and start it; gives the first of them.
+
+    etags: of the fences, if this call has written them. tried: so many commits are tried without looking first which
+    rows are there; None for any number.
+    """
     from taskgraph.engine.writing import Writing, fences_of
 
     fences = fences_of(row, etags)
     writing = Writing(handlers, graph_id, fences, layout.count + len(further), progress, _looked_for(layout))
-    if outcome is Submitted.RESUMED and writing.total > _TRIED_FIRST * limits.COMMIT_CHANGES_MAX:
+    if tried is not None and writing.total > tried * limits.COMMIT_CHANGES_MAX:
         await writing.find()
     await writing.write(itertools.chain(layout.rows(), further))
     await _unmark(handlers, graph_id, replace(row, etag=fences[0].etag or row.etag), digest)
     known = replace(row, etag="" if fences[0].read_again else fences[0].etag)
     await _start(handlers, graph_id, digest, known, fences[1:])
-    await _send_first(handlers, graph_id, document, layout, writing.seen)
-    return answer
+    return writing.seen
 
 
 def _further(

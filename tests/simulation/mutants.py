@@ -1115,7 +1115,7 @@ MUTANTS: Final = (
         "it starts before",
         _reworded(
             submission,
-            "_submit",
+            "_write_and_start",
             (
                 "    await writing.write(",
                 '    await handlers.transition(graph_id, [Start(row.columns["digest"])])\n    await writing.write(',
