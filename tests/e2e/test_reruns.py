@@ -61,7 +61,8 @@ def test_all_that_failed_are_run_again_at_once(tg: Run, tmp_path: Path, blocking
 
 def test_who_has_handlers_is_not_sent_to_start_some(tg: Run, store: str, tmp_path: Path, blocking: str) -> None:
     with started("serve", "--worker", "2", store=store, cwd=tmp_path):
-        until(lambda: tg("submit", blocking, "--id", "g").returncode == 0)
+        until(lambda: json.loads(tg("workers", "--json").stdout)["handlers"])
+        assert tg("submit", blocking, "--id", "g").returncode == 0
         watched = tg("watch", "g", "--timeout", "30")
         assert watched.returncode == 1
         assert "when all is mended: taskgraph rerun g --failed\n" in watched.stderr
