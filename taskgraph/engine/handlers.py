@@ -198,12 +198,12 @@ class Handlers(Transactor):
                     recalled = True
                 case Held():
                     held = True
-                case GraphEnded():
+                case GraphEnded(state):
                     self.row_cache.forget(graph_id)
                     self.dispatcher.forget(graph_id)
                     limited.clear()
                     for ended in self.listeners.ended:
-                        ended(graph_id)
+                        ended(graph_id, state)
                     own = self.dispatcher.own.get(graph_id)
                     await leave_live(self.records, graph_id, own.entry if own is not None else "")
                 case GraphRevived(ended):

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final, Protocol
 
+from taskgraph.model.states import GraphState
 from taskgraph.model.timing import due_at
 from taskgraph.protocol.context import ClaimOffer, Started, Stop
 from taskgraph.protocol.decide import Answer
@@ -24,8 +25,8 @@ _GRAPHS_MAX: Final = 10_000  # more are left to the sweep
 class Listeners:
     """What is called with the id of a graph. Each listener adds itself, and takes itself off again."""
 
-    ended: list[Callable[[str], None]] = field(default_factory=list)
-    """This process has seen it end."""
+    ended: list[Callable[[str, GraphState], None]] = field(default_factory=list)
+    """This process has seen it end, in this state."""
     news: list[Callable[[str], None]] = field(default_factory=list)
     """A commit about it was made here: there may be notices."""
     due: list[Callable[[str, datetime], None]] = field(default_factory=list)

@@ -588,9 +588,12 @@ async def _until_ended(
     begun just now, so it is looked at a little later.
     """
     ended = asyncio.Event()
+    last: GraphState | None = None
 
-    def note(ended_id: str) -> None:
+    def note(ended_id: str, state: GraphState) -> None:
+        nonlocal last
         if ended_id == graph_id:
+            last = state
             ended.set()
 
     app.handlers.listeners.ended.append(note)
@@ -600,7 +603,8 @@ async def _until_ended(
         if fresh:
             await wait_any((ended, stop), pause)
         while True:
-            state = await app.queries.state(graph_id)
+            state = last or await app.queries.state(graph_id)
+            last = None  # a rerun may reopen it
             if watcher is not None:
                 await watcher(state)
             if stop.is_set():

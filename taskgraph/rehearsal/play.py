@@ -258,7 +258,7 @@ class _Play:
         self._ended_at = 0.0
         handlers.listeners.ended.append(self._ended)
 
-    def _ended(self, graph_id: str) -> None:
+    def _ended(self, graph_id: str, _: GraphState) -> None:
         self._ended_at = self._loop.time()
         self._stop.set()
 

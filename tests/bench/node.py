@@ -239,7 +239,7 @@ class Node:
         self._loops = asyncio.create_task(loop)
         return {}
 
-    def _note_end(self, graph_id: str) -> None:
+    def _note_end(self, graph_id: str, *_: object) -> None:  # commits of before say no state
         if graph_id == self._graph_id:
             tell(ended=time.time())
         self._ends[graph_id] = time.time()

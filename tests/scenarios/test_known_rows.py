@@ -245,7 +245,7 @@ async def played(story: Story, message: TaskCompleted, known: Rows) -> tuple[End
     stage = copy_of(story)
     heard: list[str] = []
     handlers = stage.more_handlers()
-    handlers.listeners.ended.append(lambda graph_id: heard.append("ended"))
+    handlers.listeners.ended.append(lambda graph_id, state: heard.append("ended"))
     handlers.row_cache.of("graph").rows.update(known)
     (handled,) = await handlers.handle("graph", [message])
     assert handled.error is None

@@ -205,7 +205,7 @@ async def test_an_end_that_was_not_noted_is_noted_when_the_message_comes_again(s
     with pytest.raises(CrashError):
         await stage.deliver(done, handlers=stage.more_handlers(Trap(1, "after", "commit")))
     ended: list[str] = []
-    stage.handlers.listeners.ended.append(ended.append)
+    stage.handlers.listeners.ended.append(lambda graph_id, _: ended.append(graph_id))
     await stage.deliver(done)
     assert await live(stage) == []
     assert ended == ["graph"]

@@ -597,11 +597,15 @@ async def test_a_graph_that_ended_leaves_the_live_index_and_whoever_waits_hears_
     handlers: Handlers, tables: Table
 ) -> None:
     await begin(handlers)
-    heard: list[str] = []
-    handlers.listeners.ended += [heard.append, heard.append]
+    heard: list[tuple[str, GraphState]] = []
+
+    def note(graph_id: str, state: GraphState) -> None:
+        heard.append((graph_id, state))
+
+    handlers.listeners.ended += [note, note]
     tables.put(GRAPH, state="finished")
     await handlers.perform_effects("g", [GraphEnded(GraphState.FINISHED)])
-    assert heard == ["g", "g"]
+    assert heard == [("g", GraphState.FINISHED)] * 2
     assert tables.partitions[LIVE] == {}
 
 
