@@ -604,6 +604,9 @@ def _cancelled(rows: Mapping[str, Row], tasks: Mapping[str, TaskNode]) -> None:
     found = {str(row.columns["label"]): row for key, row in rows.items() if key.startswith("task:")}
     if not found.keys() <= tasks.keys():
         raise Violation(f"the graph holds {sorted(found)}, and not only {sorted(tasks)}")
+    if rows[GRAPH].columns.get("reason") == "the submission was begun and never finished":
+        hold(not any("claim" in row.columns for row in found.values()), "it has never started, and a task has run")
+        return  # it may have been given up before its first task was there: by a clock that is off by months
     late = {label for label, row in found.items() if row.columns["state"] not in RESOLVED}
     hold(not late, f"cancelled, and {late} have not ended")
     hold(rows[GRAPH].columns["tasks"] == len(found), f"the graph counts {rows[GRAPH].columns['tasks']} tasks")
