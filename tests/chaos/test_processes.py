@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import pytest
 
+from taskgraph.model import limits
 from tests.chaos.crew import LEASE_SECONDS, Crew, crew
 from tests.chaos.processes import Child, Zygote
 from tests.chaos.transport import Plan
@@ -114,16 +115,21 @@ async def test_a_handler_that_was_stopped_with_messages_in_hand_changes_nothing_
 
 
 async def test_a_submitter_that_is_killed_is_followed_by_the_same_command(azurite: str, tmp_path: Path) -> None:
+    wide = {"tasks": {f"part {n}": task() for n in range(2 * limits.COMMIT_CHANGES_MAX)}}
     async with crew(azurite, tmp_path) as it:
         await it.serve()
         await it.work()
         assert (await it.submit("first", FAN)).status == 0  # it makes tables and queues, which would shift the numbers
-        # The row of the graph is written; its tasks are not; it is started, and no task is sent.
-        for number, kind in ((4, "kill-after"), (7, "kill-before"), (10, "kill-after")):
-            assert (await it.submit("g", FAN, plan=Plan(at=number, kind=kind))).killed
-        assert (await it.submit("g", FAN)).status == 0
-        tasks = await it.judged("g", FAN)
-        assert {row.columns["run"] for row in tasks.values()} == {0}
+        # It is listed, and not there; it has started, and no task is sent.
+        for graph_id, kind in (("before", "kill-before"), ("after", "kill-after")):
+            assert (await it.submit(graph_id, FAN, plan=Plan(at=5, kind=kind))).killed
+        # The row of the graph is written; its tasks are not; it has started, and not every task is sent.
+        for number, kind in ((5, "kill-after"), (8, "kill-before"), (12, "kill-after")):
+            assert (await it.submit("wide", wide, plan=Plan(at=number, kind=kind))).killed
+        for graph_id, document in (("before", FAN), ("after", FAN), ("wide", wide)):
+            assert (await it.submit(graph_id, document)).status == 0
+            tasks = await it.judged(graph_id, document)
+            assert {row.columns["run"] for row in tasks.values()} == {0}
         await it.end()
 
 
