@@ -186,4 +186,4 @@ async def test_each_request_of_each_process_fails_in_each_way(azurite: str, tmp_
     finally:
         await zygote.close()
     print(f"{role}: {killed} of 60 were killed at their request")
-    assert killed > 24  # of a chain: the fewest requests are those of its submission, some fifteen
+    assert killed > 20  # of a chain: the fewest requests are those of its submission, eleven, with tables that it makes
