@@ -31,7 +31,7 @@ from taskgraph.model.errors import Conflict, NotFound, Refused, StaleDelivery
 from taskgraph.model.ids import GRAPH, group_key, limit_key, limit_scope, row_key, slugid_from, task_id_of
 from taskgraph.model.json_strict import canonical_json
 from taskgraph.model.messages import RunTasks, parse
-from taskgraph.model.names import ALL, LIVE, POISON, TOMBSTONES
+from taskgraph.model.names import ALL, KEEPING, LIVE, POISON, TOMBSTONES
 from taskgraph.protocol.extension_plan import request_rows
 from taskgraph.protocol.runs import Claim
 from taskgraph.queries.targets import GATES
@@ -289,7 +289,7 @@ class Afterlife:
         while world.actors:
             world.advance()
         partitions = world.tables.partitions.items()
-        own = {GATES, CLOCKS, ALL}  # of targets, of who keeps house, and see above
+        own = {GATES, CLOCKS, KEEPING, ALL}  # of targets, of who keeps house and how far that is, and see above
         left = {name: sorted(rows) for name, rows in partitions if rows and name not in own}
         hold(not left, f"left for ever: {left}")
 
