@@ -58,7 +58,8 @@ async def unlist(tables: Tables, key: str) -> None:
     """Take an entry off the list of all graphs whose graph has not come to be. Repeatable."""
     (row,) = await tables.get(ALL, [key])
     if row is not None:
-        with contextlib.suppress(Conflict, Unclear):  # another call did, or this one; otherwise lists leave it out
+        # Another call did, or this one; otherwise lists leave it out.
+        with contextlib.suppress(Conflict, Unclear):  # reach: lists
             await tables.commit(ALL, [Delete(key, row.etag)])
 
 

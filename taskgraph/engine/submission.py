@@ -259,10 +259,7 @@ async def _begin(
     """
     rows: dict[str, Row | None] = {GRAPH: Row(GRAPH, NEW, first.columns)}
     handlers.records.created(graph_id)  # so its journal is empty, or this commit meets the row of another
-    try:
-        (begun,) = await handlers.transition(graph_id, [Begin(digest, tuple(others))], rows=rows)
-    except Conflict:
-        return None
+    (begun,) = await handlers.transition(graph_id, [Begin(digest, tuple(others))], rows=rows)
     if begun.error is not None:
         raise begun.error
     if begun.outcome is not Outcome.APPLIED:

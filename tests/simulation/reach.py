@@ -130,6 +130,11 @@ ELSEWHERE: Final = (
         ),
     ),
     Place(
+        "lists",
+        "an entry of a submission that was not the one: next to never is the answer lost to the call that takes it off",
+        ("tests/simulation/test_reach_elsewhere.py",),
+    ),
+    Place(
         "loops",
         "loops for what is over by time, and for workers that died: those who are played here are soon over",
         ("tests/simulation/test_reach_elsewhere.py",),

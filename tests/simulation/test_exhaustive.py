@@ -133,7 +133,7 @@ def test_some_pairs_that_are_not_played_go_on_as_those_that_stand_for_them() -> 
 def test_pairs_that_are_not_played_go_on_as_those_that_stand_for_them() -> None:
     tally = explore_pairs(LIVES[0])
     check([tally], "life, pairs of faults")
-    assert tally.cases > 7_500
+    assert tally.cases > 6_500
     assert tally.runs < 0.36 * tally.cases  # the rest go on as others have
     assert hold_all_sampled([tally], 100) > 100
 

@@ -22,6 +22,7 @@ from taskgraph.engine.commit import Records
 from taskgraph.engine.consumer import Consumer
 from taskgraph.engine.dispatch import Dispatcher
 from taskgraph.engine.handlers import Handlers
+from taskgraph.engine.live_index import unlist
 from taskgraph.engine.poison import Poison
 from taskgraph.engine.store_times import repair_store
 from taskgraph.engine.submission import submit
@@ -46,6 +47,7 @@ from taskgraph.model import limits
 from taskgraph.model.clock import Clock, SystemClock
 from taskgraph.model.errors import Conflict, StorageError, StorageUnavailable, Unclear
 from taskgraph.model.ids import GRAPH
+from taskgraph.model.names import ALL
 from taskgraph.model.secrecy import Handed
 from taskgraph.protocol.dispatch_windows import ReadyBatch, Windows
 from taskgraph.queries import targets, workers
@@ -526,3 +528,14 @@ async def test_a_bug_in_a_method_of_the_old_scheduler_is_answered_as_one(
     ):
         assert answer.status == 500
         assert "a bug in taskgraph (ZeroDivisionError)" in await answer.text()
+
+
+@pytest.mark.parametrize("error", [Conflict("it has changed", 0), Unclear("it was cut off")])
+async def test_an_entry_that_cannot_be_taken_off_the_list_stays(error: StorageError) -> None:
+    tables = Failing()
+    await tables.commit(ALL, [Insert("entry", {"graph": "g"})])
+    tables.of_commits = [error]
+    await unlist(tables, "entry")
+    assert await tables.get(ALL, ["entry"]) != [None]
+    await unlist(tables, "entry")
+    assert await tables.get(ALL, ["entry"]) == [None]
