@@ -345,7 +345,7 @@ class View:
         """What to commit. Every row carries the id of the operation that wrote it last (P17)."""
         changes: list[Change] = []
         for draft in self.drafts.values():
-            if draft.etag is None or draft.etag == NEW:
+            if not draft.etag:  # it is not there yet
                 changes.append(Insert(draft.key, {**draft.columns, **draft.changed, "operation": operation}))
                 continue
             if draft.gone:
@@ -387,7 +387,7 @@ class View:
 
 
 def _differs(draft: Draft) -> bool:
-    if draft.etag is None or draft.etag == NEW or draft.gone or draft.bare:
+    if not draft.etag or draft.gone or draft.bare:
         return True
     read = draft.columns.get
     for name, value in draft.changed.items():  # noqa: SIM110  (asked of each row twice a commit: a generator is dear)

@@ -294,9 +294,8 @@ class Slots:
             one.handle.cancel(message)
             return one.handle
         task = self._go_on(one)
-        asyncio.get_running_loop().call_soon(
-            task.cancel, message
-        )  # once it has taken over: before, it would do nothing
+        # Once it has taken over: before, the task would end without a look at the run.
+        asyncio.get_running_loop().call_soon(task.cancel, message)
         return task
 
     def tasks(self) -> "Collection[asyncio.Task[None]]":

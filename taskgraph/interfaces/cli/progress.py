@@ -371,9 +371,9 @@ class EndsDisplay(PlainDisplay):
 
     def _words(self, event: "Event") -> str:
         read, run = event.fields.get, event.fields.get("run", 0)
-        words = f"{self._err.symbol(_ENDS[event.kind])} {safe(str(read('label', '')))}" + (
-            f" (run {run})" if run else ""
-        )
+        words = f"{self._err.symbol(_ENDS[event.kind])} {safe(str(read('label', '')))}"
+        if run:
+            words += f" (run {run})"
         if event.kind in ("task-skipped", "task-cancelled"):
             words += f"  {event.kind.removeprefix('task-')}"
         if reason := str(read("reason", "")):

@@ -63,11 +63,11 @@ class Wakeup:
         sockets = self._sockets
         shared = [queue for queue in queues if not queue.startswith(OWN)]
         reaches_all = not shared or (sockets is not None and sockets.reaches_all)
-        deaf = not at_once and reaches_all and not self.counts.keys() >= {*shared}
+        local = not at_once and reaches_all and not self.counts.keys() >= {*shared}
         for queue in queues:
             self.counts.setdefault(queue, 0)
         unreachable = False
-        if sockets is not None and not deaf:
+        if sockets is not None and not local:
             unreachable = False in [sockets.listen(queue, self._receive) for queue in shared]
         return Ticket(
             self,
@@ -75,7 +75,7 @@ class Wakeup:
             sum(self.counts[queue] for queue in queues),
             notified_by_all=reaches_all and not unreachable,
             seconds_max=UNREACHABLE_SECONDS_MAX if reaches_all and unreachable else math.inf,
-            deaf=deaf,
+            local=local,
         )
 
     def clear(self) -> int:
@@ -104,8 +104,8 @@ class Wakeup:
 class Ticket:
     """Taken before a receive: a notification between the receive and the waiting is not missed.
 
-    notified_by_all: every sender to these queues notifies. seconds_max: no pause should be longer. deaf: the first one,
-    which other processes do not reach, so it does not wait for long: most are over by then, and take no socket.
+    notified_by_all: every sender to these queues notifies. seconds_max: no pause should be longer. local: the first one
+    of a process, which other processes cannot wake, for it has no socket. It waits for a moment: most runs end in it.
     """
 
     wakeup: Wakeup
@@ -113,7 +113,7 @@ class Ticket:
     count: int
     notified_by_all: bool = False
     seconds_max: float = math.inf
-    deaf: bool = False
+    local: bool = False
 
     @property
     def notified(self) -> bool:
@@ -129,7 +129,7 @@ class Ticket:
         for each in waiting:
             each.append(woken)
         try:
-            await wait_any((woken, stop), min(seconds, _FIRST_SECONDS) if self.deaf else seconds)
+            await wait_any((woken, stop), min(seconds, _FIRST_SECONDS) if self.local else seconds)
             return woken.is_set()
         finally:
             for each in waiting:
@@ -161,7 +161,7 @@ class Pacer:
 
     async def idle(self, ticket: Ticket, stop: asyncio.Event) -> None:
         """Wait for a notification, the stop, or the end of a pause that doubles each time."""
-        if ticket.deaf:
+        if ticket.local:
             await ticket.wait(stop, self._seconds_max)
             return
         self._judge(ticket)
@@ -169,7 +169,7 @@ class Pacer:
 
     async def rest(self, ticket: Ticket, stop: asyncio.Event) -> None:
         """After a receive that gave less than was asked for: wait as well, if notifications come."""
-        if ticket.deaf:
+        if ticket.local:
             return
         self._judge(ticket, at_once=True)
         if self._trust == _TIMES_TRUSTED:
