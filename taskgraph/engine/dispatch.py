@@ -424,7 +424,7 @@ class Dispatcher:
             return
         self.listeners.note_due(graph_id, [graph])
         ready = Range("task:", "task;", where={"state": (str(TaskState.PENDING),)})
-        async for page in pages(self.records.tables, graph_id, ready):
+        async for page in self.row_cache.pages(graph_id, ready):
             found: dict[tuple[str, str, int], list[tuple[str, int]]] = {}
             rows: dict[str, Row | None] = {row.key: row for row in page.rows}
             self.listeners.note_due(graph_id, page.rows)

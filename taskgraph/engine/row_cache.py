@@ -13,13 +13,13 @@ meanwhile and has found another version, neither is kept: either may be the newe
 """
 
 from bisect import bisect_right
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 from taskgraph.model import limits
 from taskgraph.model.states import TaskState
-from taskgraph.storage.tables import Range, Row, Tables
+from taskgraph.storage.tables import Page, Range, Row, Tables, pages
 
 _KINDS: Final = ("task:", "join:", "fork:")
 _END: Final = "\U0010ffff"
@@ -200,6 +200,21 @@ class RowCache:
                 known.end(reading)
             read.update(found)
         return read
+
+    async def pages(self, graph_id: str, wanted: Range) -> AsyncGenerator[Page]:
+        """The pages of a range of whole rows, which are kept as long as they leave other graphs half of the room."""
+        known, every = self.of(graph_id), pages(self._tables, graph_id, wanted)
+        while True:
+            reading = known.begin()
+            try:
+                page = await anext(every, None)
+                if page is not None and len(known.rows) + len(page.rows) <= self._most // 2:
+                    known.keep(reading, {row.key: row for row in page.rows}, ())
+            finally:
+                known.end(reading)
+            if page is None:
+                return
+            yield page
 
     def _credit(self, known: CachedGraph, wanted: Sequence[str]) -> bool:
         """Whether so many rows have been read alone that a page would have been cheaper."""

@@ -80,6 +80,43 @@ async def test_many_rows_that_lie_together_are_read_as_a_page_with_what_lies_bet
     assert sorted(known.rows) == keys[10:29]
 
 
+async def test_the_rows_of_a_look_at_many_are_kept(kept: RowCache, tables: Watched) -> None:
+    keys = [task(number) for number in range(30)]
+    await put(tables, keys, "pending")
+    tables.page_rows = 20
+    known = kept.of("g")
+    known.rows[keys[3]] = newer = Row(keys[3], "newer", {})
+    async for page in kept.pages("g", Range("task:", "task;")):
+        if page.continuation is not None:  # written here before the second page has been read
+            known.drop(keys[:1])
+    assert {**tables.partitions["g"], keys[3]: newer, keys[0]: None} == {**known.rows, keys[0]: None}
+    assert keys[0] not in known.rows
+    assert not known.reading
+
+
+async def test_the_rows_of_a_look_give_way_to_what_is_written_meanwhile(tables: Watched) -> None:
+    await put(tables, [task(1), task(2)], "pending")
+
+    class Overtaken(Watched):
+        async def query(self, partition: str, rows: Range, **options: Any) -> Page:
+            page = await tables.query(partition, rows, **options)
+            mine.written("g", [task(1)])  # between the answer and its arrival
+            return page
+
+    mine = RowCache(Overtaken())
+    async for _ in mine.pages("g", Range("task:", "task;")):
+        pass
+    assert list(mine.of("g").rows) == [task(2)]
+
+
+async def test_a_look_at_very_many_leaves_other_graphs_half_of_the_room(tables: Watched) -> None:
+    await put(tables, [task(number) for number in range(30)], "pending")
+    tables.page_rows = 10
+    kept = RowCache(tables, rows_max=40)
+    seen = [row async for page in kept.pages("g", Range("task:", "task;")) for row in page.rows]
+    assert (len(seen), len(kept.of("g").rows)) == (30, 20)
+
+
 async def test_what_has_completed_is_not_kept_unless_it_was_asked_for(kept: RowCache, tables: Watched) -> None:
     keys = [task(number) for number in range(20)]
     await put(tables, keys, "completed")
