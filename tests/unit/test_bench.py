@@ -21,6 +21,7 @@ from taskgraph.interfaces.settings import read_settings
 from taskgraph.model.clock import SystemClock
 from taskgraph.model.errors import Conflict
 from taskgraph.storage.azure.account import AzureStore
+from taskgraph.storage.azure.connections import Connections
 from taskgraph.storage.sqlite.store import EmbeddedStore
 from taskgraph.storage.tables import Delete, Insert, Merge, Range
 from taskgraph.worker.executors import built_in
@@ -181,7 +182,15 @@ async def test_what_is_counted_is_what_goes_over_the_wire(azurite: str, monkeypa
         sent.append((method, answer.status))
         return answer
 
+    exchange = Connections.exchange
+
+    async def exchanged(connections: Connections, method: str, *args: Any) -> Any:
+        answered = await exchange(connections, method, *args)
+        sent.append((method, answered[0]))
+        return answered
+
     monkeypatch.setattr(aiohttp.ClientSession, "_request", watched)
+    monkeypatch.setattr(Connections, "exchange", exchanged)
     counts = counting.Counts()
     counting.install(counts, azure=True)
     environment = {"TASKGRAPH_STORE": azurite, "TASKGRAPH_PREFIX": f"b{secrets.token_hex(6)}"}

@@ -470,6 +470,8 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> Certificate:
 @pytest.fixture
 def trusted(certificate: Certificate, monkeypatch: pytest.MonkeyPatch) -> None:
     """As if the machine knew the certificate."""
+    monkeypatch.setenv("SSL_CERT_FILE", str(certificate.path))
+    # The SDK's transport has made its own when it was imported.
     monkeypatch.setattr(aiohttp.connector, "_SSL_CONTEXT_VERIFIED", ssl.create_default_context(cafile=certificate.path))
 
 

@@ -20,6 +20,7 @@ from azure.core.pipeline.transport import AioHttpTransport
 from yarl import URL
 
 from taskgraph.storage.azure.calls import CONNECT_SECONDS, READ_SECONDS, Lost, Unsent
+from taskgraph.storage.azure.connections import Connections
 
 _CONNECTIONS_MAX: Final = 64
 # The emulator closes an idle connection after 5 seconds; a request that meets the closing would be an unclear one.
@@ -65,6 +66,8 @@ class Pool(AioHttpTransport):  # type: ignore[misc]  # the SDK loads it lazily, 
         # The settings of the environment: see _proxy_for.
         super().__init__(connection_timeout=CONNECT_SECONDS, read_timeout=READ_SECONDS, use_env_settings=False)
         self._proxies: dict[str, str | None] = {}
+        idle_seconds = _IDLE_SECONDS if self._secure else _IDLE_SECONDS_EMULATOR
+        self._connections = Connections(most=_CONNECTIONS_MAX, idle_seconds=idle_seconds)
         self.session: aiohttp.ClientSession | None
         self._ended = False
 
@@ -97,6 +100,9 @@ class Pool(AioHttpTransport):  # type: ignore[misc]  # the SDK loads it lazily, 
     async def exchange(
         self, method: str, url: URL, headers: Mapping[str, str], body: bytes | None, read_seconds: float
     ) -> Answer:
+        proxy = self._proxy_for(url)
+        if proxy is None:
+            return Answer(*await self._connections.exchange(method, url, headers, body, read_seconds))
         if self.session is None and not self._ended:
             await self.open()
         session = self.session
@@ -110,7 +116,7 @@ class Pool(AioHttpTransport):  # type: ignore[misc]  # the SDK loads it lazily, 
                 data=body if body is None or len(body) <= _BODY_BYTES_MAX else io.BytesIO(body),
                 timeout=_bounds(read_seconds),
                 allow_redirects=False,
-                proxy=self._proxy_for(url),
+                proxy=proxy,
             ) as response:
                 return Answer(response.status, response.headers, await response.read())
         except (aiohttp.ClientError, TimeoutError) as error:
@@ -119,6 +125,7 @@ class Pool(AioHttpTransport):  # type: ignore[misc]  # the SDK loads it lazily, 
 
     async def close(self) -> None:
         self._ended = True
+        self._connections.close()
         await super().close()
 
     def _proxy_for(self, url: URL) -> str | None:
