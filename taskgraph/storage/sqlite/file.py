@@ -192,11 +192,14 @@ class _NotThereError(Exception):
 
 @dataclass(slots=True)
 class _Call:
+    """future: for what waits in `loop`, None while nothing does."""
+
     work: Callable[[Session], Any]
-    future: asyncio.Future[Any]
     loop: asyncio.AbstractEventLoop
     rows: int
     commits: bool
+    future: asyncio.Future[None] | None = None
+    settled: bool = False
     result: Any = None
     error: BaseException | None = None
 
@@ -233,7 +236,7 @@ class File:
         if self._closed:
             raise StorageUnavailable(f"{self.path} has been closed", str(self.path))
         loop = asyncio.get_running_loop()
-        call = _Call(work, loop.create_future(), loop, rows, commits)
+        call = _Call(work, loop, rows, commits)
         caller = id(asyncio.current_task(loop))
         with self._lock:
             self._waiting.append(call)
@@ -248,7 +251,12 @@ class File:
                 loop.call_soon(self._turn, loop)
         if at_once:
             self._turn(loop)
-        result: _T = await call.future
+        if not call.settled:
+            call.future = loop.create_future()
+            await call.future
+        if call.error is not None:
+            raise call.error
+        result: _T = call.result
         return result
 
     def taken_away(self) -> str:
@@ -448,7 +456,7 @@ class File:
         session.looks_first = looks_first
         try:
             for call in group:
-                if call.future.cancelled():  # nothing waits any more, and nothing has been done
+                if call.future is not None and call.future.cancelled():  # nothing waits, and nothing has been done
                     continue
                 try:
                     call.result = call.work(session)
@@ -600,6 +608,9 @@ def _blame(group: list[_Call], error: BaseException) -> None:
 
 def _deliver(group: list[_Call], here: asyncio.AbstractEventLoop | None) -> None:
     """Hand the answers over: one wake-up for all calls of a loop, and none for `here`."""
+    if len(group) == 1 and group[0].loop is here:
+        _settle(group)
+        return
     by_loop: dict[asyncio.AbstractEventLoop, list[_Call]] = {}
     for call in group:
         by_loop.setdefault(call.loop, []).append(call)
@@ -615,9 +626,6 @@ def _deliver(group: list[_Call], here: asyncio.AbstractEventLoop | None) -> None
 
 def _settle(calls: list[_Call]) -> None:
     for call in calls:
-        if call.future.done():  # cancelled
-            continue
-        if call.error is not None:
-            call.future.set_exception(call.error)
-        else:
-            call.future.set_result(call.result)
+        call.settled = True
+        if call.future is not None and not call.future.done():  # else it is not waited for yet, or was cancelled
+            call.future.set_result(None)
