@@ -119,16 +119,18 @@ def check_commit(
     if len(set(keys)) < len(keys):
         twice = next(key for place, key in enumerate(keys) if key in keys[:place])
         raise ValueError(f"row {_shown(twice)} stands twice in one commit")
-    etags = [change.etag for change in changes if not isinstance(change, Insert)]
+    etags = [change.etag for change in changes if type(change) is not Insert]  # type: ignore[union-attr]
     together = "".join(etags)
     if "" in etags or not (together.isdigit() and together.isascii()):
         for change in changes:
             if not isinstance(change, Insert) and not _ETAG.fullmatch(change.etag):
                 raise ValueError(f"row {_shown(change.key)}: {_shown(change.etag)} is no etag")
-    units = sum(map(utf16_units, filter(None, good)))  # no less than what is in them
+    units = 0
     for change, known in zip(changes, good or repeat(None), strict=False):
-        if known is None and not isinstance(change, Delete):
-            units += check_columns(change.key, change.columns)
+        if known is not None:
+            units += utf16_units(known)  # no less than what is in it
+        elif type(change) is not Delete:
+            units += check_columns(change.key, change.columns)  # type: ignore[union-attr]
     # Only a commit that might be too long is measured: the bound is exact, and measuring is not free.
     if units * _ESCAPED_BYTES_MAX > limits.COMMIT_BYTES_MAX:
         size = sum(sent_bytes(change.columns) for change in changes if not isinstance(change, Delete))

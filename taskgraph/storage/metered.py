@@ -46,12 +46,12 @@ class Meter:
         used[2] += files
         used[3] += size
 
-    def used(self, graph_id: str) -> Used:
-        """What has been counted and is not written down yet."""
-        used = self._of.get(graph_id)
-        if used is None:
-            return NOTHING
-        return Used(*used) if min(used) >= 0 else Used(*[max(0, each) for each in used])  # said before it is counted
+    def used(self, graph_id: str, *, commits: int = 0) -> Used:
+        """What has been counted and is not written down yet. commits: that are about to be made, and count, too."""
+        tables, queues, files, size = self._of.get(graph_id, NOTHING)
+        if tables < 0 or queues < 0 or files < 0 or size < 0:  # said before it is counted
+            tables, queues, files, size = max(0, tables), max(0, queues), max(0, files), max(0, size)
+        return Used(tables + commits, queues, files, size)
 
     def written(self, graph_id: str, used: Used) -> None:
         """So much is written down, or on its way."""
@@ -99,8 +99,11 @@ class MeteredTables:
 
 def _size(changes: Sequence[Change]) -> int:
     """Characters of what is inserted."""
-    inserts = [change for change in changes if type(change) is Insert]
-    return sum([len(value) for row in inserts for value in row.columns.values() if type(value) is str])
+    size = 0
+    for change in changes:
+        if type(change) is Insert:
+            size += sum([len(value) for value in change.columns.values() if type(value) is str])
+    return size
 
 
 class MeteredQueues:

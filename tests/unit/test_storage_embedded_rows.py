@@ -369,19 +369,20 @@ def test_rows_that_are_alike_are_checked_and_encoded_as_each_is(
     changes = [Insert(f"k{number}", common | each) for number, each in enumerate(own)]
     changes += [Insert(f"l{number}", dict(common)) for number in range(10)]
 
-    def refusal(good: Sequence[str | None]) -> object:
+    def refusal(some: Sequence[Insert], good: Sequence[str | None]) -> object:
         try:
-            checks.check_commit("p", changes, good=good)
+            checks.check_commit("p", some, good=good)
         except (ValueError, TooLarge) as error:
             return type(error), str(error)
         return None
 
-    refused = refusal(())  # first: names are known to be good once they were looked at
-    texts = embedded_tables._encode_alike(changes)
-    assert refusal(texts) == refused
-    for change, text in zip(changes, texts, strict=True):
-        if text is not None:
-            assert text == embedded_tables._encode(change.columns)
+    refusal(changes, ())  # first: names are known to be good once they were looked at
+    for some in (changes, changes[:3]):
+        for texts in (embedded_tables._encode_alike(some), embedded_tables._encode_good(some)):
+            assert refusal(some, texts) == refusal(some, ())
+            for change, text in zip(some, texts, strict=True):
+                if text is not None:
+                    assert text == embedded_tables._encode(change.columns)
 
 
 def test_rows_of_one_commit_are_encoded_together() -> None:
@@ -398,7 +399,8 @@ def test_rows_of_one_commit_are_encoded_together() -> None:
 
 def test_without_the_inner_encoder_json_itself_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(json.encoder, "c_make_encoder", None)
-    assert embedded_tables._encoder() is embedded_tables._dump
+    columns: Columns = {"a": "é", "n": 1, "f": 0.5, "b": False, "t": datetime(2024, 1, 1, tzinfo=UTC)}
+    assert "".join(embedded_tables._encoder()(dict(columns), 0)) == embedded_tables._encode(columns)
 
 
 async def test_the_file_is_the_one_that_it_was(tmp_path: Path) -> None:

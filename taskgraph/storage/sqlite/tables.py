@@ -18,7 +18,7 @@ import sqlite3
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import lru_cache
-from itertools import chain
+from itertools import chain, repeat
 from json import encoder as json_encoder
 from operator import attrgetter
 from typing import Any, Final
@@ -192,14 +192,15 @@ class EmbeddedTables:
         )
 
     async def commit(self, partition: str, changes: Sequence[Change]) -> list[str | None]:
-        alike = _encode_alike(changes)
-        checks.check_commit(partition, changes, self.changes_max, good=alike)
-        encoded = [
-            text or (None if type(change) is Delete else _encode(change.columns))  # type: ignore[union-attr]
-            for change, text in zip(changes, alike, strict=True)
-        ]
+        texts = _encode_good(changes)
+        checks.check_commit(partition, changes, self.changes_max, good=texts)
+        if None in texts:
+            texts = [
+                text or (None if type(change) is Delete else _encode(change.columns))  # type: ignore[union-attr]
+                for change, text in zip(changes, texts, strict=True)
+            ]
         return await self._file.call(
-            lambda session: _commit(session, self._name, partition, changes, encoded), rows=len(changes), commits=True
+            lambda session: _commit(session, self._name, partition, changes, texts), rows=len(changes), commits=True
         )
 
 
@@ -301,61 +302,55 @@ def _commit(
 ) -> list[str | None]:
     session.begin()
     number = session.table_id(table, make=True)
-    measure = _may_need_much_room(changes, encoded)
-    if looked := measure or session.looks_first:
-        _look(session, number, partition, changes, measure)
     first = etag = session.etags(len(changes))
+    etags: list[str | None] = list(map(str, range(first, first + len(changes))))
     inserted: list[tuple[object, ...]] = []
     merged: list[tuple[object, ...]] = []
     replaced: list[tuple[object, ...]] = []
     gone: list[tuple[object, ...]] = []
+    measure = False  # whether a merge adds more than every row that has room can take
     for change, text in zip(changes, encoded, strict=True):
-        if isinstance(change, Merge):
-            merged.append((etag, text, change.key, change.etag))
-        elif isinstance(change, Insert):
-            inserted.append((etag, text, change.key))
-        elif isinstance(change, Replace):
-            replaced.append((etag, text, change.key, change.etag))
+        kind = type(change)
+        if kind is Merge:
+            merged.append((etag, text, change.key, change.etag, number, partition))  # type: ignore[union-attr]
+            if len(text) > _ADDED_CHARS_MAX or len(change.columns) > _ADDED_COLUMNS_MAX:  # type: ignore[arg-type, union-attr]
+                measure = True
+        elif kind is Insert:
+            inserted.append((etag, text, change.key, number, partition))
+        elif kind is Replace:
+            replaced.append((etag, text, change.key, change.etag, number, partition))  # type: ignore[union-attr]
         else:
-            gone.append((change.key, change.etag))
+            gone.append((change.key, change.etag, number, partition))  # type: ignore[union-attr]
+            etags[etag - first] = None
         etag += 1
-    written = 0
-    for statements, rows in (
-        (_MERGE if looked else _MERGE_IF_ROOM, merged),
-        (_INSERT, inserted),
-        (_REPLACE, replaced),
-        (_REMOVE, gone),
-    ):
-        if rows:
-            written += _write(session, statements, rows, (number, partition))
+    if looked := measure or session.looks_first:
+        _look(session, number, partition, changes, measure)
+    written = _write(session, _MERGE if looked else _MERGE_IF_ROOM, merged) if merged else 0
+    if inserted:
+        written += _write(session, _INSERT, inserted)
+    if replaced:
+        written += _write(session, _REPLACE, replaced)
+    if gone:
+        written += _write(session, _REMOVE, gone)
     if written != len(changes):
         raise LookFirst
-    session.wrote(len(changes) - len(inserted), sum(len(text) for text in encoded if text))
-    return [None if type(change) is Delete else str(first + index) for index, change in enumerate(changes)]
+    session.wrote(len(changes) - len(inserted), sum(map(len, filter(None, encoded))))
+    return etags
 
 
-def _write(
-    session: Session, statements: tuple[str, ...], rows: list[tuple[object, ...]], place: tuple[object, ...]
-) -> int:
-    """How many rows were written."""
+def _write(session: Session, statements: tuple[str, ...], rows: list[tuple[object, ...]]) -> int:
+    """How many rows were written. rows: each with the number of its table and its partition at the end."""
     start = written = 0
     while start < len(rows) and (session.row_by_row or len(rows) - start <= _FEW_ROWS):
-        part = [(*row, *place) for row in rows[start : start + _ROWS_A_LOOK]]
+        part = rows[start : start + _ROWS_A_LOOK]
         written += session.run_each(statements[0], part)
         start += len(part)
     if left := rows[start:]:
         statement, empty = _of_size(statements, len(left))
-        places = chain(chain.from_iterable(left), [None] * (empty * len(left[0])), place)
+        given = chain.from_iterable([row[:-2] for row in left])
+        places = chain(given, [None] * (empty * (len(left[0]) - 2)), left[0][-2:])
         written += session.run(statement, *places)
     return written
-
-
-def _may_need_much_room(changes: Sequence[Change], encoded: Sequence[str | None]) -> bool:
-    """Whether a merge adds more than every row that has room can take."""
-    return any(
-        isinstance(change, Merge) and (len(change.columns) > _ADDED_COLUMNS_MAX or len(text or "") > _ADDED_CHARS_MAX)
-        for change, text in zip(changes, encoded, strict=True)
-    )
 
 
 def _look(session: Session, number: int, partition: str, changes: Sequence[Change], measure: bool) -> None:
@@ -401,30 +396,39 @@ def _numbers(text: str) -> list[int]:
 # checked and encoded column by column, which takes half of the time.
 
 
-@lru_cache(_TIMES_REMEMBERED)  # rows of one commit have the same times
 def _time(value: object) -> dict[str, str]:
     if not isinstance(value, datetime):
         raise TypeError(f"no store keeps a {type(value).__name__}")  # the checks have let something through
     return {"t": (value if value.tzinfo is UTC else value.astimezone(UTC)).isoformat()}
 
 
+@lru_cache(_TIMES_REMEMBERED)  # rows of one commit have the same times
+def _plain_time(value: datetime) -> dict[str, str]:
+    if not checks.is_plain_time(value):
+        raise ValueError("to be looked at closely")
+    return {"t": value.isoformat()}
+
+
 _dump: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), default=_time).encode
 
 
-def _encoder() -> Callable[[dict[str, Value]], str]:
-    """What `_dump` does, for an object. JSONEncoder makes its inner encoder anew for each text, a third of the time."""
+def _encode(columns: Columns) -> str:
+    return _dump(dict(columns))
+
+
+def _encoder() -> Callable[[dict[str, Value], int], Iterable[str]]:
+    """What `_dump` does for plain values, in pieces. JSONEncoder makes this anew for each text, a third of the time."""
     make = getattr(json_encoder, "c_make_encoder", None)
     if make is None:
-        return _dump
-    inner = make(None, _time, json_encoder.encode_basestring, None, ":", ",", False, False, False)
-    return lambda columns: "".join(inner(columns, 0))
+        slow = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=_plain_time).encode
+        return lambda columns, _: (slow(columns),)
+    made: Callable[[dict[str, Value], int], Iterable[str]] = make(
+        None, _plain_time, json_encoder.encode_basestring, None, ":", ",", False, False, False
+    )
+    return made
 
 
-_encode_dict: Final = _encoder()
-
-
-def _encode(columns: Columns) -> str:
-    return _encode_dict(columns if type(columns) is dict else dict(columns))
+_pieces: Final = _encoder()
 
 
 _WRITERS: Final[Mapping[type, Callable[[Any], str]]] = {
@@ -436,12 +440,42 @@ _WRITERS: Final[Mapping[type, Callable[[Any], str]]] = {
 }
 """What the columns are encoded by that can be checked as a whole."""
 
+_PLAIN: Final = frozenset(_WRITERS)
+
+
+def _encode_good(changes: Sequence[Change]) -> list[str | None]:
+    """The columns of each change that are surely what every store takes; None for what has to be looked at closely."""
+    alike = _encode_alike(changes) if len(changes) >= _ALIKE_MIN else repeat(None)
+    return [
+        text or (None if type(change) is Delete else _encode_plain(change.columns))  # type: ignore[union-attr]
+        for change, text in zip(changes, alike, strict=False)
+    ]
+
+
+def _encode_plain(columns: Columns) -> str | None:
+    """One row: what its text cannot show is looked at before, and of the text its length."""
+    kinds = set(map(type, columns.values()))
+    if type(columns) is not dict or not kinds <= _PLAIN or not checks.are_good_names(columns.keys()):
+        return None
+    if int in kinds:
+        for value in columns.values():
+            if type(value) is int and not limits.INT_MIN <= value <= limits.INT_MAX:
+                return None
+    try:
+        text = "".join(_pieces(columns, 0))
+    except ValueError:  # a time before all times, a number that is none
+        return None
+    return text if _is_short(text) else None
+
+
+def _is_short(text: str) -> bool:
+    """Whether a row fits, whatever is in it."""
+    return len(text) <= _PLAIN_CHARS_MAX and (text.isascii() or not has_surrogate(text))
+
 
 def _encode_alike(changes: Sequence[Change]) -> list[str | None]:
-    """The columns of each change that is like many others, and surely what every store takes; None for the others."""
+    """The columns of each change that is like many others, if they are surely good; None for all else."""
     texts: list[str | None] = [None] * len(changes)
-    if len(changes) < _ALIKE_MIN:
-        return texts
     groups: dict[tuple[str, ...], list[int]] = {}
     for place, change in enumerate(changes):
         if type(change) is not Delete:
@@ -471,10 +505,7 @@ def _by_column(names: Sequence[str], values: Iterable[tuple[Value, ...]], count:
     row = "{" + ",".join(constant) + "}"
     texts = list(map(row.__mod__, zip(*differing, strict=True))) if differing else [row % ()] * count
     # Where the whole row is short, so is each of its texts.
-    return [
-        text if len(text) <= _PLAIN_CHARS_MAX and (text.isascii() or not has_surrogate(text)) else None
-        for text in texts
-    ]
+    return [text if _is_short(text) else None for text in texts]
 
 
 def _kind(column: tuple[Value, ...]) -> type | None:
