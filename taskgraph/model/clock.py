@@ -1,14 +1,20 @@
 """Time, chance and fresh identifiers come from here alone, so that a simulator can drive the same coroutines."""
 
 import asyncio
+import os
 import random
 import secrets
 import time
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Protocol
+from typing import Final, Protocol
 
-from taskgraph.model.ids import slugid_from, slugids_from
+from taskgraph.model.ids import slugids_from
+
+_DRAWN_AT_ONCE: Final = 16
+_drawn: list[str] = []  # fresh ids, which takes a fifth of the time of one at a time
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_drawn.clear)  # each id is one process's own
 
 
 class Clock(Protocol):
@@ -40,7 +46,12 @@ class SystemClock:
         await asyncio.sleep(seconds)
 
     def new_id(self) -> str:
-        return slugid_from(secrets.token_bytes(16))
+        try:
+            return _drawn.pop()
+        except IndexError:
+            fresh, *others = self.new_ids(_DRAWN_AT_ONCE)
+            _drawn.extend(others)
+            return fresh
 
     def new_ids(self, count: int) -> list[str]:
         drawn = secrets.token_bytes(16 * count)
