@@ -4,7 +4,7 @@ Results go straight into their next commit, with claims out of the stock, and wh
 claimed for this worker. `LocalLink` is the worker as they see it, and commits nothing itself.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Final, overload
@@ -100,17 +100,22 @@ class LocalLink:
         for item, one in self._results.pop(graph_id, ()):
             items.append(item)
             open_items[id(item)] = (item, one)
+        if self._stock:
+            for ready, claim in self._claims_out_of_stock(graph_id):
+                items.append(claim)
+                open_items[id(claim)] = (claim, ready)
+        return items
+
+    def _claims_out_of_stock(self, graph_id: str) -> Iterable[tuple[ReadyTask, Claim]]:
         free, count = self._slots.free, 0
         if self._stock.can_begin(graph_id) and self._turns.may_feed_itself():
             count = self._stock.share(graph_id)
         self._feeder.let_others_ask(graph_id)
         popped = self._stock.pop(graph_id, count)
-        if popped:
-            self._slots.reserve(popped)
-            for ready, claim in zip(popped, self._claims.claims_of(popped, free), strict=True):
-                items.append(claim)
-                open_items[id(claim)] = (claim, ready)
-        return items
+        if not popped:
+            return ()
+        self._slots.reserve(popped)
+        return zip(popped, self._claims.claims_of(popped, free), strict=True)
 
     def answered(self, graph_id: str, answers: Sequence[Answer], rows: Mapping[str, Row | None]) -> None:
         open_items = self._in_commit.get(graph_id, {})
@@ -130,7 +135,8 @@ class LocalLink:
                     continue
                 self._context.counters.completed += 1
                 done.append(one)
-        self._slots.fill()
+        if self._slots.waiting or self._stock:
+            self._slots.fill()
         self._context.freed.set()
         if source := [one for one in done if one.source is not None]:
             self._context.background(self._messages.let_all_go(source))
@@ -158,7 +164,7 @@ class LocalLink:
         return ClaimOffer(
             context.name,
             context.clock.now() + timedelta(seconds=context.lease_seconds),
-            frozenset(context.targets).difference(self._gate.gates.closed, self._gate.permits.limits),
+            self._gate.open_targets,
             _Claims(self._ids, room, context.clock.new_ids),
             self._claims.fits,
             self._slots.free,

@@ -92,7 +92,7 @@ class Stock:
 
         Those that have something in stock, and this one. What cannot be shared evenly goes to those whose turn it is.
         """
-        room, fronts = self._slots.capacity, self._fronts()
+        room, fronts = self._slots.capacity, self._fronts() if self._by_graph else {}
         if room <= 0 or not fronts or (len(fronts) == 1 and graph_id in fronts):
             return room
         best = min(fronts.values())
@@ -107,7 +107,7 @@ class Stock:
 
     def best_rank(self) -> int | None:
         """The rank of the most urgent that may begin, None if nothing may."""
-        return min(self._fronts().values(), default=None)
+        return min(self._fronts().values(), default=None) if self._by_graph else None
 
     def _fronts(self) -> dict[str, int]:
         """Graphs that have something in stock which may begin, each with the rank of what goes first."""

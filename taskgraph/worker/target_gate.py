@@ -42,6 +42,7 @@ class TargetGate:
         """permit_seconds: the lease of its permits, if another than that of its runs."""
         tables, clock = context.handlers.records.tables, context.clock
         self._context = context
+        self._targets = frozenset(context.targets)
         self._slots = slots
         self.gates = gates or Gates(tables, clock, context.gate_seconds)
         self.permits = Permits(tables, clock, context.name, permit_seconds or context.lease_seconds)
@@ -54,6 +55,12 @@ class TargetGate:
     def uses_levels(self) -> bool:
         """Whether any target has work of more than one level."""
         return any(len(self.gates.levels(target)) > 1 for target in self._context.targets)
+
+    @property
+    def open_targets(self) -> frozenset[str]:
+        """Those whose tasks may be claimed without a further look: they are neither paused nor limited."""
+        closed, limited = self.gates.closed, self.permits.limits
+        return self._targets.difference(closed, limited) if closed or limited else self._targets
 
     async def look(self, *, again: bool = False) -> None:
         """Read pauses, levels and limits, unless they are recent; again: even so."""
