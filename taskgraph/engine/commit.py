@@ -32,7 +32,6 @@ T = TypeVar("T")
 
 _SEQUENCES_KEPT_MAX: Final = 10_000
 _UNKNOWN: Final = (0, -1, 0, None)
-_THIS_COMMIT: Final = Used(tables=1)  # is asked for before it is counted, and says so itself
 _SEQUENCES_KEPT_SECONDS: Final = 24 * 3600.0  # far less than limits.TOMBSTONE_SECONDS: an id may be given again
 
 
@@ -118,17 +117,14 @@ class Records:
 
     def __init__(self, tables: Tables, clock: Clock, meter: Meter | None = None) -> None:
         self.tables = tables
+        self.changes_max = changes_max_of(tables)
+        """How many changes a commit takes."""
         self.clock = clock
         self.meter = meter
         # Graph id -> the next number of its journal, how many tasks had completed and been skipped before that, and
         # what it had cost.
         self._ends: dict[str, tuple[int, int, int, Spent | None]] = {}
         self._until = clock.monotonic() + _SEQUENCES_KEPT_SECONDS
-
-    @property
-    def changes_max(self) -> int:
-        """How many changes a commit takes."""
-        return changes_max_of(self.tables)
 
     async def load(self, graph_id: str, keys: Iterable[str], rows: dict[str, Row | None]) -> None:
         """Read these rows into `rows` (None for one that does not exist)."""
@@ -152,7 +148,8 @@ class Records:
         """Begin a commit, without a call. Its number is 0 if this process has not looked yet: `operation` does."""
         if self.clock.monotonic() > self._until:
             self._forget_all()
-        used = self.meter.used(graph_id).and_more(_THIS_COMMIT) if self.meter is not None else None
+        # This commit is asked for before it is counted, and says so itself.
+        used = self.meter.used(graph_id, commits=1) if self.meter is not None else None
         return Operation(self.clock.new_id(), *self._ends.get(graph_id, _UNKNOWN), used)
 
     async def operation(self, graph_id: str) -> Operation:
@@ -205,7 +202,8 @@ class Records:
             spent = spent_in(text) if spent is None else spent
             self._remember(graph_id, operation.sequence + 1, completed, skipped, spent)
         for change, etag in zip(changes, etags, strict=True):
-            _bring_up(rows, change, etag)
+            if change is not event:  # of these nobody asks
+                _bring_up(rows, change, etag)
 
     async def _is_mine(self, graph_id: str, changes: Sequence[Change], operation_id: str) -> bool:
         # An event row is never written again, so it answers for good; any other row may have moved on since, and then
@@ -242,7 +240,10 @@ def changes_event(changes: Sequence[Change], sequence: int) -> bool:
 
 def _event_of(changes: Sequence[Change], sequence: int) -> Insert | None:
     key = event_key(sequence)
-    return next((change for change in changes if isinstance(change, Insert) and change.key == key), None)
+    for change in reversed(changes):  # the last, nearly always
+        if change.key == key:
+            return change if type(change) is Insert else None
+    return None
 
 
 def _bring_up(rows: dict[str, Row | None], change: Change, etag: str | None) -> None:

@@ -68,6 +68,8 @@ class Lease:
 
     async def keep(self) -> None:
         """Renew when a third of the lease has gone by."""
+        if not self.deliveries:
+            return
         if self._clock.monotonic() - self._renewed < self._lease_seconds / 3:
             return
         self._renewed = self._clock.monotonic()

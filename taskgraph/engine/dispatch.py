@@ -36,7 +36,7 @@ from taskgraph.model.states import GraphState, TaskState
 from taskgraph.model.timing import not_yet_seconds, ready_since
 from taskgraph.protocol.concurrency import limit_of, limits_of, scopes_of
 from taskgraph.protocol.context import Outcome, Refill
-from taskgraph.protocol.decide import Answer, Item
+from taskgraph.protocol.decide import Answer
 from taskgraph.protocol.definitions import SCHEMA
 from taskgraph.protocol.dispatch_windows import ReadyBatch, Windows
 from taskgraph.protocol.edit import EDITED
@@ -54,6 +54,7 @@ _SEEN_CHARS_MAX: Final = 1_000  # of a definition that goes along with a work me
 _COUNTED_MAX: Final = 10_000  # graphs
 _HINT_SECONDS: Final = 2.0  # between two messages to idle workers of a target, that a level of it is used
 _LOOK_PAGES_MAX: Final = 4  # of ready tasks that are under a limit, in one look for them
+_ENDS_WAITING: Final = (Claim, Completed, Failed)  # items after which a task does not wait for room
 _WAITS: Final = ("run", "target", "limits", "held", "pendingSince", "notBefore", PRIORITY)
 
 
@@ -332,9 +333,9 @@ class Dispatcher:
         if flying:
             ended = sum(isinstance(answer.item, Completed | Failed) for answer in answers)
             self.in_flight[graph_id] = max(0, flying - ended)
-        if self.windows is None:
+        if self.windows is None or not self.windows.has(graph_id):
             return []
-        task_ids = [task_id for answer in answers if not answer.error and (task_id := task_of(answer.item))]
+        task_ids = [each for answer in answers if not answer.error and (each := getattr(answer.item, "task_id", ""))]
         return self.windows.on_results(graph_id, task_ids, self.clock.monotonic()) if task_ids else []
 
     def have_ended(self, graph_id: str, task_ids: Sequence[str]) -> list[ReadyBatch]:
@@ -475,7 +476,7 @@ class LimitedTasks:
         """These do not wait any more."""
         if (backlog := self.backlogs.get(graph_id)) is not None:
             for answer in answers:
-                if isinstance(answer.item, Claim | Completed | Failed) and answer.outcome is not Outcome.STALE:
+                if isinstance(answer.item, _ENDS_WAITING) and answer.outcome is not Outcome.STALE:
                     backlog.forget(answer.item.task_id, answer.item.run)
 
     async def refill(
@@ -611,8 +612,3 @@ def _has_moved_on(row: Row | None, run: int) -> bool:
 
 def _target(row: Row) -> str:
     return str(row.columns.get("target", DEFAULT_TARGET))
-
-
-def task_of(item: Item) -> str:
-    """The task that an item is about, "" for none."""
-    return getattr(item, "task_id", "")

@@ -18,6 +18,7 @@ from taskgraph.protocol.decide import Answer
 from taskgraph.protocol.runs import Claim, Completed
 from taskgraph.storage.tables import Row
 
+_TIMED: Final = frozenset({"deadline", "nextDeadline", "pendingTimeout"})
 _GRAPHS_MAX: Final = 10_000  # more are left to the sweep
 
 
@@ -81,9 +82,8 @@ def earliest(rows: Iterable[Row | None], after: datetime | None = None) -> datet
     """
     due: list[datetime] = []
     for row in rows:
-        columns = row.columns if row is not None else {}
-        if "deadline" in columns or "nextDeadline" in columns or "pendingTimeout" in columns:  # hardly any of so many
-            each = due_at(columns.get)
+        if row is not None and not row.columns.keys().isdisjoint(_TIMED):  # hardly any of so many
+            each = due_at(row.columns.get)
             if each is not None and (after is None or each > after):
                 due.append(each)
     return min(due, default=None)

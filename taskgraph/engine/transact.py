@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from taskgraph.engine.commit import Operation, Records, changes_event
-from taskgraph.engine.dispatch import Dispatcher, task_of
+from taskgraph.engine.dispatch import Dispatcher
 from taskgraph.engine.listeners import Counters, Listeners, LocalWorker
 from taskgraph.engine.row_cache import CachedGraph, RowCache
 from taskgraph.engine.telemetry import OFF, TRACEPARENT_COLUMN, Telemetry
@@ -52,6 +52,7 @@ _ROUNDS_MAX: Final = 64  # after which a call ends, though its local worker has 
 _COMPLETED: Final = TaskState.COMPLETED.value
 _SKIPPED: Final = TaskState.SKIPPED.value
 _UNSCHEDULED: Final = TaskState.UNSCHEDULED.value
+_EXCUSED: Final = (IntegrityError, NewerSchema)
 _JUDGES: Final = (EditGraph, ManualRerun, Recall)
 """Items that go by rows which they do not write."""
 _BECAME: Final[Mapping[type[Item], str]] = {
@@ -292,7 +293,7 @@ class _Transition:
         transactor = self.transactor
         transactor.count(self.graph_id, decision)
         given: Sequence[Answer] = decision.answers
-        if any(isinstance(answer.error, IntegrityError | NewerSchema) for answer in given):
+        if [answer for answer in given if isinstance(answer.error, _EXCUSED)]:
             given = await self._excused(given)
         self._give(given)
         more, earlier = bool(decision.left or self.later), self.sending
@@ -420,7 +421,8 @@ class _Transition:
     async def _doubts_about(self, decision: Decision, items: Sequence[Item]) -> bool:
         """Whether the decision rests on rows that had to be read first; it is to be made again by what was read."""
         errors = [answer.error for answer in decision.answers if answer.error is not None]
-        if self.suspicions < _SUSPICIONS_MAX and any(isinstance(error, IntegrityError) for error in errors):
+        damaged = errors and any(isinstance(error, IntegrityError) for error in errors)
+        if damaged and self.suspicions < _SUSPICIONS_MAX:
             # Rows read one after the other may contradict each other while others write: look again first.
             self.suspicions += 1
             self._go_fresh()
@@ -494,10 +496,11 @@ class _Transition:
             return
         self.doubts = 0
         for change in changes:
-            if isinstance(change, Insert) or (isinstance(change, Merge) and change.columns.get("state") == _COMPLETED):
-                self.rows.pop(change.key, None)
-            elif (row := self.rows.get(change.key)) is not None:
-                self.fresh[change.key] = row.etag
+            key, kind = change.key, type(change)
+            if kind is Insert or (kind is Merge and change.columns.get("state") == _COMPLETED):  # type: ignore[union-attr]
+                self.rows.pop(key, None)
+            elif (row := self.rows.get(key)) is not None:
+                self.fresh[key] = row.etag
         self.known.overtake(keys)
 
 
@@ -545,5 +548,5 @@ def _suppose(items: Sequence[Item], known: CachedGraph) -> None:
 
 
 def _own_row(item: Item) -> str:
-    task_id = task_of(item)
+    task_id = getattr(item, "task_id", "")
     return row_key(task_id) if task_id else ""

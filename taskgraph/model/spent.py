@@ -23,9 +23,6 @@ class Used(NamedTuple):
     files: int = 0
     bytes: int = 0
 
-    def and_more(self, more: "Used") -> "Used":
-        return Used(self[0] + more[0], self[1] + more[1], self[2] + more[2], self[3] + more[3])
-
 
 NOTHING: Final = Used()
 

@@ -275,7 +275,8 @@ class Context:
         rows, entries = self.view.drafts, self.view.journal.entries
         first = self.touched[0][1] if self.touched else 0
         # What a later item sets may also be what was read: a column less has changed then, and none is new.
-        last = {id(changed): place for place, (changed, _, _) in enumerate(entries[first:], first)}
+        later = entries[first:]
+        last = {id(changed): place for place, (changed, _, _) in enumerate(later, first)} if later else {}
         for number, (key, (columns, place)) in enumerate(zip(self.subjects, self.touched, strict=True)):
             row = rows.get(key)
             if row is None:

@@ -75,6 +75,8 @@ EVENT_CHARS_MAX: Final = 30_000
 """JSON of one event row; more facts than that wait for the next commit."""
 
 _PENDING: Final = TaskState.PENDING.value  # as plain text: comparing with a member takes ten times as long
+_OF_ITS_OWN: Final = frozenset({Fire, Skip, Recall})  # that nobody waits for: a decision adds them
+_SENT: Final = frozenset({Dispatch, Refill})
 _ROW_BYTES: Final = 100  # what a commit adds to each row: its keys, and the id of the operation
 _ESCAPED_BYTES_MAX: Final = 12  # of a character, as a store is sent it: two escaped halves
 
@@ -164,7 +166,8 @@ def _decided(
         if not needed and (end := stretch.run(todo, position)) > position:
             answers += [Answer(each, Outcome.APPLIED) for each in todo[position:end] if type(each) is not Fire]
             position = end
-            todo[position:position] = _following(context)
+            if context.follow:
+                todo[position:position] = _following(context)
             continue
         position += 1
         rows_mark, context_mark, looked_at = view.mark(), context.mark(), len(view.drafts)
@@ -195,7 +198,7 @@ def _decided(
             too_large = IntegrityError(f"{type(item).__name__} does not fit one commit")
             answers.append(Answer(item, Outcome.REFUSED, str(too_large), too_large))
             continue
-        if not isinstance(item, Fire | Skip | Recall):
+        if type(item) not in _OF_ITS_OWN:
             answers.append(Answer(item, outcome, reason))
         todo[position:position] = _following(context)
         todo += map(Recall, context.recalls)
@@ -205,16 +208,15 @@ def _decided(
     if context.events:
         if spent is not None:
             spent = spending.total(spent, answers, view)
-        row = _event_row(context, completed, spent)
-        if utf16_units(str(row.columns["events"])) > limits.PROPERTY_CHARS_MAX:
+        texts = context.events_text
+        if utf16_units(texts) > limits.PROPERTY_CHARS_MAX:
             return None
-        view.insert(row)
-    effects = tuple(
-        [each for each in context.effects if not isinstance(each, Dispatch | Refill) or _stands(each, view)]
-    )
+    effects = tuple([each for each in context.effects if type(each) not in _SENT or _stands(each, view)])  # type: ignore[arg-type]
     changes = view.changes(operation)
     unchanged = tuple(view.unchanged(looked_at, changes))
-    spent = spent if context.events else None
+    if not context.events:
+        return Decision(tuple(changes), effects, tuple(answers), tuple(left), unchanged)
+    changes.append(_event_row(context, texts, operation, completed, spent))
     return Decision(tuple(changes), effects, tuple(answers), tuple(left), unchanged, spent)
 
 
@@ -243,14 +245,14 @@ def _undo(context: Context, rows_mark: RowsMark, context_mark: ContextMark) -> N
     context.rollback(context_mark)
 
 
-def _event_row(context: Context, completed: int, spent: Spent | None) -> Insert:
+def _event_row(context: Context, texts: str, operation: str, completed: int, spent: Spent | None) -> Insert:
     kinds = [event["event"] for event in context.events]
     columns: dict[str, Value] = {
         "schema": SCHEMA,
         "sequence": context.sequence,
         "time": context.now,
         "kinds": " ".join(dict.fromkeys(kinds)),
-        "events": context.events_text,
+        "events": texts,
     }
     if completed >= 0:
         # Progress of the graph can be read from this row alone.
@@ -260,6 +262,7 @@ def _event_row(context: Context, completed: int, spent: Spent | None) -> Insert:
             columns["skipped"] = skipped
     if spent is not None:
         columns["spent"] = spent.text
+    columns["operation"] = operation
     return Insert(event_key(context.sequence), columns)
 
 

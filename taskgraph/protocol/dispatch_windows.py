@@ -104,6 +104,13 @@ class Windows:
         self._unsent = 0
         self.more: set[str] = set()
 
+    def has(self, graph: str) -> bool:
+        """Whether anything of a graph was sent, or waits, as far as is known."""
+        for window in self._windows.values():  # noqa: SIM110  (asked once a commit: a generator is dear)
+            if graph in window.lanes:
+                return True
+        return False
+
     @property
     def waits(self) -> bool:
         return self._unsent > 0 or bool(self.more)

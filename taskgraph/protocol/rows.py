@@ -355,11 +355,15 @@ class View:
                 whole = {**draft.columns, **draft.changed, "operation": operation}
                 changes.append(Replace(draft.key, draft.etag, whole))
                 continue
-            get = draft.columns.get
-            different = {name: value for name, value in draft.changed.items() if get(name) != value}
-            if different:
-                different["operation"] = operation
-                changes.append(Merge(draft.key, draft.etag, different))
+            changed = draft.changed
+            if not changed:
+                continue
+            if not changed.items().isdisjoint(draft.columns.items()):  # some of it stands there already
+                get = draft.columns.get
+                changed = {name: value for name, value in changed.items() if get(name) != value}
+                if not changed:
+                    continue
+            changes.append(Merge(draft.key, draft.etag, {**changed, "operation": operation}))
         return changes
 
     def altered(self, key: str) -> set[str]:
@@ -381,7 +385,10 @@ class View:
 
     def unchanged(self, first: int, changes: Sequence[Change]) -> list[str]:
         """Keys of those of the `first` rows read that `changes` does not write, and of all that do not exist."""
-        drafts, written = self.drafts, {change.key for change in changes}
+        drafts = self.drafts
+        if len(changes) == len(drafts) and not self._absent:  # each is written, nearly always
+            return []
+        written = {change.key for change in changes}
         same = [key for key in itertools.islice(drafts, first) if key not in written]
         return same + [key for key in self._absent if key not in drafts]
 

@@ -6,6 +6,7 @@ same to the letter.
 """
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from json.encoder import encode_basestring
 from typing import Any, Final
 
@@ -38,6 +39,7 @@ _JUST_LEFT: Final = frozenset({"requiresLeft"})
 _JUST_READY: Final = frozenset({"requiresLeft", "state"})
 _READY_CHARS: Final = 100  # at most, that are written where a task becomes ready: its state, a claim; without a worker
 _EXACT: Final = frozenset({str, int, bool, type(None)})  # of one type, equal ones have the same JSON
+_USUAL_MAX: Final = 64  # texts of resolutions that are kept: most come again and again
 _FACT: Final = '{"event":"task-completed","task":%s,"label":%s,"run":%d}'
 
 
@@ -51,10 +53,7 @@ class Stretch:
     event_most: UTF-16 units of the facts of the commit; chars_most: characters of all other texts that it may write.
     """
 
-    __slots__ = (
-        *("_below", "_chars_most", "_context", "_event_most", "_left", "_new", "_ready_chars", "_resolutions"),
-        "_rows_most",
-    )
+    __slots__ = (*("_below", "_chars_most", "_context", "_event_most", "_left", "_new", "_ready_chars", "_rows_most"),)
 
     def __init__(self, context: Context, event_most: int, chars_most: int) -> None:
         self._context = context
@@ -66,7 +65,6 @@ class Stretch:
         self._left: dict[str, str] = {}
         self._new: dict[str, Draft] = {}  # of these, as long as no item has counted them down
         self._below: dict[Value, tuple[str, ...] | None] = {}  # by the column `dependents`; None: its rule decides
-        self._resolutions: dict[tuple[Any, ...], str] = {}
 
     def run(self, items: Sequence[Item], start: int) -> int:
         """Decide items from the one at `start` on; gives the place of the first that is not decided.
@@ -117,7 +115,7 @@ class Stretch:
         if below is None or type(label) is not str:
             return False
         context = self._context
-        resolution = self._resolution(item.resolution)
+        resolution = _resolution(item.resolution)
         fact = _FACT % (encode_basestring(item.task_id), encode_basestring(label), item.run)
         units = utf16_units(fact) + 1
         chars = len(_COMPLETED) + len(resolution)
@@ -272,18 +270,6 @@ class Stretch:
         self._left.clear()
         self._new.clear()
 
-    def _resolution(self, resolution: Mapping[str, Any]) -> str:
-        """Its text; nearly all of them say the same."""
-        values = resolution.values()
-        types = tuple(map(type, values))
-        if not _EXACT.issuperset(types):
-            return resolution_text(resolution)
-        key = (*resolution, *types, *values)
-        text = self._resolutions.get(key)
-        if text is None:
-            text = self._resolutions[key] = resolution_text(resolution)
-        return text
-
     def _claim(self, item: Claim) -> bool:
         if item.edited or not self._room(1, len(_RUNNING) + len(item.claim) + len(item.worker)):
             return False
@@ -305,6 +291,20 @@ class Stretch:
         journal.chars += len(_RUNNING) + len(item.claim) + len(item.worker)
         self._context.view.drafts[task.key] = task
         return True
+
+
+def _resolution(resolution: Mapping[str, Any]) -> str:
+    """Its text; nearly all of them say the same."""
+    values = resolution.values()
+    if not _EXACT.issuperset(map(type, values)):
+        return resolution_text(resolution)
+    return _usual_text(*resolution, *values)
+
+
+@lru_cache(_USUAL_MAX, typed=True)
+def _usual_text(*names_and_values: Any) -> str:
+    count = len(names_and_values) // 2
+    return resolution_text(dict(zip(names_and_values[:count], names_and_values[count:], strict=True)))
 
 
 def _without(references: str, name: str) -> str:

@@ -168,7 +168,10 @@ REMEMBERED: Final[Mapping[type, tuple[set[str], set[str]]]] = {
         {"queues", "clock", "names", "listeners", "telemetry", "cached_rows_max", "stalled_seconds"}
         | {"counters", "clocks_doubted", "sends_beside", "tariff"},  # no life has a budget
     ),
-    Records: ({"_ends"}, {"tables", "clock", "_until", "meter"}),  # `States.of` sees that no life lasts until then
+    Records: (
+        {"_ends"},
+        {"tables", "clock", "_until", "meter", "changes_max"},
+    ),  # `States.of` sees that no life lasts until then
     RowCache: ({"_graphs"}, {"_tables", "_rows_max", "_calls"}),  # to make room, which no life is short of
     CachedGraph: ({"rows", "covered", "alone", "pages", "hits", "absent"}, {"gone", "reading"}),
     Dispatcher: (
