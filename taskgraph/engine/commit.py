@@ -202,7 +202,7 @@ class Records:
             spent = spent_in(text) if spent is None else spent
             self._remember(graph_id, operation.sequence + 1, completed, skipped, spent)
         for change, etag in zip(changes, etags, strict=True):
-            if change is not event:  # of these nobody asks
+            if change is not event:  # no decision goes by one
                 _bring_up(rows, change, etag)
 
     async def _is_mine(self, graph_id: str, changes: Sequence[Change], operation_id: str) -> bool:

@@ -433,6 +433,8 @@ class _Transition:
         if errors:
             self._go_fresh()  # nothing is refused by what may be old
             return True
+        if not decision.unchanged:
+            return False
         # Rows that were kept may be old: those that are written are made good by their etags, the others are read.
         old = [key for key in decision.unchanged if not self._is_fresh(key)]
         if old:

@@ -58,7 +58,7 @@ class Spent(NamedTuple):
     def text(self) -> str:
         """JSON of it, as the column holds it."""
         tables, queues, files, size, seconds, watch = self
-        of_runs = ",".join([f"{_quoted(name)}:{taken:.3f}" for name, taken in seconds.items()])
+        of_runs = ",".join([f"{_quoted(name)}:{taken:.3f}" for name, taken in seconds.items()]) if seconds else ""
         rest = f',"watch":{watch!r}' if watch else ""
         return f'{{"tables":{tables},"queues":{queues},"files":{files},"bytes":{size},"seconds":{{{of_runs}}}{rest}}}'
 

@@ -216,9 +216,13 @@ class Context:
         self.events.append(event)
         self.subjects.append(about or facts.subject(kind, event))
 
-    def more_of(self, kind: str, state: str) -> int:
+    @property
+    def kinds(self) -> list[str]:
+        """Of its facts, in order."""
+        return [each["event"] for each in self.events]
+
+    def more_of(self, kind: str, state: str, kinds: Sequence[str]) -> int:
         """By how many tasks there are more in a state after this decision: facts of this kind, without those reset."""
-        kinds = [each["event"] for each in self.events]
         taken_back = sum(each.get("was") == state for each in self.events) if "task-rerun" in kinds else 0
         return kinds.count(kind) - taken_back
 
@@ -275,8 +279,9 @@ class Context:
         rows, entries = self.view.drafts, self.view.journal.entries
         first = self.touched[0][1] if self.touched else 0
         # What a later item sets may also be what was read: a column less has changed then, and none is new.
-        later = entries[first:]
-        last = {id(changed): place for place, (changed, _, _) in enumerate(later, first)} if later else {}
+        if len(entries) == first and facts.EVERY_ROW not in self.subjects:
+            return f"[{','.join(self.event_texts)}]"  # nothing has changed since the first was stated
+        last = {id(changed): place for place, (changed, _, _) in enumerate(entries[first:], first)}
         for number, (key, (columns, place)) in enumerate(zip(self.subjects, self.touched, strict=True)):
             row = rows.get(key)
             if row is None:

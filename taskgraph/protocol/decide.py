@@ -75,8 +75,8 @@ EVENT_CHARS_MAX: Final = 30_000
 """JSON of one event row; more facts than that wait for the next commit."""
 
 _PENDING: Final = TaskState.PENDING.value  # as plain text: comparing with a member takes ten times as long
-_OF_ITS_OWN: Final = frozenset({Fire, Skip, Recall})  # that nobody waits for: a decision adds them
-_SENT: Final = frozenset({Dispatch, Refill})
+_OF_ITS_OWN: Final = frozenset({Fire, Skip, Recall})  # added by a decision itself
+_READY: Final = frozenset({Dispatch, Refill})  # effects that are left out if the task has moved on in the end
 _ROW_BYTES: Final = 100  # what a commit adds to each row: its keys, and the id of the operation
 _ESCAPED_BYTES_MAX: Final = 12  # of a character, as a store is sent it: two escaped halves
 
@@ -211,13 +211,15 @@ def _decided(
         texts = context.events_text
         if utf16_units(texts) > limits.PROPERTY_CHARS_MAX:
             return None
-    effects = tuple([each for each in context.effects if type(each) not in _SENT or _stands(each, view)])  # type: ignore[arg-type]
+    effects = context.effects
+    if not _READY.isdisjoint(map(type, effects)):
+        effects = [each for each in effects if type(each) not in _READY or _stands(each, view)]  # type: ignore[arg-type]
     changes = view.changes(operation)
     unchanged = tuple(view.unchanged(looked_at, changes))
     if not context.events:
-        return Decision(tuple(changes), effects, tuple(answers), tuple(left), unchanged)
+        return Decision(tuple(changes), tuple(effects), tuple(answers), tuple(left), unchanged)
     changes.append(_event_row(context, texts, operation, completed, spent))
-    return Decision(tuple(changes), effects, tuple(answers), tuple(left), unchanged, spent)
+    return Decision(tuple(changes), tuple(effects), tuple(answers), tuple(left), unchanged, spent)
 
 
 def _following(context: Context) -> list[Fire | Skip]:
@@ -246,7 +248,7 @@ def _undo(context: Context, rows_mark: RowsMark, context_mark: ContextMark) -> N
 
 
 def _event_row(context: Context, texts: str, operation: str, completed: int, spent: Spent | None) -> Insert:
-    kinds = [event["event"] for event in context.events]
+    kinds = context.kinds
     columns: dict[str, Value] = {
         "schema": SCHEMA,
         "sequence": context.sequence,
@@ -256,8 +258,8 @@ def _event_row(context: Context, texts: str, operation: str, completed: int, spe
     }
     if completed >= 0:
         # Progress of the graph can be read from this row alone.
-        columns["completed"] = completed + context.more_of("task-completed", TaskState.COMPLETED)
-        skipped = context.skipped + context.more_of("task-skipped", TaskState.SKIPPED)
+        columns["completed"] = completed + context.more_of("task-completed", TaskState.COMPLETED, kinds)
+        skipped = context.skipped + context.more_of("task-skipped", TaskState.SKIPPED, kinds)
         if skipped > 0:
             columns["skipped"] = skipped
     if spent is not None:

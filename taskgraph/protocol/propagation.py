@@ -273,7 +273,7 @@ def finish(graph: Draft, context: Context) -> None:
         raise IntegrityError("the graph waits for nothing, and yet a task of it has failed for good")
     skipped = context.skipped
     if skipped >= 0:
-        skipped += context.more_of("task-skipped", TaskState.SKIPPED)
+        skipped += context.more_of("task-skipped", TaskState.SKIPPED, context.kinds)
         if skipped:
             graph.set("skippedTasks", skipped)
     graph.set("state", str(GraphState.FINISHED))
@@ -393,9 +393,9 @@ def resolution_text(resolution: Mapping[str, Any]) -> str:
     return compact_json(short)
 
 
-def ended_at(text: str, context: Context) -> datetime:
-    """When a run ended, as its worker reports it; now, where that text is no valid time."""
+def ended_at(reported: str | datetime, context: Context) -> datetime:
+    """When a run ended, as its worker reports it; now, where that is a text of no valid time."""
     try:
-        return moment(text)
+        return moment(reported) if isinstance(reported, str) else reported
     except ValueError:
         return context.now

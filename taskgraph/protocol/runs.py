@@ -60,19 +60,24 @@ _COMPLETED: Final = TaskState.COMPLETED.value
 class Completed(Item):
     """A run succeeded. It counts only with the run and claim of the task's row (P6).
 
-    etag, over: see messages.TaskResult; no rule reads them. seconds: how long it ran, None if not known. used: what its
-    worker has used for the graph since it reported last.
+    ended: as its worker says it, a text where that comes by a message. etag, over: see messages.TaskResult; no rule
+    reads them. seconds: how long it ran, None if not known. used: what its worker has used for the graph since it
+    reported last.
     """
 
     task_id: str
     run: int
     claim: str
-    ended: str
+    ended: str | datetime
     resolution: Mapping[str, Any]
     etag: str = ""
     over: str = ""
     seconds: float | None = None
     used: Used | None = None
+
+    @property
+    def ended_text(self) -> str:
+        return self.ended if isinstance(self.ended, str) else self.ended.isoformat()
 
 
 @value
@@ -176,7 +181,7 @@ def _completed(item: Completed, context: Context) -> Verdict:
     task = context.view.get(row_key(item.task_id))
     if _holds(task, item.run, item.claim):
         if task.text("cancel"):
-            return end_of_marked_run(task, "completed", item.ended, item.resolution, context)
+            return end_of_marked_run(task, "completed", item.ended_text, item.resolution, context)
         leave(task, context)
         task.set("state", _COMPLETED)
         task.set("ended", ended_at(item.ended, context))

@@ -199,7 +199,7 @@ class Stretch:
             or not definition
             or type(definition) is not str
             or (offer.rank_max is not None and rank(level_of(get)) > offer.rank_max)
-            or task.text("target") not in offer.targets
+            or get("target", "") not in offer.targets
             or not offer.fits(definition)
         ):
             make_pending(task, context)
@@ -218,7 +218,7 @@ class Stretch:
             changed["leaseSeconds"] = seconds
         changed["started"] = now
         context.view.journal.chars += len(_RUNNING) + len(claim) + len(offer.worker)
-        context.effects.append(Started(task.key[5:], task.integer("run"), claim, task.text("label"), definition))
+        context.effects.append(Started(task.key[5:], get("run", 0), claim, task.text("label"), definition))  # type: ignore[arg-type]
 
     def _counted_down(self, columns: Columns, name: str) -> tuple[str, ...] | None:
         """Keys of the rows that wait for a task; None where one does not, or is unusual and waits for no other."""
@@ -247,7 +247,9 @@ class Stretch:
             return ""
         left = draft.text("requiresLeft")
         references = compact_ids(left)
-        if not references or len(set(references)) < len(references) or not self._room(1, len(left)):
+        if not references or (len(references) > 1 and len(set(references)) < len(references)):
+            return ""
+        if not self._room(1, len(left)):
             return ""
         if key not in view.drafts:
             self._new[key] = draft
@@ -259,6 +261,8 @@ class Stretch:
         draft = self._new.get(key) or self._context.view.drafts[key]
         columns, get = draft.columns, draft.columns.get
         if key == GRAPH or get("state") != _UNSCHEDULED or type(get("run", 0)) is not int:
+            return False
+        if type(get("label", "")) is not str or type(get("target", "")) is not str:
             return False
         return _AT_READY.isdisjoint(columns) and _JUST_LEFT.issuperset(draft.changed)
 

@@ -20,7 +20,7 @@ from taskgraph.protocol.rows import NewerSchema
 from taskgraph.protocol.runs import Claim
 from taskgraph.storage.tables import Row
 from taskgraph.worker.context import WorkerContext
-from taskgraph.worker.executors import Work
+from taskgraph.worker.executors import Executor, Work
 from taskgraph.worker.messages import WorkMessages
 from taskgraph.worker.slots import Slots
 from taskgraph.worker.target_gate import TargetGate
@@ -47,6 +47,8 @@ class Claims:
         self._gate = gate
         self._slots = slots
         self._early = Early()
+        # Of the definition that was asked for last: many tasks have the very same.
+        self._last: tuple[str, Mapping[str, Any], Executor, bool] | None = None
         self.fits = functools.lru_cache(maxsize=1000)(self._fits)
 
     # --- what this worker can run
@@ -151,9 +153,8 @@ class Claims:
     ) -> None:
         """Hold a run that was claimed. over: the etag of its row before, where no other process has written since."""
         row = rows.get(row_key(claim.task_id))
-        work = self._work(graph_id, claim.task_id, claim.run, claim.claim, ready.label, ready.definition)
-        executor = self._context.executors.choose(work.definition)
-        one = ClaimedRun(work, executor, ready.source, takes=may_take(ready.definition), routing=ready.routing)
+        one = self._claimed(graph_id, claim, ready.label, ready.definition)
+        one.source, one.routing = ready.source, ready.routing
         if row is not None and over:
             one.etag, one.over = row.etag, over
             one.next = ready.seen.next if ready.seen is not None and ready.seen.etag == over else ""
@@ -161,27 +162,23 @@ class Claims:
 
     def begin_started(self, graph_id: str, each: Started, row: Row | None) -> None:
         """Hold a run that was claimed in the commit which made it ready."""
-        work = self._work(graph_id, each.task_id, each.run, each.claim, each.label, each.definition)
-        executor = self._context.executors.choose(work.definition)
-        one = ClaimedRun(work, executor, takes=may_take(each.definition), routing=routing_in(row))
+        one = self._claimed(graph_id, each, each.label, each.definition)
+        one.routing = routing_in(row)
         if row is not None and not self._context.is_direct(graph_id) and "limits" not in row.columns:
             one.etag, one.next = row.etag, only_dependent(row)
         self._admit(one)
 
-    def _work(self, graph_id: str, task_id: str, run: int, claim: str, label: str, definition: str) -> Work:
-        return Work(
-            graph_id=graph_id,
-            task_id=task_id,
-            run=run,
-            label=label,
-            claim=claim,
-            definition=read_definition(graph_id, task_id, definition),
-            store_url=self._context.store_url,
-        )
+    def _claimed(self, graph_id: str, claim: Claim | Started, label: str, definition: str) -> ClaimedRun:
+        last = self._last
+        if last is None or last[0] != definition:
+            found = read_definition(graph_id, claim.task_id, definition)
+            last = self._last = definition, found, self._context.executors.choose(found), may_take(definition)
+        _, parsed, executor, takes = last
+        work = Work(graph_id, claim.task_id, claim.run, label, claim.claim, parsed, self._context.store_url)
+        return ClaimedRun(work, executor, takes=takes, instant=executor.instant and not takes)
 
     def _admit(self, one: ClaimedRun) -> None:
-        telemetry = self._context.handlers.telemetry
-        if telemetry.enabled:
+        if (telemetry := self._context.handlers.telemetry).enabled:
             one.cause = telemetry.cause(one.work.graph_id, _body_of(one.source))
         if one.source is not None:
             self._messages.keep(one.source)

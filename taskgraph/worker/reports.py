@@ -159,9 +159,8 @@ class Reporter:
         work, outcome = one.work, one.outcome
         if outcome is None:
             raise RuntimeError("a result was asked for before its end")
-        ended = self._context.clock.now().isoformat()
         resolution = self._resolution(one, outcome)
-        return Completed(work.task_id, work.run, work.claim, ended, resolution, seconds=one.took)
+        return Completed(work.task_id, work.run, work.claim, self._context.clock.now(), resolution, seconds=one.took)
 
     # --- apart from the others
 
@@ -173,7 +172,7 @@ class Reporter:
                 item.task_id,
                 item.run,
                 item.claim,
-                item.ended,
+                item.ended_text,
                 item.resolution,
                 routing=one.routing,
                 seconds=item.seconds,
@@ -210,7 +209,7 @@ def resolution_of(outcome: Outcome) -> dict[str, Any]:
         resolution["code"] = outcome.code
     if outcome.exit_code is not None:
         resolution["exitCode"] = outcome.exit_code
-    return {**resolution, **outcome.more}
+    return {**resolution, **outcome.more} if outcome.more else resolution
 
 
 def _hand_back(one: ClaimedRun, reason: str) -> HandBack:

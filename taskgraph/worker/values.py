@@ -76,13 +76,9 @@ class ClaimedRun:
     cause: str = ""
     watched: Run | None = None
     takes: bool = False
+    instant: bool = False  # it takes no time at all
     routing: str = ""  # of its row, for listeners
     unpermitted: bool = False  # it ran under a permit of its target, which could not be renewed in time
-
-    @property
-    def instant(self) -> bool:
-        """Whether the run takes no time at all."""
-        return self.executor.instant and not self.takes
 
 
 @dataclass(slots=True, eq=False)

@@ -18,6 +18,7 @@ KNOWN = {
     "interfaces/operations/checks.py": {"_ASKING"},  # who asks, in this context: a server asks for many
     "worker/executors/orphans.py": {"_guards"},  # the guards that this process has started, which must end with it
     "worker/executors/printed.py": {"_run"},  # the run whose output is printed in this context
+    "model/clock.py": {"_drawn"},  # ids that are not used yet, for speed alone: a fork forgets them
     "storage/checks.py": {"_good_names"},  # names that were found right: a memory, for speed alone
     "engine/telemetry.py": {"_HANDLING", "_HERE"},  # what is open in this task of the event loop
     "interfaces/telemetry/setup.py": {"_made"},  # OpenTelemetry's own providers are those of the process

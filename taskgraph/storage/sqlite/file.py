@@ -63,6 +63,7 @@ class Session:
     ) -> None:
         """log: the write-ahead log, which may be empty, where commits do not wait for the disk."""
         self._connection = connection
+        self._cursor = connection.cursor()  # of what has no rows to give: one for all is made once
         self._clock = clock
         self._log = log
         self._unsynced = False
@@ -81,7 +82,7 @@ class Session:
             if self._log is not None:
                 self._begin_log(self._log)
             else:
-                self._connection.execute("BEGIN IMMEDIATE")
+                self._cursor.execute("BEGIN IMMEDIATE")
             self.writing = True
 
     def _begin_log(self, log: Path) -> None:
@@ -99,15 +100,15 @@ class Session:
             self._connection.execute("BEGIN IMMEDIATE")
 
     def _sync_again(self) -> None:
-        if self._unsynced:
-            self._connection.execute("PRAGMA synchronous=NORMAL")
-            self._unsynced = False
+        self._connection.execute("PRAGMA synchronous=NORMAL")
+        self._unsynced = False
 
     def commit(self) -> None:
         if self.writing:
-            self._connection.execute("COMMIT")
+            self._cursor.execute("COMMIT")
             self.writing = False
-            self._sync_again()
+            if self._unsynced:
+                self._sync_again()
 
     def rollback(self) -> None:
         """Undo the group, and forget what it took from counters."""
@@ -117,7 +118,8 @@ class Session:
             self._table_ids.clear()
             if self._connection.in_transaction:
                 self._connection.execute("ROLLBACK")
-        self._sync_again()
+        if self._unsynced:
+            self._sync_again()
 
     def checkpoint(self, mode: str) -> None:
         """Copy the rest of the log, and begin it again. Outside of a transaction."""
@@ -146,9 +148,9 @@ class Session:
         Each lets go of the interpreter's lock. Where another thread takes it every time, they are not quick any more.
         """
         if not self.row_by_row or len(rows) < _LOOKED_AT_ROWS:
-            return self._connection.executemany(statement, rows).rowcount
+            return self._cursor.executemany(statement, rows).rowcount
         before = self._clock.monotonic()
-        changed = self._connection.executemany(statement, rows).rowcount
+        changed = self._cursor.executemany(statement, rows).rowcount
         if self._clock.monotonic() - before > _SLOW_SECONDS:
             self.row_by_row = False
         return changed
@@ -179,6 +181,7 @@ class Session:
         return self._table_ids[name]
 
     def close(self) -> None:
+        self._cursor.close()  # a statement of it that is left would keep the connection's locks
         self._connection.close()
 
 
@@ -367,7 +370,11 @@ class File:
 
     def _take(self, count: int) -> list[_Call]:
         """The calls of the next group; under the lock."""
-        return [self._waiting.popleft() for _ in range(min(len(self._waiting), count))]
+        if len(self._waiting) > count:
+            return [self._waiting.popleft() for _ in range(count)]
+        group = list(self._waiting)
+        self._waiting.clear()
+        return group
 
     # The next three run on the thread.
 
@@ -449,7 +456,9 @@ class File:
         for call in group:
             call.result = call.error = None  # of a run that was undone
         try:
-            session = self._session = self._opened()
+            session = self._session
+            if session is None or session.blank:
+                session = self._session = self._opened()
         except StorageUnavailable as error:
             _blame(group, error)
             return True

@@ -39,6 +39,7 @@ _SHORT_LOOK_ROWS: Final = 10  # that are looked at on the event loop, of a range
 _KEY_END: Final = "\U0010ffff"  # after every key that may be written
 _ETAG_MAX: Final = 2**63 - 1
 _TIMES_REMEMBERED: Final = 8_192
+_TIMES_OF_COMMIT: Final = 16
 _ALIKE_MIN: Final = 8  # rows; fewer are encoded as quickly one by one
 _PLAIN_CHARS_MAX: Final = limits.PROPERTY_CHARS_MAX // 2  # of a row that fits whatever is in it: one may be two units
 
@@ -402,7 +403,7 @@ def _time(value: object) -> dict[str, str]:
     return {"t": (value if value.tzinfo is UTC else value.astimezone(UTC)).isoformat()}
 
 
-@lru_cache(_TIMES_REMEMBERED)  # rows of one commit have the same times
+@lru_cache(_TIMES_OF_COMMIT)  # its rows have the same ones
 def _plain_time(value: datetime) -> dict[str, str]:
     if not checks.is_plain_time(value):
         raise ValueError("to be looked at closely")

@@ -3,11 +3,13 @@
 import math
 import sys
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from taskgraph.model.clock import Clock
 from taskgraph.model.errors import InvalidInput, InvalidSettings
 from taskgraph.worker.executors.contract import Outcome, Work, WriteLog, malformed, payload_of
+
+_DONE: Final = Outcome(failed=False)
 
 
 class NoopExecutor:
@@ -19,7 +21,7 @@ class NoopExecutor:
         return None
 
     async def run(self, work: Work, write_log: WriteLog) -> Outcome:
-        return Outcome(failed=False)
+        return _DONE
 
 
 class SleepExecutor:
