@@ -28,6 +28,8 @@ _PACE_KEPT: Final = 0.8  # weight of what was, in a mean of late
 
 Ended = Callable[[ClaimedRun, Outcome | None, BaseException | None], None]
 
+_Run = Callable[[], Awaitable[Outcome]]
+
 
 class Slots:
     """What runs, what waits for a slot, and what slots are reserved for.
@@ -172,10 +174,10 @@ class Slots:
         try:
             one.begun = self._runner.begin(one, partial(self._note_news, one))
         except Exception as error:  # not at once: what begins it may be the end of another
-            one.handle = asyncio.create_task(self._occupy(one, _raising(error)))
+            one.handle = self._in_task(one, partial(_raise, error))
             return False
         if one.begun is None:
-            one.handle = task or asyncio.create_task(self._occupy(one, self._runner.execute(one)))
+            one.handle = task or self._in_task(one, partial(self._runner.execute, one))
         return one.handle is task is not None
 
     def _may_begin(self, one: ClaimedRun, running: int) -> bool:
@@ -207,17 +209,27 @@ class Slots:
         if one.handle is None:
             if one.begun is None:
                 raise RuntimeError("a run that has begun has neither a task nor anything to go on with")
-            one.handle = asyncio.create_task(self._occupy(one, self._runner.go_on(one, one.begun)))
+            one.handle = self._in_task(one, partial(self._runner.go_on, one, one.begun))
         return one.handle
 
-    async def _occupy(self, one: ClaimedRun, run: Awaitable[Outcome]) -> None:
+    def _in_task(self, one: ClaimedRun, run: _Run) -> "asyncio.Task[None]":
+        task = asyncio.create_task(self._occupy(one, run))
+
+        def conclude(ended: "asyncio.Task[None]") -> None:
+            if ended.cancelled():  # before its first step, so nothing of it has run
+                self._conclude(one, None, None)
+
+        task.add_done_callback(conclude)
+        return task
+
+    async def _occupy(self, one: ClaimedRun, run: _Run) -> None:
         """Fill a slot with this run, and then with others as long as some have been claimed that need a task."""
         task = asyncio.current_task()
         following: ClaimedRun | None = one
         while following is not None:
             one = following
             try:
-                outcome = await run
+                outcome = await run()
             except asyncio.CancelledError:  # its lease was lost, it is cancelled, or this worker stops  # reach: stock
                 self._conclude(one, None, None)
                 return
@@ -226,7 +238,7 @@ class Slots:
             else:
                 following = self._conclude(one, outcome, None, task)
             if following is not None:
-                run = self._runner.execute(following)
+                run = partial(self._runner.execute, following)
 
     def _conclude(
         self,
@@ -307,5 +319,5 @@ class Slots:
         return [self._cancel(one) for one in list(self._running)]
 
 
-async def _raising(error: Exception) -> Outcome:
+async def _raise(error: Exception) -> Outcome:
     raise error
