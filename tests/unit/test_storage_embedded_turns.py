@@ -239,10 +239,40 @@ async def test_the_loop_commits_itself_where_the_thread_waits_for_it(
         assert disk.threads[-1] == THREAD
 
 
-async def test_the_file_is_not_opened_on_the_loop(tmp_path: Path) -> None:
-    store = EmbeddedStore(tmp_path / "store.db", ManualClock())
-    assert (await where(store, 1)).startswith(THREAD)
+async def test_a_file_that_is_there_is_opened_on_the_loop(tmp_path: Path) -> None:
+    path = tmp_path / "store.db"
+    async with opened(path) as store:
+        await store.tables("graphs").commit("p", [Insert("a", {})])
+    store = EmbeddedStore(path, ManualClock())
+    assert await where(store, 1) == HERE
     await store.close()
+
+
+async def test_a_new_file_is_made_on_the_thread(tmp_path: Path) -> None:
+    def write(session: Session) -> str:
+        session.begin()
+        return threading.current_thread().name
+
+    async with opened(tmp_path / "store.db") as store:
+        assert (await store._file.call(write, rows=1, commits=True)).startswith(THREAD)
+        assert await where(store, 1) == HERE
+
+
+async def test_the_loop_goes_on_while_a_file_cannot_be_opened_yet(tmp_path: Path) -> None:
+    path = tmp_path / "store.db"
+    async with opened(path) as store:
+        await store.tables("graphs").commit("p", [Insert("a", {})])
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None, check_same_thread=False)) as other:
+        other.execute("PRAGMA locking_mode=EXCLUSIVE")
+        other.execute("BEGIN EXCLUSIVE")
+        store = EmbeddedStore(path, ManualClock())
+        call = asyncio.ensure_future(where(store, 1))
+        for _ in range(20):
+            await asyncio.sleep(0.005)
+        assert not call.done(), "the loop went on, and the thread waits"
+        other.close()
+        assert (await call).startswith(THREAD)
+        await store.close()
 
 
 async def test_after_a_group_that_took_long_the_thread_has_its_turn(tmp_path: Path) -> None:
@@ -722,6 +752,7 @@ async def test_a_store_closed_by_another_thread_leaves_nobody_waiting(tmp_path: 
         assert await call == ["1"], "it was asked for before the store was closed"
         late = store._file.call(lambda session: None, rows=1)
         store._file._closed = False  # as it may be read just before the other thread closes
+        asyncio.get_running_loop().call_soon(setattr, store._file, "_closed", True)
         with pytest.raises(StorageUnavailable, match="has been closed"):
             await late
         store._file._closed = True

@@ -92,12 +92,15 @@ def make(path: Path) -> None:
         raise StorageUnavailable(reason, str(path)) from error
 
 
-def connect(path: Path, synchronous: str) -> sqlite3.Connection:
-    """A connection to a file of ours, or to a new one with our schema. Raises StorageUnavailable."""
+def connect(path: Path, synchronous: str, *, waits: bool = True) -> sqlite3.Connection:
+    """A connection to a file of ours, or to a new one with our schema. waits: for other processes, up to BUSY_SECONDS.
+
+    Raises StorageUnavailable.
+    """
     connection: sqlite3.Connection | None = None
     try:
-        connection = _opened(path)
-        _prepare(connection, path, synchronous)
+        connection = _opened(path, seconds=BUSY_SECONDS if waits else 0)
+        _prepare(connection, path, synchronous, waits=waits)
         connection.execute("PRAGMA busy_timeout=0")
     except BaseException as error:
         if connection is not None:
@@ -110,10 +113,10 @@ def connect(path: Path, synchronous: str) -> sqlite3.Connection:
     return connection
 
 
-def _opened(path: Path, uri: str = "") -> sqlite3.Connection:
+def _opened(path: Path, uri: str = "", *, seconds: float = BUSY_SECONDS) -> sqlite3.Connection:
     return sqlite3.connect(
         uri or path,
-        timeout=BUSY_SECONDS,
+        timeout=seconds,
         isolation_level=None,
         check_same_thread=False,  # one at a time all the same: `_owner` sees to it
         cached_statements=_STATEMENTS_CACHED,
@@ -140,10 +143,10 @@ def _connect_to_look(path: Path) -> sqlite3.Connection | None:
     return None
 
 
-def _prepare(connection: sqlite3.Connection, path: Path, synchronous: str) -> None:
+def _prepare(connection: sqlite3.Connection, path: Path, synchronous: str, *, waits: bool) -> None:
     if is_empty(path):  # it can be said of a new file alone, and of others SQLite would write it down each time
         connection.execute("PRAGMA auto_vacuum=INCREMENTAL")  # see `File.give_back`
-    _switch_to_wal(connection, path)
+    _switch_to_wal(connection, path, tries=_SWITCH_TRIES if waits else 0)
     connection.execute(f"PRAGMA synchronous={'FULL' if synchronous == 'full' else 'NORMAL'}")
     connection.execute("PRAGMA wal_autocheckpoint=0")  # no commit pays for the log: see `file`
     connection.execute(f"PRAGMA journal_size_limit={_WAL_BYTES_KEPT}")
@@ -169,8 +172,13 @@ def _prepare(connection: sqlite3.Connection, path: Path, synchronous: str) -> No
 
 
 def _has_since(connection: sqlite3.Connection) -> bool:
-    found = connection.execute("SELECT 1 FROM pragma_table_info('message') WHERE name = 'since'")
-    return found.fetchone() is not None
+    try:
+        connection.execute("SELECT since FROM message LIMIT 0")
+    except sqlite3.OperationalError as error:
+        if _code(error) != sqlite3.SQLITE_ERROR:
+            raise
+        return False
+    return True
 
 
 def _is_ours(connection: sqlite3.Connection, path: Path) -> bool:
@@ -187,13 +195,13 @@ def _is_ours(connection: sqlite3.Connection, path: Path) -> bool:
     return False
 
 
-def _switch_to_wal(connection: sqlite3.Connection, path: Path) -> None:
+def _switch_to_wal(connection: sqlite3.Connection, path: Path, *, tries: int) -> None:
     """Turn the write-ahead log on.
 
     SQLite does not wait when two processes switch a new file at the same moment: this does, as long as any statement.
     """
     pause = threading.Event()
-    for last in (False,) * _SWITCH_TRIES + (True,):
+    for last in (False,) * tries + (True,):
         try:
             (mode,) = connection.execute("PRAGMA journal_mode=WAL").fetchone()
         except sqlite3.OperationalError as error:  # reach: two-processes

@@ -288,7 +288,11 @@ class File:
         self._closed = True
         with self._lock:
             self._hand_over()
-        await asyncio.get_running_loop().run_in_executor(self._thread, self._shut)
+        loop = asyncio.get_running_loop()
+        if self._draining or len(asyncio.all_tasks(loop)) > 1:
+            await loop.run_in_executor(self._thread, self._shut)
+        else:  # nothing else is there to go on meanwhile, and a thread takes longer to start than most logs to copy
+            self._shut()
         self._thread.shutdown(wait=False)  # nothing is left on it
 
     def _turn(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -297,16 +301,15 @@ class File:
                 self._turn_on, self._at_once = None, 0
             if self._draining or not self._waiting:
                 return
-            session = self._session
-            if session is None or not self._is_short() or not self._owner.acquire(blocking=False):
+            if self._closed or not self._is_short() or not self._owner.acquire(blocking=False):
                 self._hand_over()
                 return
             group = self._take(_GROUP_MAX)
-        done = session.row_by_row = True
+        done = True
         committing = False
         try:
             before = self._clock.monotonic()
-            done = self._run_group(group, commits=self._synchronous == "normal")
+            done = self._run_group(group, on_loop=True)
             if self._clock.monotonic() - before > _LONG_SECONDS:
                 self._rest = _REST_GROUPS
             used = self._session  # another one where the first was beyond use
@@ -316,7 +319,6 @@ class File:
             if not isinstance(error, Exception):
                 raise
         finally:
-            session.row_by_row = False
             if not committing:
                 self._owner.release()
                 if done:
@@ -445,11 +447,12 @@ class File:
             pause = min(pause * _BUSY_PAUSE_GROWTH, _BUSY_PAUSE_SECONDS_MAX)
 
     def _run_group(
-        self, group: list[_Call], *, last: bool = False, looks_first: bool = False, commits: bool = True
+        self, group: list[_Call], *, last: bool = False, looks_first: bool = False, on_loop: bool = False
     ) -> bool:
         """Run and commit a group. False: another process has the file, nothing is done; an error if that was the last.
 
-        Never waits for other processes, except to open the file. commits: False leaves it to `_commit_group`.
+        Never waits for other processes, except to open the file. on_loop: not even for that. Nor is the file made
+        there, and a commit that waits for the disk is left to the thread.
         """
         if not group:
             return True
@@ -458,11 +461,13 @@ class File:
         try:
             session = self._session
             if session is None or session.blank:
-                session = self._session = self._opened()
+                session = self._session = self._opened(waits=not on_loop)
         except StorageUnavailable as error:
+            if on_loop:
+                return False
             _blame(group, error)
             return True
-        session.looks_first = looks_first
+        session.looks_first, session.row_by_row = looks_first, on_loop
         try:
             for call in group:
                 if call.future is not None and call.future.cancelled():  # nothing waits, and nothing has been done
@@ -475,16 +480,16 @@ class File:
         except BaseException as error:
             self._give_up(session)
             if isinstance(error, _NotThereError):
-                return self._make_and_run(group)
+                return not on_loop and self._make_and_run(group)
             if isinstance(error, LookFirst) and not looks_first:
-                return self._run_group(group, last=last, looks_first=True, commits=commits)
+                return self._run_group(group, last=last, looks_first=True, on_loop=on_loop)
             if not isinstance(error, sqlite3.Error):
                 raise
             if not last and database.is_busy(error):
                 return False
             self._fail(group, error)
         else:
-            if commits:
+            if not on_loop or self._synchronous == "normal":
                 self._commit_group(group, session)
         return True
 
@@ -508,7 +513,7 @@ class File:
             failure.__cause__ = error
             call.error = failure
 
-    def _opened(self) -> Session:
+    def _opened(self, *, waits: bool) -> Session:
         if self._session is not None and self._session.blank and not database.is_missing(self.path):
             self._session.close()
             self._session = None
@@ -517,7 +522,7 @@ class File:
         if database.is_missing(self.path):
             return Session(database.nothing(), self._clock, blank=True)
         identity = database.identity(self.path)  # before it is opened: what takes its place meanwhile is another one
-        connection = database.connect(self.path, self._synchronous)
+        connection = database.connect(self.path, self._synchronous, waits=waits)
         log = database.log_of(self.path) if self._synchronous == "normal" else None
         session = Session(connection, self._clock, log=log)
         self._identity = self._identity or identity
