@@ -19,8 +19,9 @@ from typing import Any, Final, Protocol
 
 from taskgraph.model.clock import Clock
 from taskgraph.model.errors import InvalidSettings, StaleDelivery, StorageError, TooLarge
+from taskgraph.model.flag import Flag, wait_any
 from taskgraph.storage.queues import Delivery, Queues
-from taskgraph.storage.signals.wakeup import Wakeup, wait_any
+from taskgraph.storage.signals.wakeup import Wakeup
 from taskgraph_functions_host.local import HTTP_TRIGGER, Function, HostJson, functions_of
 from taskgraph_functions_host.schedule import Schedule
 from taskgraph_functions_host.worker_process import Answer, AppFailed, LogLine, WorkerDied, WorkerProcess, typed
@@ -58,7 +59,7 @@ class Source:
 
 
 class _Listener(Protocol):
-    async def run(self, stop: asyncio.Event) -> None: ...
+    async def run(self, stop: Flag) -> None: ...
 
 
 class FunctionsHost:
@@ -85,7 +86,7 @@ class FunctionsHost:
         self.report = report
         self.host_json = host_json
         self.lock_seconds = lock_seconds
-        self.up = asyncio.Event()
+        self.up = Flag()
         self.succeeded = 0
         self.failed = 0
         self._launch = launch
@@ -100,7 +101,7 @@ class FunctionsHost:
         self._in_hand: set[asyncio.Task[None]] = set()
         self._broken: asyncio.Future[None] | None = None
 
-    async def run(self, stop: asyncio.Event) -> None:
+    async def run(self, stop: Flag) -> None:
         """Run the app until `stop` is set, and let what is in hand come to its end.
 
         Raises AppFailed when the app cannot be indexed, InvalidSettings for bindings that make no sense or when there
@@ -175,7 +176,7 @@ class FunctionsHost:
         task.add_done_callback(self._ended)
         return task
 
-    async def is_up(self, stop: asyncio.Event) -> bool:
+    async def is_up(self, stop: Flag) -> bool:
         """Wait for a worker that lives; False when it is time to stop."""
         while not self.up.is_set() and not stop.is_set():
             await wait_any((self.up, stop), _LONG_SECONDS)
@@ -208,7 +209,7 @@ class FunctionsHost:
             made.append(_QueueListener(self, function, source))
         return made
 
-    async def _until_over(self, tasks: Iterable[asyncio.Task[None]], stop: asyncio.Event) -> None:
+    async def _until_over(self, tasks: Iterable[asyncio.Task[None]], stop: Flag) -> None:
         """Wait for the stop. Unforeseen errors are raised here."""
         stopped = asyncio.create_task(stop.wait())
         broken = self._broken
@@ -256,7 +257,7 @@ class FunctionsHost:
 
     # --- the worker ---
 
-    async def _mind_worker(self, first: WorkerProcess, stop: asyncio.Event) -> None:
+    async def _mind_worker(self, first: WorkerProcess, stop: Flag) -> None:
         """Start the worker again whenever it has died, later and later while it does so at once."""
         worker: WorkerProcess | None = first
         pause = _RESTART_SECONDS
@@ -315,7 +316,7 @@ class _QueueListener:
         self._in_work: set[asyncio.Task[None]] = set()
         self._trouble = False
 
-    async def run(self, stop: asyncio.Event) -> None:
+    async def run(self, stop: Flag) -> None:
         rules = self._host.host_json
         pause = _FIRST_PAUSE_SECONDS
         while await self._host.is_up(stop):
@@ -355,7 +356,7 @@ class _QueueListener:
             host.report("info", "queue-answers", {"queue": queue})
         return found
 
-    async def _wait_for_room(self, threshold: int, stop: asyncio.Event) -> None:
+    async def _wait_for_room(self, threshold: int, stop: Flag) -> None:
         stopped = asyncio.ensure_future(stop.wait())
         try:
             while len(self._in_work) > threshold and not stop.is_set():
@@ -378,7 +379,7 @@ class _QueueListener:
             else:
                 await self._offer(delivery, host.lock_seconds)
             return
-        done = asyncio.Event()
+        done = Flag()
         lock = asyncio.create_task(self._keep_locked(delivery, done))
         try:
             reason = f"message {delivery.id} of {function.queue}, time {delivery.dequeue_count}"
@@ -403,7 +404,7 @@ class _QueueListener:
             raise ValueError(str(error)) from error
         return typed(content) if self._function.binary else typed(content.decode("utf-8", "replace"))
 
-    async def _keep_locked(self, delivery: Delivery, done: asyncio.Event) -> Delivery:
+    async def _keep_locked(self, delivery: Delivery, done: Flag) -> Delivery:
         """Renew the lock at half time until the function has ended; gives the delivery as it is then."""
         host = self._host
         pause = host.lock_seconds / 2
@@ -457,7 +458,7 @@ class _TimerListener:
         self._monitored = function.use_monitor and not self._schedule.often()
         self._last: datetime | None = None
 
-    async def run(self, stop: asyncio.Event) -> None:
+    async def run(self, stop: Flag) -> None:
         clock = self._host.clock
         due = self._schedule.after(clock.now())
         if self._function.run_on_startup:

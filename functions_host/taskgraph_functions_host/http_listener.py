@@ -5,7 +5,6 @@ answer. Like Azure's host it has the whole answer before the first byte is sent,
 says so. It knows nothing of what is behind a route.
 """
 
-import asyncio
 import base64
 import hmac
 from collections.abc import Sequence
@@ -18,6 +17,7 @@ from starlette.types import Receive, Scope, Send
 
 from taskgraph.interfaces.http.server import Address, bind, serve_until
 from taskgraph.model.errors import InvalidSettings
+from taskgraph.model.flag import Flag
 from taskgraph_functions_host.local import Function
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class HttpListener:
             if each.level != "anonymous" and not key:
                 raise InvalidSettings(f"{each.name} is called with a key: choose one, and set {KEY_VARIABLE} to it")
 
-    async def run(self, stop: asyncio.Event) -> None:
+    async def run(self, stop: Flag) -> None:
         await serve_until(self, self._bound, stop)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -20,6 +20,7 @@ from typing import Any, Final
 
 import taskgraph
 from taskgraph.model.errors import InvalidSettings
+from taskgraph.model.flag import Flag
 
 __all__ = ["Answer", "AppFailed", "LogLine", "WorkerDied", "WorkerProcess"]
 
@@ -73,7 +74,7 @@ class WorkerProcess:
     def __init__(
         self, child: asyncio.subprocess.Process, writer: asyncio.StreamWriter, ready: Mapping[str, Any]
     ) -> None:
-        self.ended = asyncio.Event()
+        self.ended = Flag()
         self.pid: int = child.pid
         self.version = str(ready["worker"])
         self.python = str(ready["python"])

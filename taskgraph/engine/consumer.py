@@ -20,11 +20,12 @@ from taskgraph.engine.telemetry import handed_on, note, watched
 from taskgraph.model import limits
 from taskgraph.model.clock import Clock
 from taskgraph.model.errors import Conflict, StaleDelivery, StorageError, StorageUnavailable, Unclear, trail
+from taskgraph.model.flag import Flag, wait_any
 from taskgraph.model.messages import Message, RunTasks, TaskCompleted
 from taskgraph.protocol.rows import NewerSchema
 from taskgraph.storage.metered import SENT_AND_DELETED
 from taskgraph.storage.queues import Delivery, Queues
-from taskgraph.storage.signals.wakeup import Pacer, Wakeup, wait_any
+from taskgraph.storage.signals.wakeup import Pacer, Wakeup
 
 log = logging.getLogger("taskgraph.consumer")
 
@@ -126,7 +127,7 @@ class Consumer:
         """Whether the last look at each queue found nothing for this process, and nothing is in hand."""
         return not self._tasks and self._found_empty.issuperset(self._queues.received)
 
-    async def run(self, stop: asyncio.Event) -> None:
+    async def run(self, stop: Flag) -> None:
         """Receive until `stop` is set; then finish what is in hand."""
         self._receiving = True
         self.handlers.dispatcher.join(self)  # it may have run before
@@ -154,7 +155,7 @@ class Consumer:
             except StorageError as error:  # reach: lead
                 log.info("the lead over %s ends by itself: %s", ", ".join(self._queues.received), error)
 
-    async def _receive(self, queue: str, stop: asyncio.Event) -> None:
+    async def _receive(self, queue: str, stop: Flag) -> None:
         pacer = Pacer(self.handlers.clock, seconds_max=self._idle_seconds_max)
         while not stop.is_set() and queue in self._queues.received:
             lead = self._queues.lead_of(queue)
@@ -193,7 +194,7 @@ class Consumer:
                 self._found_empty.add(queue)
                 await pacer.idle(ticket, stop)
 
-    async def _stand_by(self, lead: str, seconds: float, stop: asyncio.Event) -> None:
+    async def _stand_by(self, lead: str, seconds: float, stop: Flag) -> None:
         """Another handles a queue, as long as it lives. Of several it may hand this one over: look now and then."""
         while seconds and self._queues.number > 1:
             if await wait_any((stop,), min(seconds, LOOK_SECONDS)):

@@ -4,13 +4,13 @@ Each is called as soon as a commit is made. A hint may be lost with its process 
 nothing rests on it.
 """
 
-import asyncio
 import heapq
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final, Protocol
 
+from taskgraph.model.flag import Flag
 from taskgraph.model.states import GraphState
 from taskgraph.model.timing import due_at
 from taskgraph.protocol.context import ClaimOffer, Started, Stop
@@ -46,7 +46,7 @@ class Alarms:
     """The earliest time at which something of a graph is over, for each graph."""
 
     def __init__(self) -> None:
-        self.earlier = asyncio.Event()
+        self.earlier = Flag()
         self._due: dict[str, datetime] = {}
         self._heap: list[tuple[datetime, str]] = []
 

@@ -2,9 +2,10 @@
 
 import asyncio
 import contextlib
+import functools
 import gc
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from datetime import timedelta
 from typing import Any, Final
@@ -20,6 +21,7 @@ from taskgraph.interfaces.operations.waiting import poll
 from taskgraph.model import limits
 from taskgraph.model.clock import Clock
 from taskgraph.model.errors import Conflict, StorageError, StorageUnavailable
+from taskgraph.model.flag import Flag, wait_any
 from taskgraph.model.ids import reference_of
 from taskgraph.model.names import LIVE
 from taskgraph.model.states import GRAPH_ENDED, GraphState, TaskState
@@ -28,7 +30,6 @@ from taskgraph.protocol.runs import LeaseLost
 from taskgraph.queries.workers import mark_gone
 from taskgraph.storage.private_files import open_to_others
 from taskgraph.storage.signals.news import Where
-from taskgraph.storage.signals.wakeup import wait_any
 from taskgraph.storage.signals.worker_locks import WorkerLocks
 from taskgraph.storage.tables import Range, Row, query_all
 from taskgraph.worker.executors.results import remove_leftovers
@@ -69,6 +70,8 @@ _SPREAD_SECONDS: Final = 0.1  # so that copies do not look at the very same mome
 Watcher = Callable[[GraphState], Awaitable[None]]
 """Called with the state of the graph now and then, while it runs."""
 
+_Loop = Callable[[], Coroutine[Any, Any, None]]
+
 
 def _jittered(app: App, seconds: float) -> float:
     """About so long, so that copies do not keep step."""
@@ -76,7 +79,7 @@ def _jittered(app: App, seconds: float) -> float:
 
 
 async def sweep_forever(
-    app: App, stop: asyncio.Event, *, period_seconds: float = limits.SWEEP_SECONDS, after_seconds: float = 0.0
+    app: App, stop: Flag, *, period_seconds: float = limits.SWEEP_SECONDS, after_seconds: float = 0.0
 ) -> None:
     """Sweep now, or after a while, and then every so often.
 
@@ -102,7 +105,7 @@ async def sweep_forever(
         await wait_any((stop,), _jittered(app, pause))
 
 
-async def bury_forever(app: App, stop: asyncio.Event, *, after_seconds: float = 0.0) -> None:
+async def bury_forever(app: App, stop: Flag, *, after_seconds: float = 0.0) -> None:
     """Give up the runs of workers of this machine that were killed: now, or after a while, and every few seconds.
 
     A round looks at lock files alone; rows are read when one shows that its worker is gone.
@@ -144,7 +147,7 @@ async def _give_up_runs(app: App, graph_id: str, workers: AbstractSet[str]) -> i
     return sum(answer.outcome is Outcome.APPLIED for answer in answers)
 
 
-async def tidy_forever(app: App, stop: asyncio.Event) -> None:
+async def tidy_forever(app: App, stop: Flag) -> None:
     """Remove what processes of this machine left that were killed: sockets, folders for results; every so often."""
     await wait_any((stop,), _SETTLED_SECONDS)  # it would take time from the first tasks
     while not stop.is_set():
@@ -155,7 +158,7 @@ async def tidy_forever(app: App, stop: asyncio.Event) -> None:
         await wait_any((stop,), _jittered(app, limits.KEEP_SECONDS))
 
 
-async def end_what_is_over(app: App, stop: asyncio.Event, *, period_seconds: float = limits.SWEEP_SECONDS) -> None:
+async def end_what_is_over(app: App, stop: Flag, *, period_seconds: float = limits.SWEEP_SECONDS) -> None:
     """Look at a graph when something of it is over by time: a deadline, a wait. The sweep learns of the rest.
 
     period_seconds: between two looks at the clock at most, which may be set.
@@ -176,7 +179,7 @@ async def end_what_is_over(app: App, stop: asyncio.Event, *, period_seconds: flo
 
 
 async def keep_house_forever(
-    app: App, stop: asyncio.Event, *, keep_days: float | None = None, period_seconds: float = limits.KEEP_SECONDS
+    app: App, stop: Flag, *, keep_days: float | None = None, period_seconds: float = limits.KEEP_SECONDS
 ) -> None:
     """Take away what is over by time, now and every so often; at once again while there is more of it."""
     while not stop.is_set():
@@ -193,7 +196,7 @@ async def keep_house_forever(
 
 
 async def notify_forever(
-    app: App, stop: asyncio.Event, outlets: OutletSettings, *, period_seconds: float = limits.SWEEP_SECONDS
+    app: App, stop: Flag, outlets: OutletSettings, *, period_seconds: float = limits.SWEEP_SECONDS
 ) -> None:
     """Deliver the notices of all graphs.
 
@@ -201,7 +204,7 @@ async def notify_forever(
     pauses that double while there is nothing new. Without any such graph the index is read every few seconds while this
     process commits anything, and otherwise half as often as the sweep reads that of live ones.
     """
-    news = asyncio.Event()
+    news = Flag()
     changed: set[str] = set()
 
     def note(graph_id: str) -> None:
@@ -282,7 +285,7 @@ class Looks:
 
 
 async def deliver_rest(
-    app: App, graph_id: str, stop: asyncio.Event, outlets: OutletSettings, *, seconds: float = 30.0
+    app: App, graph_id: str, stop: Flag, outlets: OutletSettings, *, seconds: float = 30.0
 ) -> Deliveries:
     """Deliver what is left of one graph's notices, for so long at most. The answer says what still waits."""
     until = app.clock.monotonic() + seconds
@@ -294,9 +297,7 @@ async def deliver_rest(
             await wait_any((stop,), _NOTICE_SECONDS_MIN / 2)
 
 
-async def keep_schedules(
-    app: App, stop: asyncio.Event, *, period_seconds: float = limits.SCHEDULE_LOOK_SECONDS
-) -> None:
+async def keep_schedules(app: App, stop: Flag, *, period_seconds: float = limits.SCHEDULE_LOOK_SECONDS) -> None:
     """Look at the schedules now, and then as soon as one is due, or every so often (with jitter, as the sweep does).
 
     Half as often while there is none: one that is made elsewhere meanwhile is found before it counts as late.
@@ -325,7 +326,7 @@ async def keep_schedules(
         await ticket.wait(stop, max(min(pause, ticket.seconds_max), _SPREAD_SECONDS))
 
 
-async def keep_to_the_file(app: App, stop: asyncio.Event) -> None:
+async def keep_to_the_file(app: App, stop: Flag) -> None:
     """Where the store is a file: see that the one that was opened is still the one that lies there.
 
     A file that was removed or replaced takes all that is written, and is gone when the last process closes it. Raises
@@ -348,19 +349,30 @@ def _warn_of_readers(app: App) -> None:
 
 
 @contextlib.asynccontextmanager
-async def running(*loops: Coroutine[Any, Any, None], stop: asyncio.Event) -> AsyncIterator[None]:
-    """Run loops beside the body; on leaving, stop them and wait for them. Raises the first error of one."""
-    tasks = [asyncio.create_task(loop) for loop in loops]
+async def running(
+    *loops: Coroutine[Any, Any, None], stop: Flag, later: Sequence[_Loop] = (), after_seconds: float = 0.0
+) -> AsyncIterator[None]:
+    """Run loops beside the body; on leaving, stop them and wait for them. Raises the first error of one.
+
+    later: loops that begin after so long, and not at all beside a body that is over by then.
+    """
+    tasks: list[asyncio.Task[None]] = []
 
     def stop_all(task: asyncio.Task[None]) -> None:
         if not task.cancelled() and task.exception() is not None:
             stop.set()
 
-    for task in tasks:
-        task.add_done_callback(stop_all)
+    def begin(loops: Iterable[Coroutine[Any, Any, None]]) -> None:
+        for loop in loops:
+            tasks.append(asyncio.create_task(loop))
+            tasks[-1].add_done_callback(stop_all)
+
+    begin(loops)
+    timer = asyncio.get_running_loop().call_later(after_seconds, lambda: begin(each() for each in later))
     try:
         yield
     finally:
+        timer.cancel()
         stop.set()
         if tasks:
             await asyncio.wait(tasks)
@@ -392,7 +404,7 @@ def _locked(app: App, *names: str) -> contextlib.ExitStack:
 
 async def serve(
     app: App,
-    stop: asyncio.Event,
+    stop: Flag,
     *,
     workers: Sequence[Worker] = (),
     keep_days: float | None = None,
@@ -414,11 +426,11 @@ async def serve(
         _warn_of_readers(app)
         async with running(
             *_handling(app, stop, consumer),
+            *[each() for each in _minding(app, stop)],
             _listed_as_handler(app, name, stop),
             keep_house_forever(app, stop, keep_days=keep_days),
             notify_forever(app, stop, outlets or OutletSettings()),
             keep_schedules(app, stop),
-            tidy_forever(app, stop),
             *[_listed(app, worker, stop) for worker in workers],
             *[each() for each in others],
             stop=stop,
@@ -426,15 +438,18 @@ async def serve(
             await stop.wait()
 
 
-def _handling(
-    app: App, stop: asyncio.Event, consumer: Consumer, *, sweeps_after: float = 0.0
-) -> list[Coroutine[Any, Any, None]]:
+def _handling(app: App, stop: Flag, consumer: Consumer) -> list[Coroutine[Any, Any, None]]:
     """The loops of every process that handles events."""
-    loops = [consumer.run(stop), end_what_is_over(app, stop), sweep_forever(app, stop, after_seconds=sweeps_after)]
+    return [consumer.run(stop), end_what_is_over(app, stop)]
+
+
+def _minding(app: App, stop: Flag, *, sweeps_after: float = 0.0) -> list[_Loop]:
+    """Its further loops: they mind what others have left."""
     return [
-        *loops,
-        bury_forever(app, stop, after_seconds=min(sweeps_after, _DEAD_SECONDS)),
-        keep_to_the_file(app, stop),
+        functools.partial(sweep_forever, app, stop, after_seconds=sweeps_after),
+        functools.partial(bury_forever, app, stop, after_seconds=min(sweeps_after, _DEAD_SECONDS)),
+        functools.partial(keep_to_the_file, app, stop),
+        functools.partial(tidy_forever, app, stop),
     ]
 
 
@@ -444,7 +459,7 @@ def _attach(consumer: Consumer, workers: Sequence[Worker]) -> None:
         consumer.local_worker = workers[0].attach(consumer)
 
 
-async def work(app: App, stop: asyncio.Event, worker: Worker, *, idle_seconds: float = 0.0) -> None:
+async def work(app: App, stop: Flag, worker: Worker, *, idle_seconds: float = 0.0) -> None:
     """Work until `stop` is set, or until the worker has drained, or had nothing to do for so long; 0: for ever."""
     with collecting_seldom(), _locked(app, worker.name):
         _warn_of_readers(app)
@@ -455,7 +470,7 @@ async def work(app: App, stop: asyncio.Event, worker: Worker, *, idle_seconds: f
             await _listed(app, worker, stop)
 
 
-async def end_when_idle(app: App, stop: asyncio.Event, worker: Worker, seconds: float) -> None:
+async def end_when_idle(app: App, stop: Flag, worker: Worker, seconds: float) -> None:
     """Set `stop` once the worker has had nothing in hand for so long."""
     ended, since = -1, app.clock.monotonic()
     while (left := since + seconds - app.clock.monotonic()) > 0:
@@ -468,7 +483,7 @@ async def end_when_idle(app: App, stop: asyncio.Event, worker: Worker, seconds: 
     stop.set()
 
 
-async def warn_without_handlers(app: App, stop: asyncio.Event, worker: Worker) -> None:
+async def warn_without_handlers(app: App, stop: Flag, worker: Worker) -> None:
     """Log when no handler reads the results of this worker, and when one does again: a look a minute while it works."""
     warned, ended = False, -1
     pause = _ALONE_SECONDS
@@ -490,10 +505,8 @@ async def warn_without_handlers(app: App, stop: asyncio.Event, worker: Worker) -
         warned = not handled
 
 
-async def _listed_as_handler(app: App, name: str, stop: asyncio.Event, *, after_seconds: float = 0.0) -> None:
+async def _listed_as_handler(app: App, name: str, stop: Flag) -> None:
     """Have a row in the registry until `stop` is set, and a lock file as long."""
-    if after_seconds and await wait_any((stop,), after_seconds):
-        return
     registration = app.handler_registration(name)
     with _locked(app, name):
         try:
@@ -502,21 +515,17 @@ async def _listed_as_handler(app: App, name: str, stop: asyncio.Event, *, after_
             await registration.leave()
 
 
-async def _listed(app: App, worker: Worker, stop: asyncio.Event, *, after_seconds: float = 0.0) -> None:
+async def _listed(app: App, worker: Worker, stop: Flag, *, after_seconds: float = 0.0) -> None:
     """Work until `stop` is set, with a row in the registry meanwhile, by which this worker alone may be ended."""
-    own = asyncio.Event()
+    own = Flag()
     registration = app.registration(worker)
-    keeping = asyncio.create_task(registration.keep(own, after_seconds=after_seconds))
-    stopped = asyncio.create_task(stop.wait())
-    stopped.add_done_callback(lambda _: own.set())
     try:
-        await worker.run(own)
+        with stop.calling(own.set):
+            keep = functools.partial(registration.keep, own)
+            async with running(stop=own, later=[keep], after_seconds=after_seconds):
+                await worker.run(own)
     finally:
-        own.set()
-        stopped.cancel()
-        await asyncio.wait((keeping, stopped))
         await registration.leave()
-    keeping.result()
 
 
 def keeping(app: App, graph_id: str, targets: Collection[str]) -> contextlib.AbstractContextManager[object]:
@@ -527,7 +536,7 @@ def keeping(app: App, graph_id: str, targets: Collection[str]) -> contextlib.Abs
 async def run_graph(
     app: App,
     graph_id: str,
-    stop: asyncio.Event,
+    stop: Flag,
     *,
     workers: Sequence[Worker],
     watcher: Watcher | None = None,
@@ -559,13 +568,17 @@ async def run_graph(
         elif own is not None and own.rest is not None:
             consumer.put(own.rest)
         # Made last: a loop that is made and never run, because something failed before, is an error of its own.
-        loops = _handling(app, stop, consumer, sweeps_after=_SETTLED_SECONDS if fresh else 0.0)
+        loops = _handling(app, stop, consumer)
         loops += [_listed(app, worker, stop, after_seconds=_SETTLED_SECONDS) for worker in workers]
-        pause = _HANDLES_SECONDS if app.settings.path is None else _HANDLES_HERE_SECONDS
-        loops += [tidy_forever(app, stop), _listed_as_handler(app, name, stop, after_seconds=pause)]
         if outlets is not None:
             loops.append(notify_forever(app, stop, outlets))
-        async with running(*loops, stop=stop):
+        later: list[_Loop] = [functools.partial(_listed_as_handler, app, name, stop)]
+        if fresh:
+            later += _minding(app, stop, sweeps_after=_SETTLED_SECONDS)
+        else:
+            loops += [each() for each in _minding(app, stop)]
+        pause = _HANDLES_SECONDS if app.settings.path is None else _HANDLES_HERE_SECONDS
+        async with running(*loops, stop=stop, later=later, after_seconds=pause):
             rests = app.clock.monotonic() + (0.0 if fresh else _REOPENED_SECONDS)
             alone = () if every else workers
             return await _until_ended(app, graph_id, consumer, stop, watcher, alone, rests, fresh=fresh)
@@ -575,7 +588,7 @@ async def _until_ended(
     app: App,
     graph_id: str,
     consumer: Consumer,
-    stop: asyncio.Event,
+    stop: Flag,
     watcher: Watcher | None,
     alone: Sequence[Worker],
     rests: float,
@@ -587,7 +600,7 @@ async def _until_ended(
     rests: until then a message may wait, and be a rerun by which a graph goes on that has ended. fresh: the graph has
     begun just now, so it is looked at a little later.
     """
-    ended = asyncio.Event()
+    ended = Flag()
     last: GraphState | None = None
 
     def note(ended_id: str, state: GraphState) -> None:

@@ -4,7 +4,6 @@ How many there are stands in one row, at which every process looks that sends or
 believe different numbers lose nothing and are only slower: a message names its graph, and any handler may take it.
 """
 
-import asyncio
 import binascii
 from collections.abc import Sequence
 from datetime import timedelta
@@ -14,6 +13,7 @@ from taskgraph.model import limits
 from taskgraph.model.clock import Clock
 from taskgraph.model.columns import Columns, integer, time_of
 from taskgraph.model.errors import Conflict, Unclear
+from taskgraph.model.flag import Flag
 from taskgraph.model.names import LEADS, QueueNames
 from taskgraph.storage.tables import Change, Insert, Merge, Row, Tables
 
@@ -34,7 +34,7 @@ class EventQueues:
 
     def __init__(self, tables: Tables, clock: Clock, names: QueueNames, *, only_first: bool = False) -> None:
         self.number = 1
-        self.changed = asyncio.Event()
+        self.changed = Flag()
         """Set once another number is known; there is a new one for the next change."""
         self.only_first = only_first or names.per_operation
         self._tables = tables
@@ -92,7 +92,7 @@ class EventQueues:
         if number != self.number:
             self.number = number
             self.changed.set()
-            self.changed = asyncio.Event()
+            self.changed = Flag()
 
     async def use(self, number: int) -> None:
         """Have every process use so many, within LOOK_SECONDS or so. Raises Conflict, Unclear, StorageUnavailable."""

@@ -17,6 +17,7 @@ from taskgraph.engine.poison import Poison
 from taskgraph.engine.sweep import Swept, sweep_graph
 from taskgraph.model import limits
 from taskgraph.model.columns import object_of, time_of
+from taskgraph.model.flag import Flag
 from taskgraph.model.placement import Offer
 from taskgraph.model.spent import Spent, spent_in
 from taskgraph.model.states import GRAPH_ENDED, TASK_UNRESOLVED, GraphState, TaskState
@@ -254,7 +255,7 @@ class _Play:
         ]
         if self._workers:
             self._consumer.local_worker = self._workers[0].attach(self._consumer)
-        self._stop = asyncio.Event()
+        self._stop = Flag()
         self._ended_at = 0.0
         handlers.listeners.ended.append(self._ended)
 

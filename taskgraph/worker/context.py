@@ -12,11 +12,12 @@ from taskgraph.engine.poison import Poison
 from taskgraph.model import limits
 from taskgraph.model.clock import Clock
 from taskgraph.model.errors import StorageError, StorageUnavailable, trail
+from taskgraph.model.flag import Flag, wait_any
 from taskgraph.model.names import QueueNames
 from taskgraph.model.placement import Offer
 from taskgraph.storage.logs import Logs
 from taskgraph.storage.metered import MeteredLogs
-from taskgraph.storage.signals.wakeup import Wakeup, wait_any
+from taskgraph.storage.signals.wakeup import Wakeup
 from taskgraph.worker.executors import Executors
 
 log = logging.getLogger("taskgraph.worker")
@@ -78,11 +79,11 @@ class WorkerContext:
     """Of the queues that it receives from."""
     counters: WorkerCounters = field(default_factory=WorkerCounters)
     local_handlers: LocalHandlers | None = None
-    stopped: asyncio.Event = field(default_factory=asyncio.Event)
+    stopped: Flag = field(default_factory=Flag)
     tries_until: float = math.inf
     """Monotonic seconds: what storage has refused until then is left to leases."""
     draining: bool = False
-    freed: asyncio.Event = field(default_factory=asyncio.Event)
+    freed: Flag = field(default_factory=Flag)
     """There may be room again for what waits in a queue, or is waited for."""
     tasks: set[asyncio.Task[None]] = field(default_factory=set)
     """Work in the background, which is seen through before the worker ends."""

@@ -22,6 +22,7 @@ from taskgraph.engine.poison import Poison
 from taskgraph.model import limits
 from taskgraph.model.columns import integer, listed
 from taskgraph.model.errors import InvalidInput, NotFound, Refused, StorageError
+from taskgraph.model.flag import Flag
 from taskgraph.model.ids import is_graph_id, is_task_id, row_key
 from taskgraph.model.placement import DEFAULT_TARGET
 from taskgraph.model.states import TaskState
@@ -161,12 +162,12 @@ class Gateway:
 
     # --- claiming
 
-    async def claim(self, wanted: Wanted, *, until: float = 0.0, gone: asyncio.Event | None = None) -> list[Assignment]:
+    async def claim(self, wanted: Wanted, *, until: float = 0.0, gone: Flag | None = None) -> list[Assignment]:
         """Ready tasks for a worker; none while it drains.
 
         until: the first is waited for until then (monotonic). gone: the worker waits no longer. Raises StorageError.
         """
-        clock, gone, line = self.handlers.clock, gone or asyncio.Event(), self._line(wanted.target)
+        clock, gone, line = self.handlers.clock, gone or Flag(), self._line(wanted.target)
         found = await self._look(wanted)
         while not found and not gone.is_set() and (left := until - clock.monotonic()) > 0:
             with suppress(TimeoutError):

@@ -12,13 +12,13 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 from taskgraph.engine.handlers import Handlers
 from taskgraph.engine.listeners import LocalWorker
 from taskgraph.engine.poison import Poison
 from taskgraph.model import limits
 from taskgraph.model.errors import StorageError
+from taskgraph.model.flag import Flag
 from taskgraph.model.ids import GRAPH
 from taskgraph.model.messages import SendReady
 from taskgraph.model.placement import Offer, target_of
@@ -128,10 +128,9 @@ class Worker:
 
     # --- working
 
-    async def run(self, stop: asyncio.Event) -> None:
+    async def run(self, stop: Flag) -> None:
         """Work until asked to stop; then hand unfinished runs back and return."""
         on_stop = self._context.handlers.listeners.stop
-        stopped = asyncio.ensure_future(stop.wait())
         beat = asyncio.create_task(self._lease.beat())
         gates = asyncio.create_task(self._mind_gates())
         on_stop.append(self._lease.stop)
@@ -140,11 +139,11 @@ class Worker:
         try:
             if self._context.graph_id:
                 await self._context.handlers.dispatcher.send_first(self._context.graph_id, self._local_link)
-            await self._receive(stop, stopped)
+            with stop.calling(self._context.freed.set):
+                await self._receive(stop)
         finally:
             self._turns.receiving = False
             self._go_on_feeding()
-            stopped.cancel()
             await self._hand_everything_back()
             on_stop.remove(self._lease.stop)
             beat.cancel()
@@ -152,11 +151,10 @@ class Worker:
             await asyncio.wait((beat, gates))
             await self._gate.give_everything_back()
 
-    async def _receive(self, stop: asyncio.Event, stopped: "asyncio.Task[Any]") -> None:
+    async def _receive(self, stop: Flag) -> None:
         """Ask the queues time and again, as there is room."""
         context, turns, slots = self._context, self._turns, self._slots
         pacer = Pacer(context.clock, seconds_max=self._idle_seconds_max)
-        stopped.add_done_callback(lambda _: context.freed.set())
         while not stop.is_set():
             if self._intake.room <= 0 and not (turns.look_first and slots.capacity > 0):
                 context.freed.clear()

@@ -4,7 +4,6 @@
 any.
 """
 
-import asyncio
 import contextlib
 import logging
 from collections.abc import Sequence
@@ -15,9 +14,9 @@ from taskgraph.model import limits
 from taskgraph.model.clock import Clock
 from taskgraph.model.columns import Value
 from taskgraph.model.errors import Conflict, StorageError, Unclear
+from taskgraph.model.flag import Flag, wait_any
 from taskgraph.model.json_strict import compact_json
 from taskgraph.queries.workers import NOW, WORKERS, key_of
-from taskgraph.storage.signals.wakeup import wait_any
 from taskgraph.storage.tables import Delete, Insert, Merge, Tables
 
 log = logging.getLogger("taskgraph.registry")
@@ -111,13 +110,11 @@ class Registration:
         self._busy_at = clock.monotonic()  # when the worker had something in hand
         self._every_seconds = details.every_seconds
 
-    async def keep(self, stop: asyncio.Event, *, after_seconds: float = 0.0) -> None:
+    async def keep(self, stop: Flag) -> None:
         """Write the row every so often, until the stop; sets `stop` once the worker has drained and shall end.
 
-        after_seconds: before the first write. A store that does not answer costs a write and not the worker.
+        A store that does not answer costs a write and not the worker.
         """
-        if after_seconds:
-            await wait_any((stop,), after_seconds)
         while not stop.is_set():
             try:
                 await self.beat()

@@ -30,6 +30,7 @@ from taskgraph.interfaces.app import App, open_app
 from taskgraph.interfaces.loops import run_graph, serve, work
 from taskgraph.interfaces.settings import read_settings
 from taskgraph.model.errors import TaskgraphError
+from taskgraph.model.flag import Flag
 from taskgraph.model.ids import GRAPH, task_id_of
 from taskgraph.model.states import GRAPH_ENDED
 from taskgraph.storage.tables import Range, query_all
@@ -155,7 +156,7 @@ class Node:
         self._path = Path(settings["document"])
         self._slots = int(settings["slots"])
         self._counts = counts
-        self._stop = asyncio.Event()
+        self._stop = Flag()
         self._phase: Phase | None = None
         self._loops: asyncio.Task[None] | None = None
         self._alone = bool(settings.get("alone"))

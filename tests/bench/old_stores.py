@@ -27,6 +27,7 @@ from taskgraph.interfaces.cli.graphs import PAGES_MAX
 from taskgraph.interfaces.loops import run_graph
 from taskgraph.interfaces.operations.doctor import examine_all
 from taskgraph.interfaces.settings import StoreSettings, read_settings
+from taskgraph.model.flag import Flag
 from taskgraph.model.names import ALL, listing_key
 from taskgraph.queries.values import GraphsWanted
 from taskgraph.storage.tables import Change, Insert, Range, query_all
@@ -57,7 +58,7 @@ async def play(app: App, graph_id: str, name: str = SAMPLE) -> None:
     with app.handlers.dispatcher.keeping(graph_id, ["default"]):
         await submit(app.handlers, graph_id, document)
         worker = app.worker(built_in(app.clock), slots=2)
-        state = await run_graph(app, graph_id, asyncio.Event(), workers=[worker], fresh=True)
+        state = await run_graph(app, graph_id, Flag(), workers=[worker], fresh=True)
     if state != "finished":
         raise AssertionError(f"graph {graph_id} is {state}")
 

@@ -23,6 +23,7 @@ from taskgraph.engine.submission import submit
 from taskgraph.interfaces.app import open_app
 from taskgraph.interfaces.loops import keeping, run_graph
 from taskgraph.interfaces.settings import read_settings
+from taskgraph.model.flag import Flag
 from taskgraph.rehearsal.durations import Past, known_durations, past_of
 from taskgraph.rehearsal.forecast import Forecast, forecast
 from taskgraph.rehearsal.play import Bench, play
@@ -97,7 +98,7 @@ async def ran(store: str, graph_id: str, document: GraphDocument, executor: Draw
         with keeping(app, graph_id, ["default"]):
             await submit(app.handlers, graph_id, document)
             worker = app.worker(Executors([executor]), slots=slots)
-            await run_graph(app, graph_id, asyncio.Event(), workers=[worker], fresh=True)
+            await run_graph(app, graph_id, Flag(), workers=[worker], fresh=True)
         return past_of(await app.queries.timeline(graph_id))
 
 

@@ -10,6 +10,7 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 
 from taskgraph.interfaces.loops import serve, work
+from taskgraph.model.flag import Flag
 from tests.bench.shapes import chain
 from tests.capacity.playing import Played, Playing
 
@@ -38,7 +39,7 @@ class Idling(Playing):
 
     async def _play(self) -> Played:
         async with AsyncExitStack() as stack:
-            stop = asyncio.Event()
+            stop = Flag()
             handler, worker = await self._open(stack, "handler"), await self._open(stack, "worker")
             running = [
                 asyncio.ensure_future(each) for each in (serve(handler, stop), work(worker, stop, self._worker(worker)))

@@ -26,6 +26,7 @@ from taskgraph.interfaces.loops import serve, work
 from taskgraph.interfaces.settings import StoreSettings
 from taskgraph.model import limits as bounds
 from taskgraph.model.errors import Conflict, StorageUnavailable, Unclear
+from taskgraph.model.flag import Flag
 from taskgraph.model.ids import GRAPH, task_id_of
 from taskgraph.model.names import POISON
 from taskgraph.model.placement import DEFAULT_TARGET
@@ -192,7 +193,7 @@ class Playing:
         self.executed: Counter[Run] = Counter()
         self.unnamed: Counter[Run] = Counter()  # runs that were not told their label
         self._ended: set[str] = set()
-        self._all_ended = asyncio.Event()
+        self._all_ended = Flag()
         self._began = 0.0
         self._done = 0
         self._bulk: Charged | None = None
@@ -253,7 +254,7 @@ class Playing:
             account.enforced = self.enforced
             account.reset()
             self._began = self._loop.time()
-            stop = asyncio.Event()
+            stop = Flag()
             handlers = [await self._open(stack, "handler") for _ in range(self._layout.handlers)]
             loops = [serve(each, stop, queues=self.queues) for each in handlers]
             for number in range(self._layout.workers):

@@ -25,6 +25,7 @@ from taskgraph.interfaces.client.client import Client
 from taskgraph.interfaces.settings import read_settings
 from taskgraph.model.clock import SystemClock
 from taskgraph.model.errors import InvalidInput, StorageUnavailable
+from taskgraph.model.flag import Flag
 from taskgraph.storage.sqlite.store import EmbeddedStore
 from taskgraph.storage.tables import Insert, Range, query_all
 from tests.e2e.processes import command, environment, started, taskgraph, until, write_graph
@@ -175,7 +176,7 @@ async def test_a_file_that_is_taken_away_before_the_first_look_ends_serve_too(ho
             (tmp_path / "other.db").write_bytes(path.read_bytes())
             (tmp_path / "other.db").replace(path)
         with pytest.raises(StorageUnavailable, match=f"was {how} while it was in use"):
-            await asyncio.wait_for(loops.serve(app, asyncio.Event()), 20)
+            await asyncio.wait_for(loops.serve(app, Flag()), 20)
 
 
 def without_room(*words: str, store: str, cwd: Path, room: int) -> Any:

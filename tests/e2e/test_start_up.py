@@ -48,11 +48,11 @@ SHORT = (
         141,
     ),
     Short(("run", "--help"), ("asyncio", "sqlite3", "jsonschema_rs", "taskgraph.queries", "taskgraph.protocol"), 143),
-    Short(("status", "looked-at"), LOOKS, 148),
+    Short(("status", "looked-at"), LOOKS, 149),
     Short(("list",), LOOKS, 148),
     Short(("why", "looked-at", "a"), LOOKS, 148),
     Short(("show", "looked-at", "--match", "a"), LOOKS, 148),
-    Short(("submit", "graph.json"), ("rich", "taskgraph.engine.plans", "taskgraph.protocol.invariants"), 217),
+    Short(("submit", "graph.json"), ("rich", "taskgraph.engine.plans", "taskgraph.protocol.invariants"), 218),
 )
 
 

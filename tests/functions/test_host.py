@@ -20,6 +20,7 @@ from typing import Any, Final
 
 import pytest
 
+from taskgraph.model.flag import Flag
 from taskgraph.storage.queues import Queues
 from tests.e2e.processes import environment
 from tests.functions.hosting import RunningHost, obeys_its_schema, running_host, write_app
@@ -488,7 +489,7 @@ def test_the_shipped_app_is_found_and_listed(worker_library: Path, tmp_path: Pat
 class _StopsWhileItReceives:
     """Real queues; the host is told to stop while an answer with messages is on its way."""
 
-    def __init__(self, queues: Queues, stop: asyncio.Event) -> None:
+    def __init__(self, queues: Queues, stop: Flag) -> None:
         self._queues = queues
         self._stop = stop
 
@@ -514,7 +515,7 @@ async def test_messages_that_were_fetched_and_not_begun_are_given_back(
     app = write_app(tmp_path / "app", ENCODED, messageEncoding="none")
     more = {**os.environ, "TASKGRAPH_PREFIX": prefix, "RECORD_IN": str(tmp_path)}
     settings = local.app_settings(azurite, more, app, None, cwd=tmp_path)
-    stop = asyncio.Event()
+    stop = Flag()
 
     async def open_source(connection: str) -> Source:
         return Source(_StopsWhileItReceives(queues, stop), None)  # type: ignore[arg-type]

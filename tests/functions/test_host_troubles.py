@@ -13,6 +13,7 @@ import pytest
 
 from taskgraph.model.clock import SystemClock
 from taskgraph.model.errors import StaleDelivery, StorageUnavailable, TooLarge
+from taskgraph.model.flag import Flag
 from taskgraph.storage.queues import Delivery
 from taskgraph_functions_host.host import FunctionsHost, Source, _QueueListener
 from taskgraph_functions_host.local import Function, HostJson
@@ -76,7 +77,7 @@ class Host(FunctionsHost):
 
 async def listened(host: Host, queue: Queue, last: str) -> None:
     """Let a listener run until this was asked of the queue."""
-    stop = asyncio.Event()
+    stop = Flag()
     source: Any = Source(queue, None)  # type: ignore[arg-type]
     running = asyncio.create_task(_QueueListener(host, FUNCTION, source).run(stop))
     async with asyncio.timeout(10):

@@ -19,6 +19,7 @@ from taskgraph.engine.doctor import examine_graph
 from taskgraph.engine.poison import PoisonMessage
 from taskgraph.interfaces.loops import work
 from taskgraph.interfaces.settings import StoreSettings
+from taskgraph.model.flag import Flag
 from taskgraph.model.ids import task_id_of
 from taskgraph.model.messages import EVENT_TYPES, Rerun, to_text
 from taskgraph.model.states import GraphState
@@ -54,7 +55,7 @@ class Scripted:
 @contextlib.asynccontextmanager
 async def working(client: Client, *, workers: int = 2) -> AsyncIterator[None]:
     """Workers that take from the work queue and report to the events queue, as in a process of their own."""
-    stop = asyncio.Event()
+    stop = Flag()
     made = [client.app.worker(Executors([Scripted()], override="scripted"), slots=16) for _ in range(workers)]
     running = [asyncio.create_task(work(client.app, stop, each)) for each in made]
     try:

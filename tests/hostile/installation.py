@@ -7,7 +7,6 @@ changed by a message that the schemas know as a good one and that named the run 
 as good is asked of the schemas, and never of the code under test.
 """
 
-import asyncio
 import base64
 import contextlib
 import copy
@@ -28,6 +27,7 @@ from taskgraph.engine.poison import Poison
 from taskgraph.engine.transact import KeepAlive, no_keep_alive
 from taskgraph.model import schemas
 from taskgraph.model.errors import InvalidMessage, Trail
+from taskgraph.model.flag import Flag
 from taskgraph.model.ids import GRAPH
 from taskgraph.model.messages import Message, Rerun, RunTasks, UnknownVersion, parse, to_object, to_text
 from taskgraph.model.names import POISON
@@ -89,7 +89,7 @@ class OpenQueues(MemoryQueues):
     def __init__(self, clock: HurriedClock) -> None:
         super().__init__(clock)
         self.watched = ""
-        self.stop = asyncio.Event()
+        self.stop = Flag()
 
     def put(self, queue: str, body: str) -> str:
         key = f"{next(self._ids):08d}"
@@ -372,12 +372,12 @@ class Installation:
 
     @staticmethod
     async def _consumed(handlers: Handlers, poison: Poison, queues: OpenQueues) -> None:
-        queues.watched, queues.stop = handlers.names.events, asyncio.Event()
+        queues.watched, queues.stop = handlers.names.events, Flag()
         await Consumer(handlers, poison, Wakeup(), idle_seconds_max=0.001).run(queues.stop)
 
     @staticmethod
     async def _worked(handlers: Handlers, poison: Poison, queues: OpenQueues) -> None:
-        queues.watched, queues.stop = handlers.names.work("default"), asyncio.Event()
+        queues.watched, queues.stop = handlers.names.work("default"), Flag()
         executors: Executors = built_in(handlers.clock, override="noop")
         worker = Worker(handlers, poison, executors, NoLogs(), Wakeup(), name="w", slots=8, idle_seconds_max=0.001)
         await worker.run(queues.stop)

@@ -4,7 +4,6 @@ A document is either valid, and then it is submitted and runs to its end over th
 problems that have places and remedies, and nothing is written. There is no third way.
 """
 
-import asyncio
 import json
 from collections import Counter
 from collections.abc import Mapping
@@ -22,6 +21,7 @@ from taskgraph.engine.poison import Poison
 from taskgraph.engine.submission import submit
 from taskgraph.model import schemas
 from taskgraph.model.errors import InvalidGraph
+from taskgraph.model.flag import Flag
 from taskgraph.model.ids import GRAPH
 from taskgraph.storage.queues import Delivery
 from taskgraph.storage.signals.wakeup import Wakeup
@@ -154,7 +154,7 @@ async def run_to_the_end(document: GraphDocument) -> None:
     rounds = 0
     while tables.partitions["g"][GRAPH].columns["state"] == "running":
         for target in targets:
-            queues.watched, queues.stop = handlers.names.work(target), asyncio.Event()
+            queues.watched, queues.stop = handlers.names.work(target), Flag()
             worker = Worker(
                 handlers,
                 poison,
@@ -167,7 +167,7 @@ async def run_to_the_end(document: GraphDocument) -> None:
                 idle_seconds_max=0.001,
             )
             await worker.run(queues.stop)
-        queues.watched, queues.stop = handlers.names.events, asyncio.Event()
+        queues.watched, queues.stop = handlers.names.events, Flag()
         await consumer.run(queues.stop)
         rounds += 1
         hold(rounds <= 2 + len(document.tasks) * 2, "it does not come to its end")

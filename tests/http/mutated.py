@@ -30,6 +30,7 @@ from taskgraph.interfaces.http.routes import Parameter, Route
 from taskgraph.interfaces.http.table import PATH, ROUTES, description
 from taskgraph.interfaces.settings import read_settings
 from taskgraph.model import schemas
+from taskgraph.model.flag import Flag
 from tests.http.serving import shape_errors
 
 BODIES: Final[Mapping[str, Sequence[Any]]] = {
@@ -80,7 +81,7 @@ class Got:
 
 async def call(api: Starlette, sent: Sent) -> Got:
     """The answer; of a stream only its beginning."""
-    got, gone = Got(), asyncio.Event()
+    got, gone = Got(), Flag()
     pieces = [{"type": "http.request", "body": sent.body, "more_body": False}]
 
     async def receive() -> dict[str, Any]:

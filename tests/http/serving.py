@@ -27,6 +27,7 @@ from taskgraph.interfaces.taskcluster.asgi import mount
 from taskgraph.interfaces.web import files
 from taskgraph.model import schemas
 from taskgraph.model.clock import Clock
+from taskgraph.model.flag import Flag
 from taskgraph.model.roles import Role
 from taskgraph.worker.executors import built_in
 
@@ -59,7 +60,7 @@ class Server:
     app: App
     address: str
     session: aiohttp.ClientSession
-    stop: asyncio.Event
+    stop: Flag
     tokens: dict[Role, str] = field(default_factory=dict)
 
     async def ask(
@@ -115,7 +116,7 @@ async def serving(
         more = [*([partial(mount, anonymous=anonymous, notify=notify)] if old_clients else []), *files.ROUTES]
         address = server.read_address("0")
         listening = await server.open_port(app, address, anonymous=anonymous, rate=rate, entra=entra, more=more)
-        stop = asyncio.Event()
+        stop = Flag()
         workers = [app.worker(built_in(app.clock), slots=slots)] if slots else []
         answer = partial(listening.run, app, stop)
         serving = loops.serve(app, stop, workers=workers, others=[answer]) if handles else answer()

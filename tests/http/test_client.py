@@ -12,6 +12,7 @@ import pytest
 from taskgraph import InvalidGraph, NotFound, Refused
 from taskgraph.interfaces.loops import serve
 from taskgraph.interfaces.operations import doctor, requests
+from taskgraph.model.flag import Flag
 from tests.http.behind import BehindServer, behind_server
 
 GRAPH: Final[dict[str, Any]] = {
@@ -82,7 +83,7 @@ async def _answer(ask: Any, *given: str) -> object:
 async def test_every_change_is_asked_for(client: BehindServer) -> None:
     await client.submit(GRAPH, "g")
     direct = client.direct
-    serving = asyncio.create_task(serve(direct.app, stop := asyncio.Event()))
+    serving = asyncio.create_task(serve(direct.app, stop := Flag()))
     try:
         await client.pause("g", wait=True)
         assert (await direct.status("g")).held

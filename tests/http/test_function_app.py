@@ -13,6 +13,7 @@ from taskgraph.functions import Door, read_bindings
 from taskgraph.interfaces.http.server import Address, bind, serve_until
 from taskgraph.interfaces.operations import tokens
 from taskgraph.model.errors import InvalidSettings
+from taskgraph.model.flag import Flag
 from taskgraph.model.roles import Role
 from tests.http.access_table import DOCUMENT
 from tests.http.entra_keys import AUDIENCE, TENANT, handing_out, token
@@ -34,7 +35,7 @@ async def answering(store: str, **settings: str) -> AsyncIterator[tuple[Door, As
 
     await door.asgi({"type": "lifespan"}, receive, send)
     assert said == [{"type": "lifespan.startup.complete"}]
-    bound, stop = bind(Address("127.0.0.1", 0)), asyncio.Event()
+    bound, stop = bind(Address("127.0.0.1", 0)), Flag()
     serving = asyncio.create_task(serve_until(door.asgi, bound, stop))
     base = f"http://127.0.0.1:{bound.getsockname()[1]}/api/v1"
     try:

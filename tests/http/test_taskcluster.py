@@ -22,6 +22,7 @@ from taskgraph.interfaces.operations import tokens
 from taskgraph.interfaces.taskcluster import documents
 from taskgraph.interfaces.taskcluster.methods import METHODS
 from taskgraph.model import schemas
+from taskgraph.model.flag import Flag
 from taskgraph.model.ids import slugid_from
 from taskgraph.model.names import OLD_TASKS
 from taskgraph.model.roles import Role
@@ -217,7 +218,7 @@ async def test_a_graph_of_commands_runs_on_workers_of_this_time(tmp_path: Path) 
             "taskGroupId": G,
         }
         worker = server.app.worker(built_in(server.app.clock), targets=[detail.status.target])
-        stop = asyncio.Event()
+        stop = Flag()
         working = asyncio.create_task(worker.run(stop))
         try:
             assert await server.ended(G) == "blocked"

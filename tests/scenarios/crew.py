@@ -14,6 +14,7 @@ from typing import Any, Final
 from taskgraph.engine.consumer import Consumer
 from taskgraph.engine.handlers import Handlers
 from taskgraph.engine.poison import Poison
+from taskgraph.model.flag import Flag
 from taskgraph.model.placement import Offer
 from taskgraph.rehearsal.virtual_time import LoopClock, end_all
 from taskgraph.storage.queues import Delivery
@@ -110,7 +111,7 @@ class Crew:
         self.clock = LoopClock(loop, random.Random(7))
         self.stage = Stage(MemoryTables(), MemoryQueues(self.clock), self.clock)  # type: ignore[arg-type]
         self.logs = MemoryLogs()
-        self.stop = asyncio.Event()
+        self.stop = Flag()
         self.tasks: list[asyncio.Task[None]] = []
 
     async def submit(self, requires: Requirements, **more: Any) -> None:
@@ -169,7 +170,7 @@ class Crew:
         consumer.own.add(self.stage.graph_id)
         return consumer, worker
 
-    def start(self, *processes: Consumer | Worker, stop: asyncio.Event | None = None) -> list[asyncio.Task[None]]:
+    def start(self, *processes: Consumer | Worker, stop: Flag | None = None) -> list[asyncio.Task[None]]:
         """Let them run until the end, or until they are told to stop."""
         started = [asyncio.create_task(process.run(stop or self.stop)) for process in processes]
         self.tasks += started

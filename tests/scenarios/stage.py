@@ -26,6 +26,7 @@ from taskgraph.engine.submission import Extension, Submission, edit, extend, sub
 from taskgraph.engine.sweep import Swept, sweep
 from taskgraph.model import limits
 from taskgraph.model.errors import Conflict, StorageUnavailable, Unclear
+from taskgraph.model.flag import Flag
 from taskgraph.model.ids import GRAPH, row_key, task_id_of
 from taskgraph.model.messages import (
     Message,
@@ -247,7 +248,7 @@ class Stage:
     async def consume(self, consumer: Consumer | None = None) -> None:
         """Let a consumer run until there is nothing for it."""
         consumer = consumer or self.consumer()
-        stop = asyncio.Event()
+        stop = Flag()
         running = asyncio.create_task(consumer.run(stop))
         while not consumer.idle and not running.done():
             await asyncio.sleep(0.001)

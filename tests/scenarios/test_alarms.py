@@ -15,6 +15,7 @@ from taskgraph.interfaces.app import App
 from taskgraph.interfaces.loops import end_what_is_over, sweep_forever
 from taskgraph.interfaces.settings import StoreSettings
 from taskgraph.model import limits
+from taskgraph.model.flag import Flag
 from taskgraph.model.ids import ids_text
 from taskgraph.model.messages import HoldBack
 from taskgraph.model.states import GraphState
@@ -31,7 +32,7 @@ TRUE_NOTE: Final = Alarms.note
 NOBODY: Final = {"target": "nobody", "payload": {}}
 
 
-def serve(crew: Crew, stop: asyncio.Event) -> None:
+def serve(crew: Crew, stop: Flag) -> None:
     """A handler: what `serve` runs side by side, as far as time matters."""
     handlers = crew.handlers(Calls())
     poison = Poison(handlers.records.tables, handlers.queues, crew.clock, handlers.names)
@@ -123,7 +124,7 @@ def test_it_ends_with_the_next_sweep_where_nobody_was_told(kind: str) -> None:
     """The hint of the submitter is lost, and the handler that began the graph is gone."""
 
     async def act(crew: Crew) -> None:
-        first = asyncio.Event()
+        first = Flag()
         serve(crew, first)
         await asyncio.sleep(5)
         over = crew.clock.now() + timedelta(seconds=8)
@@ -226,7 +227,7 @@ def _note_nothing(self: Alarms, graph_id: str, due: datetime) -> None:
 
 
 def _note_without_waking(self: Alarms, graph_id: str, due: datetime) -> None:
-    heard, self.earlier = self.earlier, asyncio.Event()
+    heard, self.earlier = self.earlier, Flag()
     TRUE_NOTE(self, graph_id, due)
     self.earlier = heard
 

@@ -16,6 +16,7 @@ from taskgraph.interfaces.cli import app as commands
 from taskgraph.interfaces.loops import serve
 from taskgraph.interfaces.operations import cancel as cancelling
 from taskgraph.model import limits
+from taskgraph.model.flag import Flag
 from taskgraph.model.messages import Cancel
 from taskgraph.queries.values import FAILED
 from tests.scenarios.stage import Stage, graph
@@ -122,7 +123,7 @@ class Shell:
     def cancel(self, *labels: str) -> None:
         async def ask() -> None:
             async with Client(self.store) as client:
-                stop = asyncio.Event()
+                stop = Flag()
                 serving = asyncio.create_task(serve(client.app, stop))
                 asked = await cancelling.ask(client.app, "g", labels, reason="not wanted")
                 assert await cancelling.settled(client.app, asked, until=client.app.clock.monotonic() + 30)

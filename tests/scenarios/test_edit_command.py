@@ -13,6 +13,7 @@ from taskgraph import Client, InvalidGraph, Refused, SyncClient
 from taskgraph.engine.requests import answer_request, late_requests
 from taskgraph.interfaces.cli import app as commands
 from taskgraph.interfaces.loops import serve
+from taskgraph.model.flag import Flag
 from taskgraph.worker.executors import built_in
 from tests.http.typed import both_doors
 
@@ -118,7 +119,7 @@ async def test_the_client_edits_and_shows_what_would_change(store: str) -> None:
             await client.edit("g", {"update": {"b": {"rerun": 1}}})
         asked = await client.edit("g", {"delete": ["c"], "update": {"b": {"requires": []}}})
         assert (await client.request("g", asked.request))["state"] == "staged"
-        stop = asyncio.Event()
+        stop = Flag()
         worker = client.app.worker(built_in(client.app.clock))
         serving = asyncio.create_task(serve(client.app, stop, workers=[worker]))
         assert await client.wait("g", timeout_seconds=30) == "finished"

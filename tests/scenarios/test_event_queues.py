@@ -11,6 +11,7 @@ from taskgraph.engine.lead import LEAD_SECONDS, PRESENT, Leads
 from taskgraph.engine.queue_findings import examine_queues
 from taskgraph.model import limits
 from taskgraph.model.errors import Conflict, StaleDelivery, StorageUnavailable, Unclear
+from taskgraph.model.flag import Flag
 from taskgraph.model.messages import Rerun, to_text
 from taskgraph.model.names import LEADS, QueueNames
 from taskgraph.queries.event_queues import LEFT_SECONDS, NUMBER, EventQueues
@@ -296,7 +297,7 @@ def test_two_consumers_share_graphs_out_and_each_takes_over_when_the_other_ends(
             # Two chains side by side: of one alone its worker would make the commits.
             await crew.submit({f"{c}{n}": [f"{c}{n - 1}"] if n else [] for c in "ab" for n in range(12)})
         counted = [Calls(), Calls()]
-        stops = [asyncio.Event(), asyncio.Event()]
+        stops = [Flag(), Flag()]
         for calls, stop in zip(counted, stops, strict=True):
             handlers = crew.handlers(calls)
             await handlers.dispatcher.event_queues.look()

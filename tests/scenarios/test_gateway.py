@@ -12,6 +12,7 @@ from taskgraph.documents.nodes import GraphDocument
 from taskgraph.documents.read import document_from_object
 from taskgraph.model import limits
 from taskgraph.model.errors import InvalidInput, Refused
+from taskgraph.model.flag import Flag
 from taskgraph.model.messages import Cancel
 from taskgraph.queries import targets, workers
 from taskgraph.queries.targets import GATES
@@ -265,7 +266,7 @@ async def test_a_worker_waits_for_work(local: Stage) -> None:
     on = gateway(local)
     until = local.clock.monotonic() + 5
     waiting = [asyncio.create_task(on.claim(Wanted(f"w-{number}"), until=until)) for number in range(3)]
-    gone = asyncio.Event()
+    gone = Flag()
     left = asyncio.create_task(on.claim(Wanted("left"), until=until, gone=gone))
     await asyncio.sleep(0.05)
     gone.set()

@@ -15,6 +15,7 @@ from taskgraph.interfaces.operations import doctor, handlers
 from taskgraph.interfaces.operations import workers as operation
 from taskgraph.interfaces.settings import StoreSettings, read_settings
 from taskgraph.model.clock import SystemClock
+from taskgraph.model.flag import Flag
 from taskgraph.queries.workers import FINISH, FUNCTION_APP, HANDLER, NO_HANDLER, START_HANDLER
 from taskgraph.worker.registration import Presence, Registration, WorkerDetails
 
@@ -41,7 +42,7 @@ async def seen(client: Client) -> bool:
 async def test_serve_is_seen_while_it_rests_and_not_once_it_has_ended(client: Client, tmp_path: Path) -> None:
     async with Client(f"sqlite:///{tmp_path}/store.db") as other:
         assert not await seen(client)
-        stop = asyncio.Event()
+        stop = Flag()
         serving = asyncio.create_task(loops.serve(other.app, stop))
         await until(lambda: seen(client))
         (one,) = (await operation.listed(client.app)).handlers
@@ -106,7 +107,7 @@ async def test_a_worker_without_handlers_says_so_once_and_when_there_is_one(
     monkeypatch.setattr(loops, "_ALONE_AGAIN_SECONDS", 0.02)
     from taskgraph.worker.executors import built_in
 
-    app, stop = client.app, asyncio.Event()
+    app, stop = client.app, Flag()
     worker = app.worker(built_in(app.clock))
     looking = asyncio.create_task(loops.warn_without_handlers(app, stop, worker))
     with caplog.at_level(logging.WARNING, "taskgraph.service"):
@@ -164,7 +165,7 @@ async def test_on_one_machine_the_row_says_soon_how_busy_a_worker_is(prompt: boo
     """Elsewhere it is written as seldom as before."""
     worker = Changing()
     details = WorkerDetails(("default",), (), ("script",), "vm", 2, "1", 1, prompt=prompt)
-    stop = asyncio.Event()
+    stop = Flag()
     keeping = asyncio.create_task(Registration(client.app.tables, client.app.clock, worker, details).keep(stop))
 
     async def busy() -> int:

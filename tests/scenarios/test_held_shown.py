@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 from taskgraph import Client
 from taskgraph.interfaces.cli import app as commands
 from taskgraph.interfaces.loops import serve
+from taskgraph.model.flag import Flag
 from tests.http.typed import both_doors
 
 pytestmark = both_doors
@@ -43,7 +44,7 @@ class Shell:
 
     async def _pause(self) -> None:
         async with Client(self.store) as client:
-            stop = asyncio.Event()
+            stop = Flag()
             serving = asyncio.create_task(serve(client.app, stop))
             await client.pause("g", group="night", wait=True)
             stop.set()

@@ -12,6 +12,7 @@ from taskgraph.engine import control
 from taskgraph.engine.requests import answer_request
 from taskgraph.model import limits
 from taskgraph.model.errors import Conflict, NotFound, StorageUnavailable
+from taskgraph.model.flag import Flag
 from taskgraph.model.messages import AddTasks, Cancel, HoldBack
 from taskgraph.protocol.context import Outcome
 from taskgraph.protocol.invariants.examine import examine
@@ -249,7 +250,7 @@ async def test_no_pause_is_over_while_rows_of_an_extension_come_in(
     """They come in, held back, after a settling has read the tasks, and before it commits that all are settled."""
     message = await paused_group_and_extension(memory)
     await accept(memory, message)
-    planned, go_on = asyncio.Event(), asyncio.Event()
+    planned, go_on = Flag(), Flag()
 
     async def wait() -> None:
         planned.set()

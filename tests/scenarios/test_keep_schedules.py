@@ -18,6 +18,7 @@ from taskgraph.interfaces.app import App, open_app
 from taskgraph.interfaces.settings import read_settings
 from taskgraph.model import limits
 from taskgraph.model.errors import StorageUnavailable
+from taskgraph.model.flag import Flag
 from taskgraph.protocol.schedule_rules import Overlap, graph_id_of
 from taskgraph.storage.signals import wakeup
 from taskgraph.testing import ManualClock
@@ -33,9 +34,9 @@ class Watched:
 
     def __init__(self, app: App, monkeypatch: pytest.MonkeyPatch, clock: ManualClock) -> None:
         self.pauses: list[float] = []
-        self.stop = asyncio.Event()
+        self.stop = Flag()
 
-        async def wait_any(events: Sequence[asyncio.Event], seconds: float) -> None:
+        async def wait_any(events: Sequence[Flag], seconds: float) -> None:
             self.pauses.append(seconds)
             clock.advance(seconds)
             await asyncio.sleep(0)
@@ -113,7 +114,7 @@ async def test_a_schedule_that_is_made_or_changed_is_looked_at_at_once(
     monkeypatch.setattr(Schedules, "look", look)
     async with await opened(tmp_path, clock) as app, await opened(tmp_path, clock) as other:
         schedules = (app if where == "the same process" else other).schedules()
-        stop = asyncio.Event()
+        stop = Flag()
         keeping = asyncio.create_task(loops.keep_schedules(app, stop))
         await noticed(0)
         await schedules.create("far", DOCUMENT, Recurrence(every=864_000, anchor=START))

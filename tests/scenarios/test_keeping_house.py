@@ -1,6 +1,5 @@
 """Whoever keeps house: `serve` by itself, and the function app in the first round of every ten minutes."""
 
-import asyncio
 import logging
 from typing import Any
 
@@ -12,6 +11,7 @@ from taskgraph.interfaces.functions import read_bindings
 from taskgraph.interfaces.settings import read_keep_days
 from taskgraph.model import limits
 from taskgraph.model.errors import InvalidSettings, StorageUnavailable
+from taskgraph.model.flag import Flag
 from taskgraph.testing import HurriedClock
 
 
@@ -26,7 +26,7 @@ class Part:
 async def test_serve_looks_again_at_once_while_there_is_more(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    stop = asyncio.Event()
+    stop = Flag()
     rounds: list[Any] = [Kept(deleted=["a"], more=True), StorageUnavailable("503"), Kept()]
     pauses: list[float] = []
 
@@ -37,7 +37,7 @@ async def test_serve_looks_again_at_once_while_there_is_more(
             raise found
         return found
 
-    async def wait_any(events: tuple[asyncio.Event, ...], seconds: float) -> bool:
+    async def wait_any(events: tuple[Flag, ...], seconds: float) -> bool:
         pauses.append(seconds)
         if not rounds:
             stop.set()
@@ -56,7 +56,7 @@ async def test_serve_looks_again_at_once_while_there_is_more(
 
 
 async def test_serve_gives_back_of_the_file_until_no_more_is_to_be_given(monkeypatch: pytest.MonkeyPatch) -> None:
-    stop = asyncio.Event()
+    stop = Flag()
     parts, pauses = [True, True, False], list[float]()
 
     async def keep_house(handlers: Any, logs: Any, *, keep_days: float | None) -> Kept:
@@ -65,7 +65,7 @@ async def test_serve_gives_back_of_the_file_until_no_more_is_to_be_given(monkeyp
     async def give_back() -> bool:
         return parts.pop(0)
 
-    async def wait_any(events: tuple[asyncio.Event, ...], seconds: float) -> bool:
+    async def wait_any(events: tuple[Flag, ...], seconds: float) -> bool:
         pauses.append(seconds)
         if not parts:
             stop.set()

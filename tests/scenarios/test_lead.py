@@ -11,6 +11,7 @@ from taskgraph.engine.lead import LEAD_SECONDS, Leads
 from taskgraph.model import limits
 from taskgraph.model.clock import Clock
 from taskgraph.model.errors import Conflict, StorageUnavailable, Unclear
+from taskgraph.model.flag import Flag
 from taskgraph.model.names import LEADS, QueueNames
 from taskgraph.queries.event_queues import EventQueues
 from taskgraph.rehearsal.virtual_time import LoopClock
@@ -163,7 +164,7 @@ def test_only_one_of_two_consumers_handles_and_the_other_takes_over() -> None:
         # Two chains side by side: of one alone its worker would make the commits.
         await crew.submit({f"{c}{n}": [f"{c}{n - 1}"] if n else [] for c in "ab" for n in range(4)})
         counted = [Calls(), Calls()]
-        stops = [asyncio.Event(), asyncio.Event()]
+        stops = [Flag(), Flag()]
         for calls, stop in zip(counted, stops, strict=True):
             crew.start(crew.consumer(calls), stop=stop)
         crew.start(*[crew.worker(Script(3.0), name=f"w{number}") for number in range(2)])
@@ -189,7 +190,7 @@ def test_a_consumer_that_stops_while_storage_is_away_ends_all_the_same(caplog: p
         tables = Failing()
         tables.partitions = crew.stage.tables.partitions  # type: ignore[attr-defined]
         consumer._leads = Leads(tables, crew.clock, handlers.dispatcher.event_queues, "h")
-        stop = asyncio.Event()
+        stop = Flag()
         (running,) = crew.start(consumer, stop=stop)
         crew.start(crew.worker(Script()))
         await crew.finished()

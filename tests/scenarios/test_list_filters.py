@@ -14,6 +14,7 @@ from taskgraph import Client
 from taskgraph.interfaces.cli import app as commands
 from taskgraph.interfaces.loops import serve
 from taskgraph.model.clock import SystemClock
+from taskgraph.model.flag import Flag
 from taskgraph.model.states import state_in_words
 from tests.http.typed import both_doors
 
@@ -37,7 +38,7 @@ class Shell:
 
     async def _pause_and_cancel(self) -> None:
         async with Client(self.store) as client:
-            stop = asyncio.Event()
+            stop = Flag()
             serving = asyncio.create_task(serve(client.app, stop))
             await client.pause("nap", wait=True)
             await client.cancel("two")

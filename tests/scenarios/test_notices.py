@@ -25,6 +25,7 @@ from taskgraph.interfaces.app import open_app
 from taskgraph.interfaces.settings import read_settings
 from taskgraph.model import limits, schemas
 from taskgraph.model.errors import Conflict, Refused, StorageUnavailable
+from taskgraph.model.flag import Flag
 from taskgraph.protocol import notices
 from taskgraph.protocol.notices import Channel, Notice
 from taskgraph.queries.graphs import Queries
@@ -505,10 +506,10 @@ async def test_a_graph_of_which_everybody_knows_leaves_the_index_after_a_fault_a
 async def test_the_loop_of_a_server_outlives_a_store_that_does_not_answer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    stop = asyncio.Event()
+    stop = Flag()
     pauses: list[float] = []
 
-    async def wait_any(events: Sequence[asyncio.Event], seconds: float) -> None:
+    async def wait_any(events: Sequence[Flag], seconds: float) -> None:
         pauses.append(seconds)
         if len(pauses) > 2:
             stop.set()

@@ -9,6 +9,7 @@ import pytest
 
 from taskgraph.engine.sweep import sweep
 from taskgraph.model import limits
+from taskgraph.model.flag import Flag
 from taskgraph.model.messages import SendReady
 from taskgraph.worker.executors import Outcome, Work, WriteLog
 from tests.scenarios.crew import Calls, Crew, Script, chain, fan, once_each, virtually
@@ -160,7 +161,7 @@ def test_what_a_handler_had_put_by_is_sent_by_the_next_one() -> None:
     async def act(crew: Crew, *, dies: bool) -> None:
         diary = Diary(crew, 0.2)
         crew.start(crew.worker(diary, slots=4))
-        stop = asyncio.Event()
+        stop = Flag()
         consumer = crew.consumer()
         (running,) = crew.start(consumer, stop=stop)
         stage = await submit(crew, "one", independent(2_000))

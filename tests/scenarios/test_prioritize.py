@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 from taskgraph import Client, InvalidInput, NotFound, Refused
 from taskgraph.interfaces.cli import app as commands
 from taskgraph.interfaces.loops import serve
+from taskgraph.model.flag import Flag
 from taskgraph.model.messages import Prioritize
 from taskgraph.protocol.invariants.examine import examine
 from tests.http.typed import both_doors
@@ -95,7 +96,7 @@ async def test_from_python(store: str) -> None:
             await client.prioritize("g", "high", "ready", group="some")
         with pytest.raises(NotFound, match="readi"):
             await client.prioritize("g", "high", "readi")
-        stop = asyncio.Event()
+        stop = Flag()
         serving = asyncio.create_task(serve(client.app, stop))
         assert await client.prioritize("g", "high", wait=True) == ["ready", "waits"]
         assert await client.prioritize("g", "lowest", group="some", reason="can wait", wait=True) == ["waits"]

@@ -10,6 +10,7 @@ from taskgraph.engine.submission import submit
 from taskgraph.interfaces.app import App, open_app
 from taskgraph.interfaces.loops import keeping, run_graph
 from taskgraph.interfaces.settings import StoreSettings, read_settings
+from taskgraph.model.flag import Flag
 from taskgraph.model.messages import SendReady, parse
 from taskgraph.model.states import GraphState
 from taskgraph.storage.sqlite.store import EmbeddedStore
@@ -34,7 +35,7 @@ async def test_a_short_run_does_not_sweep(tmp_path: Path, monkeypatch: pytest.Mo
         await submit(app.handlers, "g", document)
         submitted = counts.take()["operations"]
         worker = app.worker(built_in(app.clock), slots=1)
-        state = await run_graph(app, "g", asyncio.Event(), workers=[worker], fresh=fresh)
+        state = await run_graph(app, "g", Flag(), workers=[worker], fresh=fresh)
         run = counts.take()
     assert state == GraphState.FINISHED
     assert submitted == {"commit": 3, "get": 1, "send": 1}, "what it wrote itself is not read back"
@@ -47,7 +48,7 @@ def _tasks(count: int, task: dict[str, object]) -> dict[str, object]:
     return {"tasks": {f"t{number:04}": {"task": task} for number in range(count)}}
 
 
-async def _run_alone(app: App, graph_id: str, document: dict[str, object], stop: asyncio.Event) -> GraphState:
+async def _run_alone(app: App, graph_id: str, document: dict[str, object], stop: Flag) -> GraphState:
     """As `run` does: what is submitted is offered to no other process."""
     with keeping(app, graph_id, ["default"]):
         await submit(app.handlers, graph_id, document_from_object(document))
@@ -57,13 +58,13 @@ async def _run_alone(app: App, graph_id: str, document: dict[str, object], stop:
 
 async def test_what_a_submission_leaves_ready_needs_no_message(tmp_path: Path) -> None:
     async with open_app(_settings(tmp_path)) as app:
-        state = await _run_alone(app, "g", _tasks(1_000, {"executor": "noop"}), asyncio.Event())
+        state = await _run_alone(app, "g", _tasks(1_000, {"executor": "noop"}), Flag())
         assert state == GraphState.FINISHED
         assert app.handlers.counters.dispatched == 0
 
 
 async def test_what_is_left_in_stock_is_sent_by_the_next_that_handles_the_graph(tmp_path: Path) -> None:
-    stop = asyncio.Event()
+    stop = Flag()
     async with open_app(_settings(tmp_path)) as app:
         queue = app.names.events
 
@@ -85,7 +86,7 @@ async def test_a_run_is_among_the_handlers_soon(tmp_path: Path) -> None:
     """Another command, which has to start first, sees that it handles its graph."""
     async with open_app(_settings(tmp_path)) as app:
         await submit(app.handlers, "g", document_from_object({"tasks": {"a": {"task": {"executor": "noop"}}}}))
-        stop = asyncio.Event()
+        stop = Flag()
         running = asyncio.create_task(run_graph(app, "g", stop, workers=[], fresh=True))
         while not (await app.crew()).handled:
             await asyncio.sleep(0.01)

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from taskgraph.engine.consumer import Consumer
+from taskgraph.model.flag import Flag
 from taskgraph.worker.executors import Outcome, Work, WriteLog
 from taskgraph.worker.executors.contract import Begun, OnEnd, Queue, no_log
 from taskgraph.worker.loop import Worker
@@ -161,7 +162,7 @@ def test_a_worker_that_is_stopped_gives_back_what_stands_by() -> None:
         await crew.submit(graph)
         line, other = Line(SHORT), Line(SHORT)
         consumer, worker = crew.together(line, slots=2)
-        stop = asyncio.Event()
+        stop = Flag()
         crew.start(consumer)
         crew.start(worker, stop=stop)
         await crew.until(lambda: len(line.waiting) > 10)

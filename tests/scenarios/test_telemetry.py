@@ -18,6 +18,7 @@ from taskgraph.interfaces.app import App, open_app
 from taskgraph.interfaces.loops import run_graph, serve, wait_for_end, work
 from taskgraph.interfaces.settings import StoreSettings, read_settings
 from taskgraph.model.clock import SystemClock
+from taskgraph.model.flag import Flag
 from taskgraph.model.ids import GRAPH, task_id_of
 from taskgraph.model.messages import Rerun, parse
 from taskgraph.model.states import GraphState
@@ -57,7 +58,7 @@ def settings(request: pytest.FixtureRequest, tmp_path: Path) -> StoreSettings:
 @contextlib.asynccontextmanager
 async def processes(settings: StoreSettings, measured: Measured) -> AsyncIterator[tuple[App, App, App]]:
     """Who submits, who handles and who works: each with an installation and a telemetry of its own."""
-    stop = asyncio.Event()
+    stop = Flag()
     async with contextlib.AsyncExitStack() as stack:
         apps = [await stack.enter_async_context(open_app(settings, telemetry=measured.telemetry())) for _ in range(3)]
         submitter, handler, worker = apps
@@ -130,7 +131,7 @@ async def test_whoever_has_no_telemetry_reads_messages_that_have_it(settings: St
     document = document_from_object(LAYERED)
     async with open_app(settings, telemetry=measured.telemetry()) as on:
         await submit(on.handlers, "g", document)
-    stop = asyncio.Event()
+    stop = Flag()
     async with open_app(settings) as off:
         state = await run_graph(off, "g", stop, workers=[off.worker(built_in(off.clock), slots=2)])
     assert state == GraphState.FINISHED
@@ -142,7 +143,7 @@ async def test_in_one_process_with_results_by_hand(settings: StoreSettings):
     async with open_app(settings, telemetry=measured.telemetry()) as app:
         await submit(app.handlers, "g", document_from_object(LAYERED))
         worker = app.worker(built_in(app.clock), slots=2)
-        state = await run_graph(app, "g", asyncio.Event(), workers=[worker], fresh=True)
+        state = await run_graph(app, "g", Flag(), workers=[worker], fresh=True)
     assert state == GraphState.FINISHED
     assert len(measured.named("taskgraph.run")) == RUNS
     assert len({trace_id(span) for span in measured.spans}) == 1
@@ -157,7 +158,7 @@ async def test_the_sweep_goes_on_in_the_trace_of_the_graph(settings: StoreSettin
             await app.queues.delete(delivery)  # the message is lost
     async with open_app(settings, telemetry=measured.telemetry()) as later:
         await sweep_graph(later.handlers, "g", Swept(), at_once=True)
-        state = await run_graph(later, "g", asyncio.Event(), workers=[later.worker(built_in(later.clock))], fresh=True)
+        state = await run_graph(later, "g", Flag(), workers=[later.worker(built_in(later.clock))], fresh=True)
     assert state == GraphState.FINISHED
     (root,) = measured.named("taskgraph.submit")
     (run,) = measured.named("taskgraph.run")
@@ -232,8 +233,8 @@ async def test_numbers_are_those_of_the_ports_and_the_handlers(
     async with open_app(settings, telemetry=telemetry) as app:
         await submit(app.handlers, "g", document_from_object(LAYERED))
         worker = app.worker(built_in(app.clock), slots=2)
-        await run_graph(app, "g", asyncio.Event(), workers=[worker], fresh=True)
-        await run_graph(app, "g", asyncio.Event(), workers=[], fresh=True)
+        await run_graph(app, "g", Flag(), workers=[worker], fresh=True)
+        await run_graph(app, "g", Flag(), workers=[], fresh=True)
         counters = app.handlers.counters
     by_kind = measured.counts("taskgraph.storage.operations", "taskgraph.port", "taskgraph.operation")
     ours = {kind: count for (port, kind), count in by_kind.items() if port != "logs"}
@@ -299,7 +300,7 @@ async def test_what_is_set_aside_is_counted_and_the_sweep_says_what_it_mended(se
         events = app.handlers.names.events
         await app.queues.send(events, ['{"version":1,"type":"rerun","graph":"g","task":"nonsense","run":0}', "no JSON"])
         consumer = app.consumer()
-        stop = asyncio.Event()
+        stop = Flag()
         receiving = asyncio.create_task(consumer.run(stop))
         async with asyncio.timeout(20):
             while len(await app.poison.list()) < 2:
@@ -325,7 +326,7 @@ async def test_there_is_one_line_for_each_message_also_without_telemetry(
     caplog.set_level(logging.INFO, "taskgraph.handled")
     async with open_app(settings) as app:
         await submit(app.handlers, "g", document_from_object(LAYERED))
-        stop = asyncio.Event()
+        stop = Flag()
         loops = [
             asyncio.create_task(serve(app, stop)),
             asyncio.create_task(work(app, stop, app.worker(built_in(app.clock), slots=2))),

@@ -8,6 +8,7 @@ import pytest
 
 from taskgraph.engine import transact
 from taskgraph.model import limits
+from taskgraph.model.flag import Flag
 from taskgraph.model.ids import row_key
 from taskgraph.model.messages import RunTasks, TaskCompleted, TaskFailed, parse, to_text
 from taskgraph.model.names import POISON
@@ -215,7 +216,7 @@ def test_a_worker_that_is_stopped_leaves_nothing_behind(seconds: float, together
         requires = fan(60)
         await crew.submit(requires)
         script = Script(5.0 if long else 0.05)
-        stop = asyncio.Event()
+        stop = Flag()
         processes = crew.together(script, slots=3) if together else (crew.consumer(), crew.worker(script, slots=3))
         started = crew.start(*processes, stop=stop)
         await asyncio.sleep(seconds)

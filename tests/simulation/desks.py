@@ -35,6 +35,7 @@ from taskgraph.model.errors import (
     TooLarge,
     Unclear,
 )
+from taskgraph.model.flag import Flag
 from taskgraph.model.ids import GRAPH, ids_text, row_key, task_id_of
 from taskgraph.model.messages import Rerun, RunTasks, TaskCompleted, TaskFailed, TaskResult, parse, to_text
 from taskgraph.model.names import ALL, LIVE, POISON
@@ -756,7 +757,7 @@ class Works(Desk):
         self.script = _Script(self.seconds)
 
     async def act(self) -> None:
-        stop = asyncio.Event()
+        stop = Flag()
         worker = Worker(
             self.handlers,
             self.poison,

@@ -24,6 +24,7 @@ from taskgraph.interfaces.app import App
 from taskgraph.interfaces.loops import end_what_is_over, run_graph, sweep_forever
 from taskgraph.interfaces.settings import StoreSettings
 from taskgraph.model.errors import Conflict, NotFound, Refused, StaleDelivery, StorageUnavailable, Unclear
+from taskgraph.model.flag import Flag
 from taskgraph.model.ids import GRAPH, reference_of
 from taskgraph.model.names import LEADS, LIVE, POISON
 from taskgraph.model.states import TaskState
@@ -260,7 +261,7 @@ class ProcessWorld:
         self.executions: dict[tuple[str, int], list[str]] = {}
         self.calls = self.crashes = self.pauses = self.restarts = 0
         self.states: list[str] = []
-        self.stop = asyncio.Event()
+        self.stop = Flag()
         self.processes: list[Process] = []
         self.met: Counter[str] = Counter()
         self.left_numbers = list(self.numbers)
@@ -368,7 +369,7 @@ class ProcessWorld:
         wakeup = Wakeup()
         queues = WithOwn(ProcessQueues(process), Announced(MemoryQueues(clock), wakeup))
         app = self._app(Handlers(Records(process, clock), queues, clock), process, clock, wakeup)
-        stop = asyncio.Event()
+        stop = Flag()
         stopper = self.loop.create_task(self._pass_on(stop))
         try:
             with app.handlers.dispatcher.keeping(self.graph_id, ["default"]):
@@ -380,7 +381,7 @@ class ProcessWorld:
 
     async def _worker(self, handlers: Handlers, process: Process, clock: LoopClock) -> None:
         worker = self._crew(handlers, process, clock, Wakeup())
-        stop = asyncio.Event()
+        stop = Flag()
         if self.rng.random() < 0.3 and self.faults.crash:
             self.loop.call_later(self.rng.uniform(5, 100), stop.set)  # a worker that is told to stop, and starts again
         stopper = self.loop.create_task(self._pass_on(stop))
@@ -391,7 +392,7 @@ class ProcessWorld:
         if not self.stop.is_set():
             raise StorageUnavailable("stopped; start again")
 
-    async def _pass_on(self, stop: asyncio.Event) -> None:
+    async def _pass_on(self, stop: Flag) -> None:
         await self.stop.wait()
         stop.set()
 

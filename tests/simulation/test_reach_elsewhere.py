@@ -46,6 +46,7 @@ from taskgraph.interfaces.taskcluster.call import BASE as OLD
 from taskgraph.model import limits
 from taskgraph.model.clock import Clock, SystemClock
 from taskgraph.model.errors import Conflict, StorageError, StorageUnavailable, Unclear
+from taskgraph.model.flag import Flag
 from taskgraph.model.ids import GRAPH
 from taskgraph.model.names import ALL
 from taskgraph.model.secrecy import Handed
@@ -294,7 +295,7 @@ async def test_what_is_over_is_ended_once_a_store_that_went_away_is_back(
     tables.error = error
     app = app_over(tables)
     await submit(app.handlers, "g", DOCUMENT)
-    stop = asyncio.Event()
+    stop = Flag()
     ending = asyncio.create_task(end_what_is_over(app, stop))
     while not app.handlers.listeners.due:
         await asyncio.sleep(0)
@@ -398,7 +399,7 @@ async def test_the_dead_are_looked_for_once_a_store_that_went_away_is_back(caplo
     app = replace(app, locks=Locks())
     await submit(app.handlers, "g", DOCUMENT)
     tables.gone = True
-    stop = asyncio.Event()
+    stop = Flag()
     burying = asyncio.create_task(bury_forever(app, stop))
     while "could not be given up" not in caplog.text:
         assert not burying.done()
@@ -433,7 +434,7 @@ async def test_a_worker_that_cannot_see_handlers_says_so_and_looks_again(
 
     monkeypatch.setattr(loops, "wait_any", wait_any)
     idle = SimpleNamespace(counters=SimpleNamespace(completed=1, failed=0), at_rest=False)
-    await loops.warn_without_handlers(app_over(tables), asyncio.Event(), idle)
+    await loops.warn_without_handlers(app_over(tables), Flag(), idle)
     assert [record.getMessage().partition(":")[0] for record in caplog.records] == [
         "cannot see whether there are handlers",
         "no handler reads the results of this worker",

@@ -20,6 +20,7 @@ from taskgraph.interfaces.loops import run_graph
 from taskgraph.interfaces.settings import read_settings
 from taskgraph.model.clock import SystemClock
 from taskgraph.model.errors import Conflict
+from taskgraph.model.flag import Flag
 from taskgraph.storage.azure.account import AzureStore
 from taskgraph.storage.azure.connections import Connections
 from taskgraph.storage.sqlite.store import EmbeddedStore
@@ -200,7 +201,7 @@ async def test_what_is_counted_is_what_goes_over_the_wire(azurite: str, monkeypa
         counts.take()
         sent.clear()
         worker = app.worker(built_in(app.clock), slots=2)
-        assert str(await run_graph(app, "fan", asyncio.Event(), workers=[worker])) == "finished"
+        assert str(await run_graph(app, "fan", Flag(), workers=[worker])) == "finished"
         counted = sum(counts.take()["operations"].values())
     made = sum(2 for method, status in sent if method == "PUT" and status == 201)
     assert made

@@ -15,6 +15,7 @@ from taskgraph.engine.submission import Submitted
 from taskgraph.interfaces.client.schedules import ScheduleCalls
 from taskgraph.interfaces.client.sync import SyncScheduleCalls
 from taskgraph.interfaces.loops import run_graph, serve, work
+from taskgraph.model.flag import Flag
 from taskgraph.worker.executors import built_in
 from tests.http.behind import store_of
 
@@ -148,7 +149,7 @@ async def test_a_blocked_graph_goes_on_after_a_rerun(client: Client, tmp_path: P
     with pytest.raises(TimeoutError):
         await client.wait("g", timeout_seconds=0.3)
     await client.rerun("g", failed=True)
-    app, stop = store_of(client), asyncio.Event()
+    app, stop = store_of(client), Flag()
     serving = asyncio.create_task(serve(app, stop, workers=[app.worker(built_in(app.clock))]))
     try:
         assert await client.wait("g", timeout_seconds=20) == "finished"
@@ -171,7 +172,7 @@ async def test_what_is_cancelled_is_waited_for_and_told(client: Client) -> None:
     await client.submit(document, "g")
     app = store_of(client)
     worker = app.worker(built_in(app.clock), slots=2)
-    stop = asyncio.Event()
+    stop = Flag()
     serving = asyncio.create_task(serve(app, stop, workers=[worker]))
     try:
         while (await client.status("g")).counts.get("completed") != 1:
@@ -319,7 +320,7 @@ def test_an_interrupt_of_the_synchronous_face_ends_its_call_first(store: str, in
     async def long() -> None:
         signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
         try:
-            await asyncio.Event().wait()
+            await Flag().wait()
         finally:
             ends.append("ended")
 
@@ -411,7 +412,7 @@ async def test_a_run_takes_no_task_of_another_graph(client: Client, tmp_path: Pa
 
 async def test_what_another_process_makes_ready_is_found_by_an_idle_run(client: Client) -> None:
     """The message of the extension goes to the queue of events, and whatever leads sends the task to all workers."""
-    stop = asyncio.Event()
+    stop = Flag()
     async with Client(store_of(client).settings) as elsewhere, asyncio.TaskGroup() as group:
         serving = group.create_task(serve(elsewhere.app, stop))
         while not elsewhere.app.handlers.dispatcher.receivers:
@@ -453,20 +454,20 @@ async def test_what_a_run_cannot_do_goes_to_other_workers(client: Client) -> Non
     graph = Graph()
     graph.task("here", command=["true"]) >> graph.task("there", call="there")
     await client.submit(graph, "g")
-    stop = asyncio.Event()
+    stop = Flag()
     async with Client(store_of(client).settings) as elsewhere, asyncio.TaskGroup() as group:
         executors = built_in(elsewhere.app.clock, callables={"there": lambda: 5})
         group.create_task(work(elsewhere.app, stop, elsewhere.app.worker(executors)))
         app = store_of(client)
         own = app.worker(built_in(app.clock))
         async with asyncio.timeout(60):
-            assert await run_graph(app, "g", asyncio.Event(), workers=[own]) == "finished"
+            assert await run_graph(app, "g", Flag(), workers=[own]) == "finished"
         stop.set()
     assert await client.result("g", "there") == 5
 
 
 async def test_what_one_consumer_has_put_by_outlives_the_end_of_another(client: Client) -> None:
-    app, stop = store_of(client), asyncio.Event()
+    app, stop = store_of(client), Flag()
     stays, goes = app.consumer(), app.consumer()
     stays.own.add("mine")
     windows = app.handlers.dispatcher.windows

@@ -1,6 +1,5 @@
 """The folder of a submitter: what of it is kept, and what a worker does that is to run commands there."""
 
-import asyncio
 import os
 from pathlib import Path
 
@@ -12,6 +11,7 @@ from taskgraph.interfaces.app import own_folder
 from taskgraph.interfaces.client.graph import document_of
 from taskgraph.interfaces.loops import run_graph
 from taskgraph.model import limits
+from taskgraph.model.flag import Flag
 from taskgraph.worker.context import SUBMITTER
 from taskgraph.worker.executors import built_in
 
@@ -49,7 +49,7 @@ async def test_where_it_is_not_known_a_command_does_not_run_elsewhere(tmp_path: 
         await submission.submit(app.handlers, "g", document_of({"tasks": tasks, "failurePolicy": "continue"}))
         assert (await client.status("g")).folder == ""
         worker = app.worker(built_in(app.clock), slots=3, folder=SUBMITTER)
-        await run_graph(app, "g", asyncio.Event(), workers=[worker], fresh=True)
+        await run_graph(app, "g", Flag(), workers=[worker], fresh=True)
         states = {each.label: each.state for each in await client.tasks("g")}
         assert states == {"relative": "exception", "absolute": "completed", "nothing": "completed"}
         (cause,) = [reason for reason in await client.why("g", "relative") if reason.cause]

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from taskgraph.model.flag import Flag
 from taskgraph.rehearsal.virtual_time import VirtualLoop, end_all
 from taskgraph.storage.signals.wakeup import Announced, Pacer, Ticket, Wakeup, for_others
 from taskgraph.storage.signals.wakeup_sockets import WakeupSockets
@@ -37,7 +38,7 @@ class Receiver:
     def __init__(self, sockets: WakeupSockets | None = None, *, seconds_max: float = 10.0) -> None:
         self.wakeup = Wakeup(sockets)
         self.pacer = Pacer(ManualClock(), seconds_max=seconds_max)
-        self.stop = asyncio.Event()
+        self.stop = Flag()
         self.queue = "q"
         self.at_once = True
 
@@ -198,7 +199,7 @@ async def test_trouble_lasts_longer_each_time() -> None:
     assert moments == [0.5, 1.5, 3.5, 7.5, 15.5, 25.5]
 
 
-async def waiting(wakeup: Wakeup, stop: asyncio.Event) -> "asyncio.Task[bool]":
+async def waiting(wakeup: Wakeup, stop: Flag) -> "asyncio.Task[bool]":
     task = asyncio.create_task(wakeup.ticket("q").wait(stop, 1000.0))
     await asyncio.sleep(0)
     return task
@@ -207,7 +208,7 @@ async def waiting(wakeup: Wakeup, stop: asyncio.Event) -> "asyncio.Task[bool]":
 @virtual
 async def test_a_message_wakes_one_receiver_and_the_process_itself_comes_first() -> None:
     sockets = RecordingSockets(reaches_all=True)
-    wakeup, stop = Wakeup(sockets), asyncio.Event()
+    wakeup, stop = Wakeup(sockets), Flag()
     tasks = [await waiting(wakeup, stop) for _ in range(3)]
     wakeup.notify("q")
     await asyncio.sleep(0.001)

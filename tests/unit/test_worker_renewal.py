@@ -7,6 +7,7 @@ from typing import Any
 from taskgraph import Client
 from taskgraph.model import limits
 from taskgraph.model.errors import StaleDelivery, StorageUnavailable
+from taskgraph.model.flag import Flag
 from taskgraph.storage.queues import Delivery
 from taskgraph.worker.executors import built_in
 from taskgraph.worker.messages import CALLS_AT_ONCE
@@ -19,7 +20,7 @@ class Renewals:
     def __init__(self) -> None:
         self.renewed: list[str] = []
         self.open = self.most = 0
-        self.full = asyncio.Event()
+        self.full = Flag()
 
     async def renew(self, delivery: Delivery, *, lease_seconds: float) -> Delivery:
         self.open += 1

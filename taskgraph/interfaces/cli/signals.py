@@ -13,9 +13,8 @@ from taskgraph.interfaces.cli.options import ApplyOption, PlanOption, ReasonOpti
 from taskgraph.model.errors import InvalidInput
 
 if TYPE_CHECKING:
-    import asyncio
-
     from taskgraph.interfaces.app import App
+    from taskgraph.model.flag import Flag
 
 
 _HANGUP: Final = getattr(signal, "SIGHUP", None)  # POSIX alone has it
@@ -31,7 +30,7 @@ _LEAVE_SECONDS: Final = 2.0  # of these, to leave after everything was cancelled
 class Stop:
     """The first signal (`_STOPPING`) sets `event`, the second cancels everything, the third ends the process."""
 
-    event: "asyncio.Event"
+    event: "Flag"
     signals: int = 0
 
 
@@ -68,9 +67,11 @@ async def minding_signals(
     """
     import asyncio
 
+    from taskgraph.model.flag import Flag
+
     loop = asyncio.get_running_loop()
     body = asyncio.current_task()
-    stop = Stop(asyncio.Event())
+    stop = Stop(Flag())
     terminals = [each for each in _OUTPUTS if os.isatty(each)]
     late = over = False
 

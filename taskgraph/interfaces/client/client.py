@@ -32,6 +32,7 @@ from taskgraph.interfaces.loops import Watcher
 from taskgraph.interfaces.operations import archive, notify, requests, which
 from taskgraph.interfaces.operations.checks import CannotRun, check_all_can_run
 from taskgraph.interfaces.settings import StoreSettings
+from taskgraph.model.flag import Flag
 from taskgraph.model.placement import Offer, target_of
 from taskgraph.model.secrecy import read_handed
 from taskgraph.model.states import GRAPH_ENDED
@@ -242,9 +243,9 @@ async def _edit_of(
 
 
 @contextlib.contextmanager
-def _patience(seconds: float | None) -> Iterator[tuple[asyncio.Event, asyncio.Event]]:
+def _patience(seconds: float | None) -> Iterator[tuple[Flag, Flag]]:
     """Two events, both set after so many seconds: what stops a run, and that its time was up."""
-    stop, late = asyncio.Event(), asyncio.Event()
+    stop, late = Flag(), Flag()
 
     def end() -> None:
         late.set()

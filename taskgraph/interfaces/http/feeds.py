@@ -18,10 +18,10 @@ from taskgraph.interfaces import views
 from taskgraph.interfaces.app import App
 from taskgraph.interfaces.http import packing
 from taskgraph.model.errors import NotFound, StorageError, TaskgraphError
+from taskgraph.model.flag import Flag, wait_any
 from taskgraph.model.states import GRAPH_ENDED
 from taskgraph.queries.journal import agrees, read_cursor
 from taskgraph.queries.values import Event
-from taskgraph.storage.signals.wakeup import wait_any
 
 _KEPT_EVENTS: Final = 20_000  # some ten megabytes of a graph that is followed
 _BATCH_EVENTS: Final = 5_000
@@ -101,9 +101,9 @@ class _Feed:
     end: Place
     batches: deque[Batch] = field(default_factory=deque)
     followers: int = 0
-    bell: asyncio.Event = field(default_factory=asyncio.Event)
-    come: asyncio.Event = field(default_factory=asyncio.Event)
-    more: asyncio.Event = field(default_factory=asyncio.Event)
+    bell: Flag = field(default_factory=Flag)
+    come: Flag = field(default_factory=Flag)
+    more: Flag = field(default_factory=Flag)
     ended: bool = False
     trouble: TaskgraphError | None = None
     reader: asyncio.Task[None] | None = None
@@ -115,7 +115,7 @@ class _Feed:
             self.batches.popleft()
 
     def announce(self) -> None:
-        more, self.more = self.more, asyncio.Event()
+        more, self.more = self.more, Flag()
         more.set()
 
     def next(self, place: Place) -> Batch | None:
@@ -132,8 +132,8 @@ class Feeds:
         self._app = app
         self.streams = streams
         self._feeds: dict[str, _Feed] = {}
-        self._closed = asyncio.Event()
-        self._ending: set[asyncio.Event] = set()
+        self._closed = Flag()
+        self._ending: set[Flag] = set()
 
     @asynccontextmanager
     async def open(self) -> AsyncGenerator[None]:
@@ -161,7 +161,7 @@ class Feeds:
             feed.announce()
 
     @contextmanager
-    def ending(self, event: asyncio.Event) -> Iterator[None]:
+    def ending(self, event: Flag) -> Iterator[None]:
         """Have an event set on `close`."""
         self._ending.add(event)
         if self.closed:

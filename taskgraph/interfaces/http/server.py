@@ -19,6 +19,7 @@ from taskgraph.interfaces.http.gate import Gate
 from taskgraph.interfaces.operations import tokens
 from taskgraph.interfaces.operations.tokens import Token
 from taskgraph.model.errors import InvalidInput, Refused
+from taskgraph.model.flag import Flag
 from taskgraph.model.roles import Role
 
 HOST_DEFAULT: Final = "127.0.0.1"
@@ -64,14 +65,14 @@ class Listening:
     gate: Gate
     more: Sequence[More] = ()
 
-    async def run(self, app: App, stop: asyncio.Event) -> None:
+    async def run(self, app: App, stop: Flag) -> None:
         """Answer requests until `stop` is set; then streams end, and requests under way are finished."""
         async with opened(app, self.gate, self.more) as (api, feeds):
             await serve_until(api, self.bound, stop, feeds.close)
 
 
 async def serve_until(
-    api: ASGIApp, bound: socket.socket, stop: asyncio.Event, ending: Callable[[], None] = lambda: None
+    api: ASGIApp, bound: socket.socket, stop: Flag, ending: Callable[[], None] = lambda: None
 ) -> None:
     """Answer requests there until `stop` is set; then call `ending`, and finish those under way."""
     config = uvicorn.Config(

@@ -16,6 +16,7 @@ from taskgraph.interfaces.http.problems import Problem
 from taskgraph.interfaces.operations.checks import check_schema, check_target
 from taskgraph.model import limits
 from taskgraph.model.errors import Refused
+from taskgraph.model.flag import Flag
 from taskgraph.model.json_strict import compact_json
 from taskgraph.worker.executors import Outcome
 from taskgraph.worker.executors.contract import checked_result, one_line
@@ -59,9 +60,9 @@ async def claim(asked: Asked) -> Response:
 
 
 @asynccontextmanager
-async def leaving(asked: Asked, *, watch: bool) -> AsyncGenerator[asyncio.Event]:
+async def leaving(asked: Asked, *, watch: bool) -> AsyncGenerator[Flag]:
     """Is set once the sender has gone away, or the server is to end."""
-    gone = asyncio.Event()
+    gone = Flag()
     if watch:
         asked.holds(POLL)
 

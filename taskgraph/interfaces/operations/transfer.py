@@ -13,6 +13,7 @@ from taskgraph.interfaces.operations.checks import asked_by
 from taskgraph.interfaces.operations.waiting import poll
 from taskgraph.interfaces.settings import DEFAULT_PREFIX, StoreSettings
 from taskgraph.model.errors import InvalidInput
+from taskgraph.model.flag import Flag
 from taskgraph.queries.lookup import check_graph_id
 
 _GO_ON_SECONDS: Final = 5.0  # between two looks for leases that have ended
@@ -110,7 +111,7 @@ async def _handled(app: App) -> AsyncIterator[None]:
     if (await app.crew()).handled:
         yield
         return
-    stop = asyncio.Event()
+    stop = Flag()
     handling = asyncio.create_task(app.consumer(lease_seconds=_LEASE_SECONDS).run(stop))
     try:
         yield

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from taskgraph.model.clock import Clock
+from taskgraph.model.flag import Flag, wait_any
 from taskgraph.model.names import OWN
 from taskgraph.storage.queues import Queues
 from taskgraph.storage.signals.wakeup_sockets import WakeupSockets
@@ -49,7 +50,7 @@ class Wakeup:
     def __init__(self, sockets: WakeupSockets | None = None) -> None:
         self._sockets = sockets
         self.counts: dict[str, int] = {}
-        self.waiting: dict[str, list[asyncio.Event]] = {}
+        self.waiting: dict[str, list[Flag]] = {}
 
     def notify(self, queue: str, count: int = 1) -> None:
         """So many messages were sent to this queue: wake as many receivers, those of this process first."""
@@ -119,12 +120,12 @@ class Ticket:
     def notified(self) -> bool:
         return sum(self.wakeup.counts[queue] for queue in self.queues) != self.count
 
-    async def wait(self, stop: asyncio.Event, seconds: float) -> bool:
+    async def wait(self, stop: Flag, seconds: float) -> bool:
         """Wait for a notification since the ticket was taken, or the stop, at most so long; gives whether one came."""
         if self.notified:
             await asyncio.sleep(0)
             return True
-        woken = asyncio.Event()
+        woken = Flag()
         waiting = [self.wakeup.waiting.setdefault(queue, []) for queue in self.queues]
         for each in waiting:
             each.append(woken)
@@ -159,7 +160,7 @@ class Pacer:
         self._pause = None
         self._last = self._clock.monotonic()
 
-    async def idle(self, ticket: Ticket, stop: asyncio.Event) -> None:
+    async def idle(self, ticket: Ticket, stop: Flag) -> None:
         """Wait for a notification, the stop, or the end of a pause that doubles each time."""
         if ticket.local:
             await ticket.wait(stop, self._seconds_max)
@@ -167,7 +168,7 @@ class Pacer:
         self._judge(ticket)
         await self._rest(ticket, stop)
 
-    async def rest(self, ticket: Ticket, stop: asyncio.Event) -> None:
+    async def rest(self, ticket: Ticket, stop: Flag) -> None:
         """After a receive that gave less than was asked for: wait as well, if notifications come."""
         if ticket.local:
             return
@@ -192,7 +193,7 @@ class Pacer:
                 self._trust = 0
         self._before, self._found, self._unnotified = ticket, False, False
 
-    async def _rest(self, ticket: Ticket, stop: asyncio.Event) -> None:
+    async def _rest(self, ticket: Ticket, stop: Flag) -> None:
         quiet = self._clock.monotonic() - self._last
         longest = min(max(self._seconds_max, quiet * _QUIET_SHARE), self._seconds_max * _QUIET_TIMES_MAX)
         longest = min(longest, ticket.seconds_max)
@@ -204,7 +205,7 @@ class Pacer:
         if notified or stop.is_set():
             self._pause = None
 
-    async def trouble(self, stop: asyncio.Event) -> None:
+    async def trouble(self, stop: Flag) -> None:
         pause = max(self._pause or 0.0, 0.5)
         self._pause = min(pause * 2, _TROUBLE_SECONDS_MAX)
         await wait_any((stop,), pause * (0.75 + self._clock.jitter() / 2))
@@ -228,23 +229,3 @@ class Announced:
             loop.call_later(delay_seconds + _LATER_MARGIN_SECONDS, self._wakeup.notify, queue, len(bodies))
         elif bodies and delay_seconds == 0:
             self._wakeup.notify(queue, len(bodies))
-
-
-async def wait_any(events: tuple[asyncio.Event, ...], timeout_seconds: float) -> bool:
-    """Gives whether one of the events is set in time."""
-    if any(event.is_set() for event in events):
-        await asyncio.sleep(0)
-        return True
-    if len(events) == 1:  # without a task: a process has many such waits, and most last for all of a short run
-        try:
-            async with asyncio.timeout(timeout_seconds):
-                return await events[0].wait()
-        except TimeoutError:
-            return False
-    waiters = [asyncio.ensure_future(event.wait()) for event in events]
-    try:
-        done, _ = await asyncio.wait(waiters, timeout=timeout_seconds, return_when=asyncio.FIRST_COMPLETED)
-        return bool(done)
-    finally:
-        for waiter in waiters:
-            waiter.cancel()
