@@ -123,6 +123,7 @@ class Feeder:
                     old = [one for one in self._stock.of(graph_id) if now - one.since >= patience]
                     await self.send_to_others(graph_id, self._stock.take_out(graph_id, old))
                 self._context.freed.set()
+                self.pull()  # what was put back after a commit that failed would wait for the end of some run
                 await self._give_back_late(now)
         finally:
             self._expiring = False
