@@ -6,6 +6,7 @@ report goes the same way, without a queue in between, and the worker may take wh
 """
 
 import asyncio
+import contextlib
 import functools
 import logging
 from collections.abc import Coroutine, Sequence
@@ -144,7 +145,7 @@ class Consumer:
             while under_way := {*self._tasks.values(), *self._beside}:
                 await asyncio.wait(under_way)
             self._receiving = False
-            self.handlers.dispatcher.receivers.remove(self)
+            self.leave()
             if self._pumping is not None:
                 self._pumping.cancel()
                 await asyncio.wait((self._pumping,))
@@ -201,6 +202,11 @@ class Consumer:
                 return
             seconds = await self._leads.stands_by(lead)
         await wait_any((stop,), seconds)
+
+    def leave(self) -> None:
+        """Receive no more messages for these handlers."""
+        with contextlib.suppress(ValueError):  # it has left
+            self.handlers.dispatcher.receivers.remove(self)
 
     async def leads(self, graph_id: str) -> bool:
         """See Receiver."""

@@ -35,7 +35,7 @@ from taskgraph.model.priorities import LEVELS, NORMAL, level_now, level_of, rank
 from taskgraph.model.states import GraphState, TaskState
 from taskgraph.model.timing import not_yet_seconds, ready_since
 from taskgraph.protocol.concurrency import limit_of, limits_of, scopes_of
-from taskgraph.protocol.context import Outcome, Refill
+from taskgraph.protocol.context import Outcome, Refill, Started
 from taskgraph.protocol.decide import Answer
 from taskgraph.protocol.definitions import SCHEMA
 from taskgraph.protocol.dispatch_windows import ReadyBatch, Windows
@@ -64,6 +64,10 @@ class OwnWork:
 
     names: QueueNames
     targets: Counter[str] = field(default_factory=Counter)
+    worker: LocalWorker | None = None
+    """That of this process which takes its tasks, if there is one by the time the graph is submitted."""
+    claimed: list[Started] = field(default_factory=list)
+    """What the commit that started the graph has claimed for it, to begin as it starts."""
     first: list[ReadyBatch] = field(default_factory=list)
     """What stood ready when the graph was submitted here, for the worker to take as it starts."""
     rest: SendReady | None = None
@@ -180,11 +184,13 @@ class Dispatcher:
     async def send_first(self, graph_id: str, local_worker: LocalWorker) -> None:
         """Give the worker of this process what stood ready when its graph was submitted here."""
         if (own := self.own.get(graph_id)) is not None:
+            rows = self.row_cache.of(graph_id).rows
+            claimed, own.claimed = own.claimed, []
+            local_worker.started(graph_id, claimed, rows)
             batches, own.first = own.first, []
             for batch in batches:
-                rows, tasks = self.row_cache.of(graph_id).rows, batch.tasks
                 await self.dispatch(
-                    graph_id, batch.target, tasks, level=batch.level, rows=rows, local_worker=local_worker
+                    graph_id, batch.target, batch.tasks, level=batch.level, rows=rows, local_worker=local_worker
                 )
 
     async def leave(self, rest: SendReady) -> None:

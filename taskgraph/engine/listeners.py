@@ -103,6 +103,9 @@ class Counters:
 class LocalWorker(Protocol):
     """A worker in this process, which takes what becomes ready without being sent a message."""
 
+    async def get_ready(self) -> None:
+        """Know what it may take, before it makes its first offer."""
+
     def wants(self, graph_id: str) -> bool:
         """Whether it has something for `items`, now."""
 

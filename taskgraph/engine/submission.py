@@ -31,7 +31,7 @@ from taskgraph.model import limits, priorities
 from taskgraph.model.budget import BUDGET
 from taskgraph.model.columns import FOLDER, Value
 from taskgraph.model.errors import Conflict, NoGraph, Refused, Unclear
-from taskgraph.model.ids import GRAPH, WRITERS, ids_text, limit_scope, row_key, slugid_from
+from taskgraph.model.ids import GRAPH, WRITERS, ids_text, limit_scope, reference_of, row_key, slugid_from
 from taskgraph.model.json_strict import canonical_json
 from taskgraph.model.messages import AddTasks, Edit, Message, SendReady, to_object
 from taskgraph.model.names import ALL, listing_key
@@ -39,7 +39,7 @@ from taskgraph.model.priorities import NORMAL, rank
 from taskgraph.model.states import FailurePolicy, GraphState, by_group
 from taskgraph.model.utf16 import utf16_units
 from taskgraph.protocol import notices
-from taskgraph.protocol.context import Outcome
+from taskgraph.protocol.context import Outcome, Started
 from taskgraph.protocol.decide import EVENT_CHARS_MAX
 from taskgraph.protocol.definitions import (
     SCHEMA,
@@ -66,6 +66,7 @@ _IN_FLIGHT: Final = 8  # commits at a time
 _TRIED_FIRST: Final = 3  # commits: a graph of no more is written without looking first which rows there are
 _MAPPED_CHARS_MIN: Final = 28  # of a label and its taskId in JSON
 _WHOLE_BYTES_MAX: Final = limits.COMMIT_BYTES_MAX - 12 * EVENT_CHARS_MAX  # of rows beside an event row
+_Call = Callable[[], Coroutine[Any, Any, object]]
 _BY_KEY: Final = "by-key:"
 """Stands before the digest on the graph row while the rows of a wide graph are written, if its relays share edges out
 in the order of keys. Older versions used the order of the document: without the mark that order goes on, and with it an
@@ -112,9 +113,9 @@ async def submit(
     origin: further columns of its row and of its entry in the list. folder, by: where its submitter is and who that is,
     for its row alone. fresh: its row need not be looked for first. Raises Refused if the id stands for other content.
     """
-    own = {name: text for name, text in ((FOLDER, folder), ("by", by)) if text}
+    its = {name: text for name, text in ((FOLDER, folder), ("by", by)) if text}
     with handlers.telemetry.asking("submit", graph_id):
-        return await _submit(handlers, graph_id, document, progress, origin or {}, own, fresh=fresh)
+        return await _submit(handlers, graph_id, document, progress, origin or {}, its, fresh=fresh)
 
 
 async def _submit(
@@ -123,7 +124,7 @@ async def _submit(
     document: GraphDocument,
     progress: Progress,
     origin: Mapping[str, Value],
-    own: Mapping[str, Value],
+    its: Mapping[str, Value],
     *,
     fresh: bool,
 ) -> Submission:
@@ -137,15 +138,11 @@ async def _submit(
         await insert_once(records.tables, ALL, listing_key(graph_id, created), {**listed, **origin})
 
     now = handlers.clock.now()
-    named: list[Callable[[], Coroutine[Any, Any, object]]] = [functools.partial(enter_live, records, graph_id, now)]
     registered = notices.registrations(document.notify, document.tasks.values())
+    beside: list[_Call] = [functools.partial(list_as_of, now)] if fresh else []
     if registered:
-        named.append(functools.partial(enter, records.tables, graph_id, now))
-    if fresh:
-        named.append(functools.partial(list_as_of, now))
-    entry, *_ = await side_by_side(*named)
-    if own_work := handlers.dispatcher.own.get(graph_id):
-        own_work.entry = str(entry)
+        beside.append(functools.partial(enter, records.tables, graph_id, now))
+    await _enter(handlers, graph_id, now, beside)
     row = None if fresh else (await records.tables.get(graph_id, [GRAPH]))[0]
     outcome = Submitted.RESUMED
     etags: list[str | None] = []  # of the fences, if this call has written them
@@ -155,7 +152,7 @@ async def _submit(
             await list_as_of(now)  # before it is there: whatever happens then, no graph is missing from the list
         layout = _lay_out(graph_id, document, digests, now, by_key=True)
         trace = handlers.telemetry.trace_of_graph(graph_id)
-        first = _graph_row(graph_id, document, layout, digest, now, trace, len(registered), {**origin, **own})
+        first = _graph_row(graph_id, document, layout, digest, now, trace, len(registered), {**origin, **its})
         others = _rest_of_one_commit(first, layout, _further(first, layout, document, registered, now))
         if others is not None:
             seen = await _begin(handlers, graph_id, digest, first, others)
@@ -197,6 +194,15 @@ async def _submit(
     seen = await _write_and_start(handlers, graph_id, digest, row, etags, layout, further, progress, tried)
     await _send_first(handlers, graph_id, document, layout, seen)
     return answer
+
+
+async def _enter(handlers: Handlers, graph_id: str, now: datetime, beside: Sequence[_Call]) -> None:
+    """Enter a graph into the index of live ones, and have the worker get ready that this process has for it."""
+    own = handlers.dispatcher.own.get(graph_id)
+    readying = [own.worker.get_ready] if own is not None and own.worker is not None else []
+    entry, *_ = await side_by_side(functools.partial(enter_live, handlers.records, graph_id, now), *beside, *readying)
+    if own is not None:
+        own.entry = str(entry)
 
 
 async def _write_and_start(
@@ -259,17 +265,29 @@ async def _begin(
     """
     rows: dict[str, Row | None] = {GRAPH: Row(GRAPH, NEW, first.columns)}
     handlers.records.created(graph_id)  # so its journal is empty, or this commit meets the row of another
-    (begun,) = await handlers.transition(graph_id, [Begin(digest, tuple(others))], rows=rows)
+    own = handlers.dispatcher.own.get(graph_id)
+    offer = own.worker.offer(graph_id) if own is not None and own.worker is not None else None
+    (begun,) = await handlers.transition(graph_id, [Begin(digest, tuple(others))], rows=rows, offer=offer)
     if begun.error is not None:
         raise begun.error
     if begun.outcome is not Outcome.APPLIED:
         return None
+    if offer is not None and (unknown := [row.key for row in others if row.key not in rows]):  # an answer was lost
+        await handlers.records.load(graph_id, unknown, rows)
     standing = {key: row for key, row in rows.items() if row is not None}
-    if graph_id in handlers.dispatcher.own:  # this process runs what it submits
+    if own is not None:  # this process runs what it submits
+        if offer is not None:
+            own.claimed += [_started(row) for row in standing.values() if row.columns.get("worker") == offer.worker]
         handlers.row_cache.inserted(graph_id, [row for key, row in standing.items() if key != GRAPH])
         if GRAPH in standing:
             handlers.row_cache.started(graph_id, standing[GRAPH])
     return standing
+
+
+def _started(row: Row) -> Started:
+    get = row.columns.get
+    run, claim, label, definition = get("run", 0), str(get("claim")), str(get("label")), str(get("task"))
+    return Started(reference_of(row.key), run if isinstance(run, int) else 0, claim, label, definition)
 
 
 def _lay_out(
@@ -317,7 +335,9 @@ async def _send_first(
     """
     now = handlers.clock.now()
     own = handlers.dispatcher.keeps_all(graph_id, {target for _, target in layout.roots})
-    sent = layout.roots[: limits.UNSENT_MAX if own else limits.WINDOW_START]
+    claimed = {key for key, row in seen.items() if "claim" in row.columns}
+    roots = [root for root in layout.roots if row_key(root[0]) not in claimed] if claimed else layout.roots
+    sent = roots[: limits.UNSENT_MAX if own else limits.WINDOW_START]
     by_queue: dict[tuple[str, str, int], list[tuple[str, int]]] = {}
     for task_id, target in sent:
         begin = layout.not_before.get(task_id)
@@ -333,7 +353,7 @@ async def _send_first(
     # A handler must know of deadlines, even if no task of the graph may begin yet.
     tasks = document.tasks.values()
     timed = document.deadline or any("pendingTimeout" in each.timing or "deadline" in each.task for each in tasks)
-    if len(layout.roots) > len(sent) or timed:
+    if len(roots) > len(sent) or timed:
         await handlers.dispatcher.leave(SendReady(graph_id, sent[-1][0] if sent else ""))
     if layout.limited:
         await handlers.dispatcher.limited.refill(graph_id)

@@ -130,13 +130,15 @@ class Transactor(ABC):
         keep_alive: KeepAlive = no_keep_alive,
         rows: dict[str, Row | None] | None = None,
         local_worker: LocalWorker | None = None,
+        offer: ClaimOffer | None = None,
     ) -> list[Answer]:
         """Take items through read → decide → commit → send, in as many commits as they need.
 
-        rows: what the caller has read already; brought up to date. Raises NotFound for an unknown graph or task, and
+        rows: what the caller has read already; brought up to date. offer: to take what becomes ready, of a worker that
+        the caller hands it to. Raises NotFound for an unknown graph or task, and
         Conflict when others kept writing for `limits.COMMIT_ATTEMPTS_MAX` rounds: release the message then (P26).
         """
-        run = _Transition(self, graph_id, rows if rows is not None else {}, None, keep_alive, local_worker)
+        run = _Transition(self, graph_id, rows if rows is not None else {}, None, keep_alive, local_worker, offer)
         return await run.to_the_end(items)
 
     async def advance(
@@ -196,6 +198,7 @@ class _Transition:
     known: CachedGraph | None
     keep_alive: KeepAlive
     local_worker: LocalWorker | None
+    offer: ClaimOffer | None = None  # where it is not asked for its own
     # Row key -> etag, as this call has read or written it (None: it was absent). What is known besides may be old.
     fresh: dict[str, str | None] = field(default_factory=dict)
     conflicts: int = 0
@@ -393,7 +396,7 @@ class _Transition:
 
     async def _decide(self, items: Sequence[Item]) -> tuple[Operation, Decision | Need]:
         records, graph_id = self.transactor.records, self.graph_id
-        offer = self.local_worker.offer(graph_id) if self.local_worker is not None else None
+        offer = self.local_worker.offer(graph_id) if self.local_worker is not None else self.offer
         if offer is not None and self.transactor.dispatcher.limited.wait(graph_id):
             offer = replace(offer, limited=False)  # others have waited for room for longer
         operation = records.begin(graph_id)

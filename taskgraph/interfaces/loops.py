@@ -5,7 +5,7 @@ import contextlib
 import functools
 import gc
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from datetime import timedelta
 from typing import Any, Final
@@ -17,19 +17,17 @@ from taskgraph.engine.notifier import Deliveries, Notifier
 from taskgraph.engine.outlets import OutletSettings
 from taskgraph.engine.sweep import Swept, sweep, sweep_graph
 from taskgraph.interfaces.app import App, worker_name
-from taskgraph.interfaces.operations.waiting import poll
 from taskgraph.model import limits
 from taskgraph.model.clock import Clock
 from taskgraph.model.errors import Conflict, StorageError, StorageUnavailable
 from taskgraph.model.flag import Flag, wait_any
 from taskgraph.model.ids import reference_of
 from taskgraph.model.names import LIVE
-from taskgraph.model.states import GRAPH_ENDED, GraphState, TaskState
+from taskgraph.model.states import TaskState
 from taskgraph.protocol.context import Outcome
 from taskgraph.protocol.runs import LeaseLost
 from taskgraph.queries.workers import mark_gone
 from taskgraph.storage.private_files import open_to_others
-from taskgraph.storage.signals.news import Where
 from taskgraph.storage.signals.worker_locks import WorkerLocks
 from taskgraph.storage.tables import Range, Row, query_all
 from taskgraph.worker.executors.results import remove_leftovers
@@ -37,23 +35,12 @@ from taskgraph.worker.loop import Worker
 
 log = logging.getLogger("taskgraph.service")
 
-RUN_HANDLER_LEASE_SECONDS: Final = 15.0
-"""In `run` a message is handled in milliseconds; a short lease lets the next `run` go on soon after a crash."""
 
 _ALLOCATIONS: Final = 100_000  # between two looks for garbage
 _FILE_SECONDS: Final = 2.0  # between two looks whether the store's file is still there
-_LOOK_SECONDS_MIN: Final = 0.05
-_REOPENED_SECONDS: Final = 5.0  # for which a graph that has ended is given to be reopened by a rerun that waits
-_LOOK_SECONDS_MAX: Final = 1.0
-_REST_SECONDS: Final = 10.0
-_OF_THE_GRAPH: Final[Where] = {"event": ["graph-*"]}
-_IDLE_SECONDS: Final = 0.5  # of `run`, until it looks at the rows of its graph for ready tasks
-_IDLE_SECONDS_MAX: Final = 30.0  # between two such looks
 _SWEEP_REST: Final = 5.0  # pause after a long round of the sweep, in rounds
 _MORE_SECONDS: Final = 1.0
-_SETTLED_SECONDS: Final = 10.0  # a `run` that ends sooner is not listed among the workers, and does not sweep
-_HANDLES_SECONDS: Final = 1.0  # nor, if it ends that soon, is it listed among the handlers of a store elsewhere
-_HANDLES_HERE_SECONDS: Final = 0.05  # of one on this machine: who cancels its graph at once looks for it
+SETTLED_SECONDS: Final = 10.0  # a `run` that ends sooner is not listed among the workers, and does not sweep
 _ALONE_SECONDS: Final = 5.0  # until a worker looks whether there are handlers: both may be starting
 _IDLE_LOOK_SECONDS: Final = 0.5  # between two looks whether a worker has anything in hand
 _ALONE_AGAIN_SECONDS: Final = 60.0  # between two such looks, while it has done anything
@@ -67,10 +54,7 @@ _WAITING_SECONDS: Final = 10.0  # between two looks at the schedules while a fir
 _AGAIN_SECONDS: Final = 1.0  # until what could not be ended is tried again
 _SPREAD_SECONDS: Final = 0.1  # so that copies do not look at the very same moment, nor one without a pause
 
-Watcher = Callable[[GraphState], Awaitable[None]]
-"""Called with the state of the graph now and then, while it runs."""
-
-_Loop = Callable[[], Coroutine[Any, Any, None]]
+Loop = Callable[[], Coroutine[Any, Any, None]]
 
 
 def _jittered(app: App, seconds: float) -> float:
@@ -149,7 +133,7 @@ async def _give_up_runs(app: App, graph_id: str, workers: AbstractSet[str]) -> i
 
 async def tidy_forever(app: App, stop: Flag) -> None:
     """Remove what processes of this machine left that were killed: sockets, folders for results; every so often."""
-    await wait_any((stop,), _SETTLED_SECONDS)  # it would take time from the first tasks
+    await wait_any((stop,), SETTLED_SECONDS)  # it would take time from the first tasks
     while not stop.is_set():
         sockets = await asyncio.to_thread(app.wakeup.clear)
         folders = await asyncio.to_thread(remove_leftovers, app.clock.now())
@@ -350,7 +334,7 @@ def _warn_of_readers(app: App) -> None:
 
 @contextlib.asynccontextmanager
 async def running(
-    *loops: Coroutine[Any, Any, None], stop: Flag, later: Sequence[_Loop] = (), after_seconds: float = 0.0
+    *loops: Coroutine[Any, Any, None], stop: Flag, later: Sequence[Loop] = (), after_seconds: float = 0.0
 ) -> AsyncIterator[None]:
     """Run loops beside the body; on leaving, stop them and wait for them. Raises the first error of one.
 
@@ -393,7 +377,7 @@ def collecting_seldom() -> Iterator[None]:
         gc.unfreeze()
 
 
-def _locked(app: App, *names: str) -> contextlib.ExitStack:
+def locked(app: App, *names: str) -> contextlib.ExitStack:
     """Lock files of workers and handlers, where the store has any. Raises OSError if they cannot be written."""
     with contextlib.ExitStack() as stack:
         if app.locks is not None:
@@ -421,29 +405,29 @@ async def serve(
     if queues is not None:
         await app.handlers.dispatcher.event_queues.use(queues)
     consumer, name = app.consumer(), worker_name(app.clock)
-    _attach(consumer, workers)
-    with collecting_seldom(), _locked(app, *(worker.name for worker in workers)):
+    attach(consumer, workers)
+    with collecting_seldom(), locked(app, *(worker.name for worker in workers)):
         _warn_of_readers(app)
         async with running(
-            *_handling(app, stop, consumer),
-            *[each() for each in _minding(app, stop)],
-            _listed_as_handler(app, name, stop),
+            *handling(app, stop, consumer),
+            *[each() for each in minding(app, stop)],
+            listed_as_handler(app, name, stop),
             keep_house_forever(app, stop, keep_days=keep_days),
             notify_forever(app, stop, outlets or OutletSettings()),
             keep_schedules(app, stop),
-            *[_listed(app, worker, stop) for worker in workers],
+            *[listed(app, worker, stop) for worker in workers],
             *[each() for each in others],
             stop=stop,
         ):
             await stop.wait()
 
 
-def _handling(app: App, stop: Flag, consumer: Consumer) -> list[Coroutine[Any, Any, None]]:
+def handling(app: App, stop: Flag, consumer: Consumer) -> list[Coroutine[Any, Any, None]]:
     """The loops of every process that handles events."""
     return [consumer.run(stop), end_what_is_over(app, stop)]
 
 
-def _minding(app: App, stop: Flag, *, sweeps_after: float = 0.0) -> list[_Loop]:
+def minding(app: App, stop: Flag, *, sweeps_after: float = 0.0) -> list[Loop]:
     """Its further loops: they mind what others have left."""
     return [
         functools.partial(sweep_forever, app, stop, after_seconds=sweeps_after),
@@ -453,7 +437,7 @@ def _minding(app: App, stop: Flag, *, sweeps_after: float = 0.0) -> list[_Loop]:
     ]
 
 
-def _attach(consumer: Consumer, workers: Sequence[Worker]) -> None:
+def attach(consumer: Consumer, workers: Sequence[Worker]) -> None:
     """Have workers report to the consumer of their process; the first also takes what its commits make ready."""
     if workers:
         consumer.local_worker = workers[0].attach(consumer)
@@ -461,13 +445,13 @@ def _attach(consumer: Consumer, workers: Sequence[Worker]) -> None:
 
 async def work(app: App, stop: Flag, worker: Worker, *, idle_seconds: float = 0.0) -> None:
     """Work until `stop` is set, or until the worker has drained, or had nothing to do for so long; 0: for ever."""
-    with collecting_seldom(), _locked(app, worker.name):
+    with collecting_seldom(), locked(app, worker.name):
         _warn_of_readers(app)
         loops = [keep_to_the_file(app, stop), tidy_forever(app, stop), warn_without_handlers(app, stop, worker)]
         if idle_seconds:
             loops.append(end_when_idle(app, stop, worker, idle_seconds))
         async with running(*loops, stop=stop):
-            await _listed(app, worker, stop)
+            await listed(app, worker, stop)
 
 
 async def end_when_idle(app: App, stop: Flag, worker: Worker, seconds: float) -> None:
@@ -505,17 +489,17 @@ async def warn_without_handlers(app: App, stop: Flag, worker: Worker) -> None:
         warned = not handled
 
 
-async def _listed_as_handler(app: App, name: str, stop: Flag) -> None:
+async def listed_as_handler(app: App, name: str, stop: Flag) -> None:
     """Have a row in the registry until `stop` is set, and a lock file as long."""
     registration = app.handler_registration(name)
-    with _locked(app, name):
+    with locked(app, name):
         try:
             await registration.keep(stop)
         finally:
             await registration.leave()
 
 
-async def _listed(app: App, worker: Worker, stop: Flag, *, after_seconds: float = 0.0) -> None:
+async def listed(app: App, worker: Worker, stop: Flag, *, after_seconds: float = 0.0) -> None:
     """Work until `stop` is set, with a row in the registry meanwhile, by which this worker alone may be ended."""
     own = Flag()
     registration = app.registration(worker)
@@ -526,165 +510,3 @@ async def _listed(app: App, worker: Worker, stop: Flag, *, after_seconds: float 
                 await worker.run(own)
     finally:
         await registration.leave()
-
-
-def keeping(app: App, graph_id: str, targets: Collection[str]) -> contextlib.AbstractContextManager[object]:
-    """Meanwhile tasks of a graph that is submitted here are kept for `run_graph`, and offered to no other process."""
-    return app.handlers.dispatcher.keeping(graph_id, targets)
-
-
-async def run_graph(
-    app: App,
-    graph_id: str,
-    stop: Flag,
-    *,
-    workers: Sequence[Worker],
-    watcher: Watcher | None = None,
-    fresh: bool = False,
-    outlets: OutletSettings | None = None,
-    every: bool = False,
-) -> GraphState:
-    """Handle events of this store, and work on a graph, until it has ended or nothing of it can move; gives its state.
-
-    Ended means finished or cancelled, or blocked with nothing pending, running or still to be handled. Events of other
-    graphs are handled too: they share a queue. The workers take tasks of this graph alone, which this process offers to
-    no other, or with `every` those of all graphs. fresh: this process has just submitted the graph, `keeping` its tasks
-    unless `every`, and so has just sent all that stands ready. outlets: how notices are delivered; None: not at all.
-    """
-    consumer = app.consumer(lease_seconds=RUN_HANDLER_LEASE_SECONDS)
-    consumer.own.add(graph_id)
-    _attach(consumer, workers)
-    name = worker_name(app.clock)
-    with contextlib.ExitStack() as stack:
-        stack.enter_context(collecting_seldom())
-        stack.enter_context(_locked(app, *(worker.name for worker in workers)))
-        own = None
-        if not every:
-            for worker in workers:
-                stack.enter_context(worker.keeping_to(graph_id))
-            own = app.handlers.dispatcher.own.get(graph_id)
-        if not fresh:
-            await sweep_graph(app.handlers, graph_id, Swept(), at_once=True)
-        elif own is not None and own.rest is not None:
-            consumer.put(own.rest)
-        # Made last: a loop that is made and never run, because something failed before, is an error of its own.
-        loops = _handling(app, stop, consumer)
-        loops += [_listed(app, worker, stop, after_seconds=_SETTLED_SECONDS) for worker in workers]
-        if outlets is not None:
-            loops.append(notify_forever(app, stop, outlets))
-        later: list[_Loop] = [functools.partial(_listed_as_handler, app, name, stop)]
-        if fresh:
-            later += _minding(app, stop, sweeps_after=_SETTLED_SECONDS)
-        else:
-            loops += [each() for each in _minding(app, stop)]
-        pause = _HANDLES_SECONDS if app.settings.path is None else _HANDLES_HERE_SECONDS
-        async with running(*loops, stop=stop, later=later, after_seconds=pause):
-            rests = app.clock.monotonic() + (0.0 if fresh else _REOPENED_SECONDS)
-            alone = () if every else workers
-            return await _until_ended(app, graph_id, consumer, stop, watcher, alone, rests, fresh=fresh)
-
-
-async def _until_ended(
-    app: App,
-    graph_id: str,
-    consumer: Consumer,
-    stop: Flag,
-    watcher: Watcher | None,
-    alone: Sequence[Worker],
-    rests: float,
-    *,
-    fresh: bool,
-) -> GraphState:
-    """alone: workers that get no message for a task which another process has made ready: while idle they look.
-
-    rests: until then a message may wait, and be a rerun by which a graph goes on that has ended. fresh: the graph has
-    begun just now, so it is looked at a little later.
-    """
-    ended = Flag()
-    last: GraphState | None = None
-
-    def note(ended_id: str, state: GraphState) -> None:
-        nonlocal last
-        if ended_id == graph_id:
-            last = state
-            ended.set()
-
-    app.handlers.listeners.ended.append(note)
-    pause = _LOOK_SECONDS_MIN
-    idle, patience = 0.0, _IDLE_SECONDS
-    try:
-        if fresh:
-            await wait_any((ended, stop), pause)
-        while True:
-            state = last or await app.queries.state(graph_id)
-            last = None  # a rerun may reopen it
-            if watcher is not None:
-                await watcher(state)
-            if stop.is_set():
-                return state
-            if state not in GRAPH_ENDED:
-                rests = 0.0
-            elif app.clock.monotonic() >= rests:
-                return state
-            elif consumer.idle and not await app.handlers.dispatcher.events_waiting():
-                rests = 0.0
-                continue  # the last one may have been handled after the look at the state
-            if state == GraphState.BLOCKED and consumer.idle and await _at_rest(app, graph_id):
-                return state
-            await wait_any((ended, stop), pause)
-            if not alone or not all(worker.at_rest for worker in alone):
-                idle, patience = 0.0, _IDLE_SECONDS
-            elif (idle := idle + pause) >= patience:
-                idle, patience = 0.0, min(patience * 2, _IDLE_SECONDS_MAX)
-                await app.handlers.dispatcher.dispatch_ready_rows(graph_id, local_worker=consumer.local_worker)
-            pause = min(pause * 1.5, _LOOK_SECONDS_MAX)
-    finally:
-        app.handlers.listeners.ended.remove(note)
-
-
-async def _at_rest(app: App, graph_id: str) -> bool:
-    """Whether nothing of a blocked graph moves by itself: no message that could change that, and no open work.
-
-    In this order: what was handled after the look at the queues shows in the graph.
-    """
-    if await app.handlers.dispatcher.events_waiting():
-        return False
-    return await app.queries.state(graph_id) == GraphState.BLOCKED and not await app.queries.busy(graph_id)
-
-
-async def wait_for_end(
-    app: App, graph_id: str, *, until: float | None = None, watcher: Watcher | None = None
-) -> GraphState | None:
-    """Look at a graph until it has ended, or is blocked with nothing moving; None when `until` comes first.
-
-    A message that waits to be handled may unblock it, and the queue does not say whose messages it holds: with messages
-    there, only a blocked graph that has been at rest for a while counts as ended.
-    """
-    resting_since: float | None = None
-    since: int | str = 0
-    where: Where | None = _OF_THE_GRAPH
-
-    async def look() -> GraphState | None:
-        nonlocal resting_since, where
-        state = await app.queries.state(graph_id)
-        if watcher is not None:
-            await watcher(state)
-        if state in GRAPH_ENDED:
-            return state
-        where = None if state == GraphState.BLOCKED else _OF_THE_GRAPH
-        if state != GraphState.BLOCKED or await app.queries.busy(graph_id):
-            resting_since = None
-            return None
-        now = app.clock.monotonic()
-        resting_since = now if resting_since is None else resting_since
-        rested = now - resting_since >= _REST_SECONDS
-        return state if rested or await _at_rest(app, graph_id) else None
-
-    async def rest(pause: float, most: float) -> None:
-        nonlocal since
-        if resting_since is None:
-            since = await app.queries.news.wait(graph_id, since, where=where, pause=pause, most=most)
-        else:  # that messages are handled which change nothing, or not, is no news
-            await app.clock.sleep(pause)
-
-    return await poll(look, app.clock, until=until, rest=rest)

@@ -6,9 +6,10 @@ from typing import Final
 
 from taskgraph.model import limits
 from taskgraph.model.ids import GRAPH, WRITERS, fence_key, row_key, value
+from taskgraph.model.priorities import level_of, rank
 from taskgraph.model.states import GRAPH_ENDED, GRAPH_GONE, GraphState, TaskState
 from taskgraph.protocol.context import Context, GraphEnded, Item, Outcome, Rules, Verdict
-from taskgraph.protocol.propagation import GOING, fence
+from taskgraph.protocol.propagation import GOING, claim_at_once, fence
 from taskgraph.protocol.rows import NEW, Draft
 from taskgraph.storage.tables import Insert
 
@@ -37,7 +38,8 @@ class Start(Item):
 class Begin(Item):
     """All of a submission fits one commit: it is written and runs, or nothing of it is there (P10).
 
-    digest, and the graph row, which is handed in as NEW: as for `Start`. rows: all others.
+    digest, and the graph row, which is handed in as NEW: as for `Start`. rows: all others. A worker that offers to take
+    what becomes ready has its first tasks by then.
     """
 
     digest: str
@@ -123,9 +125,12 @@ def _begin(item: Begin, context: Context) -> Verdict:
     graph = context.view.find(GRAPH)
     if graph is None or graph.etag != NEW:
         return Outcome.STALE, "another call has written under this id"
-    for row in item.rows:
-        context.view.insert(row)
-    return _start(Start(item.digest), context)
+    inserted = [context.view.insert(row) for row in item.rows]
+    verdict = _start(Start(item.digest), context)
+    ready = [task for task in inserted if task.key.startswith("task:") and task.text("state") == TaskState.PENDING]
+    for task in sorted(ready, key=lambda task: rank(level_of(task.value))):
+        claim_at_once(task, context)
+    return verdict
 
 
 def _end_writing(graph: Draft, context: Context) -> None:

@@ -129,23 +129,29 @@ def claim(
 
 def make_ready(task: Draft, context: Context) -> None:
     """A task waits for nothing more: it stands pending, or is claimed by the worker that offered to take it."""
+    if not claim_at_once(task, context):
+        make_pending(task, context)
+
+
+def claim_at_once(task: Draft, context: Context) -> bool:
+    """Claim a task that is ready for the worker that offered to take it, if one did and it may begin now."""
     offer = context.offer
-    if offer is not None and context.taken < len(offer.claims):
-        definition = task.text("task")
-        may_begin = not timing.not_yet_seconds(task.value, context.now) and not timing.overdue(task.value, context.now)
-        may_begin = may_begin and not is_held(task) and (not concurrency.is_limited(task) or _may_take(task, context))
-        may_begin = may_begin and (offer.rank_max is None or rank(level_of(task.value)) <= offer.rank_max)
-        if may_begin and definition and task.text("target") in offer.targets and offer.fits(definition):
-            claim_id = offer.claims[context.taken]
-            context.taken += 1
-            task.set("pendingSince", context.now)
-            ahead = offer.begins is not None and context.taken > offer.begins
-            seconds = offer.lease_seconds
-            claim(task, claim_id, offer.worker, offer.lease_until, context, ahead=ahead, lease_seconds=seconds)
-            task_id = task.key.removeprefix("task:")
-            context.effects.append(Started(task_id, task.integer("run"), claim_id, task.text("label"), definition))
-            return
-    make_pending(task, context)
+    if offer is None or context.taken >= len(offer.claims):
+        return False
+    definition = task.text("task")
+    may_begin = not timing.not_yet_seconds(task.value, context.now) and not timing.overdue(task.value, context.now)
+    may_begin = may_begin and not is_held(task) and (not concurrency.is_limited(task) or _may_take(task, context))
+    may_begin = may_begin and (offer.rank_max is None or rank(level_of(task.value)) <= offer.rank_max)
+    if not (may_begin and definition and task.text("target") in offer.targets and offer.fits(definition)):
+        return False
+    claim_id = offer.claims[context.taken]
+    context.taken += 1
+    task.set("pendingSince", context.now)
+    ahead = offer.begins is not None and context.taken > offer.begins
+    claim(task, claim_id, offer.worker, offer.lease_until, context, ahead=ahead, lease_seconds=offer.lease_seconds)
+    task_id = task.key.removeprefix("task:")
+    context.effects.append(Started(task_id, task.integer("run"), claim_id, task.text("label"), definition))
+    return True
 
 
 def _may_take(task: Draft, context: Context) -> bool:

@@ -85,6 +85,9 @@ class LocalLink:
 
     # --- as the handlers see it
 
+    async def get_ready(self) -> None:
+        await self._gate.look()
+
     def wants(self, graph_id: str) -> bool:
         if self._context.local_handlers is None or self._waits_for_others():
             return False

@@ -25,9 +25,11 @@ from typing import Any, Final
 
 import taskgraph
 from taskgraph.documents.read import read_document
+from taskgraph.engine.consumer import Consumer
 from taskgraph.engine.submission import submit
 from taskgraph.interfaces.app import App, open_app
-from taskgraph.interfaces.loops import run_graph, serve, work
+from taskgraph.interfaces.loops import serve, work
+from taskgraph.interfaces.one_graph import run_graph, taking
 from taskgraph.interfaces.settings import read_settings
 from taskgraph.model.errors import TaskgraphError
 from taskgraph.model.flag import Flag
@@ -35,6 +37,7 @@ from taskgraph.model.ids import GRAPH, task_id_of
 from taskgraph.model.states import GRAPH_ENDED
 from taskgraph.storage.tables import Range, query_all
 from taskgraph.worker.executors import built_in
+from taskgraph.worker.loop import Worker
 from tests.bench import counting
 from tests.bench.sampling import Kept, Sampler
 
@@ -160,7 +163,9 @@ class Node:
         self._phase: Phase | None = None
         self._loops: asyncio.Task[None] | None = None
         self._alone = bool(settings.get("alone"))
-        self._keeping = contextlib.ExitStack()
+        self._taking = contextlib.ExitStack()
+        self._worker: Worker | None = None
+        self._consumer: Consumer | None = None
         self._sampler = Sampler() if settings.get("look") == "cpu" else None
         self._kept = Kept() if settings.get("look") == "memory" else None
         self._tasks = 0
@@ -201,7 +206,8 @@ class Node:
         read = reading.end()
         self._tasks = len(document.tasks)
         if self._alone:  # as `run` does
-            self._keeping.enter_context(self._app.handlers.dispatcher.keeping(self._graph_id, ["default"]))
+            self._worker = self._app.worker(built_in(self._app.clock), slots=self._slots)
+            self._consumer = self._taking.enter_context(taking(self._app, self._graph_id, [self._worker]))
         writing = Phase(self._counts, self._sampler)
         for graph_id in self._graph_ids:
             await submit(self._app.handlers, graph_id, document)
@@ -212,9 +218,11 @@ class Node:
         if self._kept is not None:
             self._app.handlers.listeners.news.append(lambda _: self._take_half_way(held))
         phase = Phase(self._counts, self._sampler)
-        worker = self._app.worker(built_in(self._app.clock), slots=self._slots)
-        state = await run_graph(self._app, self._graph_id, self._stop, workers=[worker], fresh=True)
-        self._keeping.close()
+        worker = self._worker or self._app.worker(built_in(self._app.clock), slots=self._slots)
+        state = await run_graph(
+            self._app, self._graph_id, self._stop, workers=[worker], consumer=self._consumer, fresh=True
+        )
+        self._taking.close()
         return {"state": str(state), "phase": phase.end(), "peak": peak_mebibytes(), **held}
 
     def _take_half_way(self, held: dict[str, Any]) -> None:

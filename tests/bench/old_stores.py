@@ -24,7 +24,7 @@ from taskgraph.engine.submission import submit
 from taskgraph.engine.sweep import sweep
 from taskgraph.interfaces.app import App, open_app
 from taskgraph.interfaces.cli.graphs import PAGES_MAX
-from taskgraph.interfaces.loops import run_graph
+from taskgraph.interfaces.one_graph import run_graph, taking
 from taskgraph.interfaces.operations.doctor import examine_all
 from taskgraph.interfaces.settings import StoreSettings, read_settings
 from taskgraph.model.flag import Flag
@@ -55,10 +55,10 @@ class Old:
 async def play(app: App, graph_id: str, name: str = SAMPLE) -> None:
     """Submit a graph and run it, as `taskgraph run` does."""
     document = read_document(document_text(shape(name).make(), "noop"))
-    with app.handlers.dispatcher.keeping(graph_id, ["default"]):
+    worker = app.worker(built_in(app.clock), slots=2)
+    with taking(app, graph_id, [worker]) as consumer:
         await submit(app.handlers, graph_id, document)
-        worker = app.worker(built_in(app.clock), slots=2)
-        state = await run_graph(app, graph_id, Flag(), workers=[worker], fresh=True)
+        state = await run_graph(app, graph_id, Flag(), workers=[worker], consumer=consumer, fresh=True)
     if state != "finished":
         raise AssertionError(f"graph {graph_id} is {state}")
 

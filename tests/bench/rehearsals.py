@@ -21,7 +21,7 @@ from typing import Any, Final
 from taskgraph.documents.nodes import GraphDocument, TaskNode
 from taskgraph.engine.submission import submit
 from taskgraph.interfaces.app import open_app
-from taskgraph.interfaces.loops import keeping, run_graph
+from taskgraph.interfaces.one_graph import run_graph, taking
 from taskgraph.interfaces.settings import read_settings
 from taskgraph.model.flag import Flag
 from taskgraph.rehearsal.durations import Past, known_durations, past_of
@@ -95,10 +95,10 @@ class Drawn:
 async def ran(store: str, graph_id: str, document: GraphDocument, executor: Drawn, slots: int) -> Past:
     """Run a graph as `taskgraph run` does; gives what a rehearsal may know of it."""
     async with open_app(read_settings(store, {}, cwd=Path.cwd())) as app:
-        with keeping(app, graph_id, ["default"]):
+        worker = app.worker(Executors([executor]), slots=slots)
+        with taking(app, graph_id, [worker]) as consumer:
             await submit(app.handlers, graph_id, document)
-            worker = app.worker(Executors([executor]), slots=slots)
-            await run_graph(app, graph_id, Flag(), workers=[worker], fresh=True)
+            await run_graph(app, graph_id, Flag(), workers=[worker], consumer=consumer, fresh=True)
         return past_of(await app.queries.timeline(graph_id))
 
 

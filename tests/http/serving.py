@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 import aiohttp
 
 from taskgraph.engine.telemetry import Telemetry
-from taskgraph.interfaces import loops
+from taskgraph.interfaces import loops, one_graph
 from taskgraph.interfaces.app import App, open_app
 from taskgraph.interfaces.http import server
 from taskgraph.interfaces.http.entra import EntraSettings
@@ -82,7 +82,7 @@ class Server:
 
     async def ended(self, graph_id: str) -> str:
         """The state of a graph, once it has ended or nothing of it moves."""
-        return str(await loops.wait_for_end(self.app, graph_id, until=self.app.clock.monotonic() + 30))
+        return str(await one_graph.wait_for_end(self.app, graph_id, until=self.app.clock.monotonic() + 30))
 
 
 @asynccontextmanager

@@ -8,7 +8,7 @@ import pytest
 from taskgraph.documents.read import document_from_object
 from taskgraph.engine.submission import submit
 from taskgraph.interfaces.app import App, open_app
-from taskgraph.interfaces.loops import keeping, run_graph
+from taskgraph.interfaces.one_graph import run_graph, taking
 from taskgraph.interfaces.settings import StoreSettings, read_settings
 from taskgraph.model.flag import Flag
 from taskgraph.model.messages import SendReady, parse
@@ -50,10 +50,10 @@ def _tasks(count: int, task: dict[str, object]) -> dict[str, object]:
 
 async def _run_alone(app: App, graph_id: str, document: dict[str, object], stop: Flag) -> GraphState:
     """As `run` does: what is submitted is offered to no other process."""
-    with keeping(app, graph_id, ["default"]):
+    worker = app.worker(built_in(app.clock), slots=2)
+    with taking(app, graph_id, [worker]) as consumer:
         await submit(app.handlers, graph_id, document_from_object(document))
-        worker = app.worker(built_in(app.clock), slots=2)
-        return await run_graph(app, graph_id, stop, workers=[worker], fresh=True)
+        return await run_graph(app, graph_id, stop, workers=[worker], consumer=consumer, fresh=True)
 
 
 async def test_what_a_submission_leaves_ready_needs_no_message(tmp_path: Path) -> None:
@@ -97,3 +97,17 @@ async def test_a_run_is_among_the_handlers_soon(tmp_path: Path) -> None:
         await running
         assert not (await app.crew()).handled
         assert not app.locks.found()
+
+
+async def test_the_commit_that_starts_a_small_graph_claims_its_first_tasks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("tables", "queues", "logs"):
+        monkeypatch.setattr(EmbeddedStore, name, getattr(EmbeddedStore, name))  # the wrappers go when the test ends
+    counts = counting.Counts(weigh=True)
+    counting.install(counts, azure=False)
+    async with open_app(_settings(tmp_path)) as app:
+        assert await _run_alone(app, "g", _tasks(1, {"executor": "noop"}), Flag()) == GraphState.FINISHED
+    operations = counts.take()["operations"]
+    assert operations["commit"] == 5, "into two lists, the graph, its end, out of the list of live ones"
+    assert "send" not in operations

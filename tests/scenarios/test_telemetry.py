@@ -15,7 +15,8 @@ from taskgraph.engine.submission import extend, submit
 from taskgraph.engine.sweep import Swept, sweep, sweep_graph
 from taskgraph.engine.telemetry import fields_in
 from taskgraph.interfaces.app import App, open_app
-from taskgraph.interfaces.loops import run_graph, serve, wait_for_end, work
+from taskgraph.interfaces.loops import serve, work
+from taskgraph.interfaces.one_graph import run_graph, wait_for_end
 from taskgraph.interfaces.settings import StoreSettings, read_settings
 from taskgraph.model.clock import SystemClock
 from taskgraph.model.flag import Flag

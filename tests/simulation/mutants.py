@@ -1281,7 +1281,7 @@ MUTANTS: Final = (
     Mutant(
         "P14: what is held back is not claimed as soon as it is ready",
         "it is, by whoever offers to run it",
-        _reworded(propagation, "make_ready", ("may_begin and not is_held(task)", "may_begin")),
+        _reworded(propagation, "claim_at_once", ("may_begin and not is_held(task)", "may_begin")),
         paused,
     ),
     Mutant(
@@ -1444,7 +1444,7 @@ MUTANTS: Final = (
     Mutant(
         "P16: nobody is given a task before its time",
         "whoever makes it ready takes it",
-        _reworded(propagation, "make_ready", ("not timing.not_yet_seconds(task.value, context.now)", "True")),
+        _reworded(propagation, "claim_at_once", ("not timing.not_yet_seconds(task.value, context.now)", "True")),
         times,
     ),
     Mutant(

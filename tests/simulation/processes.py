@@ -21,7 +21,8 @@ from taskgraph.engine.poison import Poison
 from taskgraph.engine.submission import Submitted, submit
 from taskgraph.interfaces import loops
 from taskgraph.interfaces.app import App
-from taskgraph.interfaces.loops import end_what_is_over, run_graph, sweep_forever
+from taskgraph.interfaces.loops import end_what_is_over, sweep_forever
+from taskgraph.interfaces.one_graph import run_graph, taking
 from taskgraph.interfaces.settings import StoreSettings
 from taskgraph.model.errors import Conflict, NotFound, Refused, StaleDelivery, StorageUnavailable, Unclear
 from taskgraph.model.flag import Flag
@@ -372,10 +373,10 @@ class ProcessWorld:
         stop = Flag()
         stopper = self.loop.create_task(self._pass_on(stop))
         try:
-            with app.handlers.dispatcher.keeping(self.graph_id, ["default"]):
+            worker = self._crew(app.handlers, process, clock, wakeup)
+            with taking(app, self.graph_id, [worker]) as consumer:
                 fresh = (await submit(app.handlers, self.graph_id, self.document)).outcome is Submitted.CREATED
-                worker = self._crew(app.handlers, process, clock, wakeup)
-                await run_graph(app, self.graph_id, stop, workers=[worker], fresh=fresh)
+                await run_graph(app, self.graph_id, stop, workers=[worker], consumer=consumer, fresh=fresh)
         finally:
             stopper.cancel()
 

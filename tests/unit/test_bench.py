@@ -16,7 +16,7 @@ import pytest
 from taskgraph.documents.read import read_document
 from taskgraph.engine.submission import submit
 from taskgraph.interfaces.app import open_app
-from taskgraph.interfaces.loops import run_graph
+from taskgraph.interfaces.one_graph import run_graph
 from taskgraph.interfaces.settings import read_settings
 from taskgraph.model.clock import SystemClock
 from taskgraph.model.errors import Conflict

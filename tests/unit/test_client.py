@@ -14,7 +14,8 @@ from taskgraph.engine.listeners import Listeners
 from taskgraph.engine.submission import Submitted
 from taskgraph.interfaces.client.schedules import ScheduleCalls
 from taskgraph.interfaces.client.sync import SyncScheduleCalls
-from taskgraph.interfaces.loops import run_graph, serve, work
+from taskgraph.interfaces.loops import serve, work
+from taskgraph.interfaces.one_graph import run_graph
 from taskgraph.model.flag import Flag
 from taskgraph.worker.executors import built_in
 from tests.http.behind import store_of

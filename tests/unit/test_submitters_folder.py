@@ -9,7 +9,7 @@ from taskgraph import Client
 from taskgraph.engine import submission
 from taskgraph.interfaces.app import own_folder
 from taskgraph.interfaces.client.graph import document_of
-from taskgraph.interfaces.loops import run_graph
+from taskgraph.interfaces.one_graph import run_graph
 from taskgraph.model import limits
 from taskgraph.model.flag import Flag
 from taskgraph.worker.context import SUBMITTER

@@ -14,7 +14,7 @@ from taskgraph import Client, Graph, Refused
 from taskgraph.engine.consumer import Waiting
 from taskgraph.interfaces.app import App
 from taskgraph.interfaces.cli import app as commands
-from taskgraph.interfaces.loops import wait_for_end
+from taskgraph.interfaces.one_graph import wait_for_end
 from taskgraph.interfaces.operations import cancel, limit, pause
 from taskgraph.interfaces.operations import workers as operation
 from taskgraph.interfaces.operations.waiting import ends, poll

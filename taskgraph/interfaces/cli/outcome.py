@@ -145,7 +145,7 @@ async def wait_and_finish(
     fresh: bool = False,
 ) -> int:
     """Show a graph until it has ended, and print how. Raises TimedOut, Interrupted."""
-    from taskgraph.interfaces.loops import wait_for_end
+    from taskgraph.interfaces.one_graph import wait_for_end
     from taskgraph.interfaces.operations import handlers
     from taskgraph.interfaces.operations.waiting import ends
 

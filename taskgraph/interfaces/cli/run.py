@@ -185,7 +185,8 @@ async def _run(app: "App", session: Session, order: _Order) -> int:
     # Before a graph is submitted that this process cannot run.
     app.check_direct("running tasks", "have workers elsewhere run it: taskgraph submit FILE --wait")
     from taskgraph.engine.outlets import read_outlets
-    from taskgraph.interfaces.loops import deliver_rest, keeping, run_graph
+    from taskgraph.interfaces.loops import deliver_rest
+    from taskgraph.interfaces.one_graph import run_graph, taking
     from taskgraph.protocol.notices import has_notices
 
     output = session.output
@@ -213,19 +214,14 @@ async def _run(app: "App", session: Session, order: _Order) -> int:
 
     fresh = False
     async with minding_signals(on_signal, limits.GRACE_SECONDS) as stop, contextlib.AsyncExitStack() as stack:
+        targets = await _targets(app, order, graph_id)
+        worker = order.worker(app, targets)
+        consumer = stack.enter_context(taking(app, graph_id, [worker], every=order.every))
         if order.document is not None:
-            if not order.every:  # from the first task on
-                of_document = order.serves.targets if order.serves.given else targets_in(order.document)
-                stack.enter_context(keeping(app, graph_id, of_document))
             submission = await submit_document(
                 app, session, graph_id, order.document, stop, begun, fresh=order.graph_id is None
             )
             fresh = str(submission.outcome) == "created"
-        targets = order.serves.targets
-        if not order.serves.given:
-            found = targets_in(order.document) if order.document and fresh else await targets_of(app, graph_id)
-            targets = list(dict.fromkeys([*found, *targets]))
-        worker = order.worker(app, targets)
         display = display_for(output, app.clock, board=order.board)
         async with following(app, graph_id, display, lambda: order.board.of(graph_id), fresh=fresh) as follower:
 
@@ -240,6 +236,7 @@ async def _run(app: "App", session: Session, order: _Order) -> int:
                     graph_id,
                     stop.event,
                     workers=[worker],
+                    consumer=consumer,
                     watcher=watcher,
                     fresh=fresh,
                     outlets=outlets,
@@ -294,6 +291,16 @@ async def _graph_id(app: "App", session: Session, order: _Order) -> str:
     if state == GraphState.SUBMITTING:
         raise Refused(f"graph {graph_id} was never submitted to its end; run it again with its FILE", "submitting")
     return graph_id
+
+
+async def _targets(app: "App", order: _Order, graph_id: str) -> Sequence[str]:
+    """What this process works for: the targets it was given, else those of all tasks, there or to be submitted."""
+    if order.serves.given:
+        return order.serves.targets
+    found = targets_in(order.document) if order.document is not None else []
+    if order.graph_id is not None:
+        found += await targets_of(app, graph_id)
+    return list(dict.fromkeys([*found, *order.serves.targets]))
 
 
 def targets_in(document: "GraphDocument") -> list[str]:

@@ -20,7 +20,7 @@ from taskgraph.engine.delete import Deleted
 from taskgraph.engine.outlets import read_outlets
 from taskgraph.engine.restore import Restored
 from taskgraph.engine.submission import Extension, Submission, Submitted
-from taskgraph.interfaces import loops
+from taskgraph.interfaces import loops, one_graph
 from taskgraph.interfaces.app import App
 from taskgraph.interfaces.client.graph import Graph, GraphLike, document_of, explained, has_params
 from taskgraph.interfaces.client.looking import LookingCalls
@@ -28,7 +28,7 @@ from taskgraph.interfaces.client.naming import by_graph
 from taskgraph.interfaces.client.operating import OperatingCalls
 from taskgraph.interfaces.client.rehearsing import RehearsingCalls
 from taskgraph.interfaces.client.schedules import ScheduleCalls
-from taskgraph.interfaces.loops import Watcher
+from taskgraph.interfaces.one_graph import Watcher
 from taskgraph.interfaces.operations import archive, notify, requests, which
 from taskgraph.interfaces.operations.checks import CannotRun, check_all_can_run
 from taskgraph.interfaces.settings import StoreSettings
@@ -201,13 +201,19 @@ class Client(LookingCalls, OperatingCalls, RehearsingCalls):
         _check_callables(document, executors, targets)
         worker = app.worker(executors, targets=targets, slots=slots, with_store=handed.store)
         outlets = read_outlets(os.environ, commands=True) if has_notices(document) else None
-        with contextlib.ExitStack() as stack:
-            if not every:  # from the first task on
-                stack.enter_context(loops.keeping(app, graph_id, targets))
+        with one_graph.taking(app, graph_id, [worker], every=every) as consumer, contextlib.ExitStack() as stack:
             fresh = (await self.submit(document, graph_id)).outcome is Submitted.CREATED
             stop, late = stack.enter_context(_patience(timeout_seconds))
-            state = await loops.run_graph(
-                app, graph_id, stop, workers=[worker], watcher=watcher, fresh=fresh, outlets=outlets, every=every
+            state = await one_graph.run_graph(
+                app,
+                graph_id,
+                stop,
+                workers=[worker],
+                consumer=consumer,
+                watcher=watcher,
+                fresh=fresh,
+                outlets=outlets,
+                every=every,
             )
             if outlets is not None:
                 await loops.deliver_rest(app, graph_id, stop, outlets)

@@ -5,11 +5,11 @@ from typing import Any
 
 from taskgraph.engine.foresight import Foreseen
 from taskgraph.engine.submission import Extension, Submission
-from taskgraph.interfaces import loops
+from taskgraph.interfaces import one_graph
 from taskgraph.interfaces.app import App
 from taskgraph.interfaces.client.naming import by_graph
 from taskgraph.interfaces.client.opening import OpenStore
-from taskgraph.interfaces.loops import Watcher
+from taskgraph.interfaces.one_graph import Watcher
 from taskgraph.interfaces.operations import cancel, changes, document, limit, pause, prioritize, requests, rerun
 from taskgraph.interfaces.operations.waiting import ends
 from taskgraph.interfaces.settings import StoreSettings
@@ -232,7 +232,7 @@ class OperatingCalls(OpenStore):
             taken_up = await cancel.taken_up(app, asked, until=until)
             if taken_up:
                 del self._cancel[graph_id]
-        state = await loops.wait_for_end(app, graph_id, until=until, watcher=watcher) if taken_up else None
+        state = await one_graph.wait_for_end(app, graph_id, until=until, watcher=watcher) if taken_up else None
         if state is None:
             raise TimeoutError(f"graph {graph_id} has not ended within {timeout_seconds:g} s")
         return state

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Final
 
 from taskgraph.interfaces.app import App
-from taskgraph.interfaces.loops import wait_for_end
+from taskgraph.interfaces.one_graph import wait_for_end
 from taskgraph.model.errors import InvalidInput, StorageUnavailable
 from taskgraph.model.ids import is_task_id
 from taskgraph.model.states import TaskState
