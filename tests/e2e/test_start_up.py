@@ -120,3 +120,11 @@ def test_a_short_command_does_not_look_through_what_it_imports(folder: Path) -> 
     collections, left = map(int, done.stdout.splitlines()[-1].split())
     assert collections < 20, "with Python's own threshold it is a hundred"
     assert left < 1000, "so much is looked through when the process ends"
+
+
+def test_a_storage_account_is_opened_without_what_writes_and_reads_logs() -> None:
+    code = (
+        "import sys, taskgraph.storage.azure.account; print(*(name for name in sys.modules if 'azure.storage' in name))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert {name for name in done.stdout.split() if not name.startswith("taskgraph.")} <= {"azure.storage"}

@@ -14,7 +14,6 @@ from urllib.parse import urlsplit
 
 from azure.core.credentials import AzureNamedKeyCredential, AzureSasCredential
 from azure.core.credentials_async import AsyncTokenCredential
-from azure.storage.blob.aio import BlobClient, ContainerClient
 
 from taskgraph.model.clock import Clock
 from taskgraph.model.errors import InvalidSettings
@@ -33,6 +32,8 @@ from taskgraph.storage.queues import Queues
 from taskgraph.storage.tables import Tables
 
 if TYPE_CHECKING:
+    from azure.storage.blob.aio import BlobClient, ContainerClient
+
     from taskgraph.storage.azure.site import AzureSite
 
 # The emulator's account: well known, documented, the same everywhere, and no secret.
@@ -121,11 +122,18 @@ class AzureStore:
     def logs(self) -> StoredLogs:
         """Append blobs `<graph>/<task>/<run>/<name>` in one container."""
         end, options = self._account.blob, self._options
-        return AzureLogs(
-            self._caller(end),
-            lambda name: BlobClient(end, CONTAINER, name, **options),
-            lambda: ContainerClient(end, CONTAINER, **options),
-        )
+
+        def blob(name: str) -> "BlobClient":
+            from azure.storage.blob.aio import BlobClient  # heavy, and most commands write and read no log
+
+            return BlobClient(end, CONTAINER, name, **options)
+
+        def container() -> "ContainerClient":
+            from azure.storage.blob.aio import ContainerClient
+
+            return ContainerClient(end, CONTAINER, **options)
+
+        return AzureLogs(self._caller(end), blob, container)
 
     def partition_signer(self) -> Callable[[str, str, datetime, str], str] | None:
         return partition_signer(self._account.credential, self._account.table)

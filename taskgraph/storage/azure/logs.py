@@ -2,16 +2,18 @@
 
 from collections.abc import Callable
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from azure.core import MatchConditions
 from azure.core.exceptions import HttpResponseError
-from azure.storage.blob.aio import BlobClient, ContainerClient
 
 from taskgraph.model.errors import StorageError, TooLarge
 from taskgraph.storage import checks
 from taskgraph.storage.azure.calls import Caller, Repeat, code_of, in_parallel
 from taskgraph.storage.logs import LogFile, LogPage, Place
+
+if TYPE_CHECKING:
+    from azure.storage.blob.aio import BlobClient, ContainerClient
 
 CONTAINER: Final = "taskgraph-logs"
 _BLOCK_BYTES_MAX: Final = 4 * 1024 * 1024
@@ -24,7 +26,7 @@ _READ_BYTES_MAX: Final = 4 * 1024 * 1024  # one request; the SDK would cut a lon
 
 class AzureLogs:
     def __init__(
-        self, caller: Caller, make_blob: Callable[[str], BlobClient], make_container: Callable[[], ContainerClient]
+        self, caller: Caller, make_blob: "Callable[[str], BlobClient]", make_container: "Callable[[], ContainerClient]"
     ) -> None:
         self._caller = caller
         self._make_blob = make_blob
@@ -141,7 +143,7 @@ class AzureLogs:
                 return count
             count += sum(await in_parallel(one, page.files))
 
-    async def _create(self, blob: BlobClient) -> None:
+    async def _create(self, blob: "BlobClient") -> None:
         """Make the blob, unless another process has: what it wrote must stay."""
         create = partial(blob.create_append_blob, match_condition=MatchConditions.IfMissing)
         try:
@@ -154,7 +156,7 @@ class AzureLogs:
     async def _create_container(self) -> None:
         await self._caller.create(self._make_container().create_container, "ContainerAlreadyExists")
 
-    def _error_for(self, error: HttpResponseError, blob: BlobClient) -> StorageError:
+    def _error_for(self, error: HttpResponseError, blob: "BlobClient") -> StorageError:
         code = code_of(error)
         if code == "ContainerBeingDeleted":
             return self._caller.unavailable(error)
