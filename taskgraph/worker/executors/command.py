@@ -33,7 +33,7 @@ from taskgraph.worker.executors.contract import (
 )
 from taskgraph.worker.executors.orphans import guard
 from taskgraph.worker.executors.orphans_guard import MARK
-from taskgraph.worker.executors.output import Output
+from taskgraph.worker.executors.output import piped
 from taskgraph.worker.executors.secrets import Secrets, masked
 from taskgraph.worker.executors.starter import STARTERS_MAX
 
@@ -220,14 +220,9 @@ class CommandExecutor:
             own = self._own_variables(work, order, secrets, result_file)
             argv = self._argv(work, order, own, result_file)
             inherited = self._inherited.given(order.inherited)
-            output = Output()
             place = order.argv[0], order.cwd
-            run = CommandRun(self._shared, work, place, result_file, output, order.timeout_seconds, on_begin)
-            try:
-                self._start(run, work.claim, argv, order.cwd, (inherited, own), output.writing)
-            except BaseException:
-                output.close()
-                raise
+            run = CommandRun(self._shared, work, place, result_file, order.timeout_seconds, on_begin)
+            self._start(run, work.claim, argv, order.cwd, (inherited, own))
         except BaseException:
             results.discard(result_file)
             raise
@@ -240,25 +235,29 @@ class CommandExecutor:
         argv: tuple[str, ...],
         cwd: str | None,
         env: tuple[Mapping[bytes, bytes], dict[bytes, bytes]],
-        output: int,
     ) -> None:
         """Start it, or have it started. env: what is inherited, and its own."""
         inherited, own = env
         starting = self._starting
         if starting is not None and starting.ready and starting.loop is asyncio.get_running_loop():
-            number = starting.order(argv, inherited, own, cwd, output, run.has_begun)
+            number = starting.order(argv, inherited, own, cwd, run.has_begun)
             run.drop = partial(starting.drop, number)
             self._shared.queued[claim] = run
-        elif children.can_spawn():
+            return
+        output, writing = piped()
+        if children.can_spawn():
             try:
-                child = children.spawn(argv, {**inherited, **own}, cwd, output)
+                child = children.spawn(argv, {**inherited, **own}, cwd, writing)
             except OSError as error:
-                run.has_begun(error)
+                run.has_begun(error, output)
+            except BaseException:
+                output.close()
+                raise
             else:
-                run.has_begun(child)
+                run.has_begun(child, output)
         else:
-            begun = asyncio.ensure_future(children.start(argv, {**inherited, **own}, cwd, output))
-            begun.add_done_callback(lambda begun: run.has_begun(_begun(begun)))
+            begun = asyncio.ensure_future(children.start(argv, {**inherited, **own}, cwd, writing))
+            begun.add_done_callback(lambda begun: run.has_begun(_begun(begun), output))
 
     def _own_variables(
         self, work: Work, order: Order, secrets: Mapping[str, bytes], result_file: str

@@ -27,7 +27,7 @@ from taskgraph.worker.executors.contract import (
     failed_for_now,
     retry_after_in,
 )
-from taskgraph.worker.executors.output import Output, copied
+from taskgraph.worker.executors.output import NOTHING, Output, copied
 from taskgraph.worker.executors.results import ResultFiles
 from taskgraph.worker.executors.starter import OURS, SOON_SECONDS
 
@@ -67,6 +67,7 @@ class CommandRun:
         "_child",
         "_error",
         "_first",
+        "_is_over",
         "_look_later",
         "_news",
         "_on_begin",
@@ -87,7 +88,6 @@ class CommandRun:
         work: Work,
         place: tuple[str, str | None],
         result_file: str,
-        output: Output,
         timeout_seconds: float | None,
         on_begin: Callable[[], None],
     ) -> None:
@@ -96,11 +96,12 @@ class CommandRun:
         self._work = work
         self._place = place
         self._result_file = result_file
-        self._output = output
         self._timeout_seconds = timeout_seconds
         self._on_begin = on_begin
         self.drop: Callable[[], None] = _nothing
         self._child: Child | None = None
+        self._output = NOTHING  # until it has begun
+        self._is_over = False
         self._error: BaseException | None = None
         self._abandoned = False
         self._first = b""  # that it has printed
@@ -109,9 +110,10 @@ class CommandRun:
         self._news: asyncio.Event | None = None
         self._look_later: asyncio.TimerHandle | None = None
 
-    def has_begun(self, found: Child | BaseException) -> None:
-        """The process, or why there is none."""
+    def has_begun(self, found: Child | BaseException, output: Output) -> None:
+        """The process and what it prints, or why there is none."""
         self._shared.queued.pop(self._work.claim, None)
+        self._output = output
         if isinstance(found, Child):
             self._child = found
             self._shared.apart += found.own
@@ -120,6 +122,7 @@ class CommandRun:
             on_begin()
             if self._abandoned:
                 self._close(found)
+                output.close()
         else:
             self._error = found
         self._on_news()
@@ -161,6 +164,7 @@ class CommandRun:
         else:
             self._close(child)
             output.close()
+            self._is_over = True
             try:
                 good = child.reap() == 0 and self._shared.results.is_absent(self._result_file)
             except OSError:  # its code is lost, as it says again when this goes on
@@ -189,7 +193,7 @@ class CommandRun:
 
     async def _go_on(self, write_log: WriteLog) -> Outcome:
         try:
-            if self._output.closed and self._child is not None:
+            if self._is_over and self._child is not None:
                 return await self._outcome(self._child.reap())
             try:
                 try:

@@ -17,21 +17,18 @@ TAIL_BYTES_MAX: Final = 1 << 20  # the largest pipe that an unprivileged process
 class Output:
     """The pipe that takes both streams of a command, in the order of writing.
 
-    asyncio's pipes read ahead, and tie the end of the process to the end of its output. writing: for the command alone;
-    what starts it closes it here, as the end of its output would never show otherwise.
+    asyncio's pipes read ahead, and tie the end of the process to the end of its output. reading: its descriptor here,
+    None for that of a command that has ended and printed nothing.
     """
 
-    def __init__(self) -> None:
-        reading, writing = os.pipe()
-        if min(reading, writing) <= 2:  # those of a worker that was started without: a child puts its own there
-            reading, writing = above_standard(reading), above_standard(writing)
-        self._reading = reading
-        self.writing = writing
+    def __init__(self, reading: int | None) -> None:
+        self._reading = -1 if reading is None else reading if reading > 2 else above_standard(reading)
         self._watched = False
         self._bytes_left = math.inf
         self._awake: asyncio.Event | None = None
-        self.at_end = self.closed = False
-        os.set_blocking(reading, False)
+        self.at_end = reading is None
+        if reading is not None:
+            os.set_blocking(self._reading, False)
 
     def watch(self, wake: Callable[[], None]) -> None:
         """Have this called when there is more. Idempotent."""
@@ -83,8 +80,23 @@ class Output:
 
     def close(self) -> None:
         self.unwatch()
-        self.closed = True
-        os.close(self._reading)
+        if self._reading >= 0:
+            os.close(self._reading)
+
+
+NOTHING: Final = Output(None)
+"""Of commands that have not begun, or have ended and printed nothing: there is nothing in it to keep apart."""
+
+
+def piped() -> tuple[Output, int]:
+    """A pipe, and its other end, which is for the command alone.
+
+    What starts the command closes it here, as the end of the output would never show otherwise.
+    """
+    reading, writing = os.pipe()
+    if writing <= 2:  # of a worker that was started without: a child puts its own there
+        writing = above_standard(writing)
+    return Output(reading), writing
 
 
 async def copied(first: bytes, output: Output, write_log: WriteLog) -> None:

@@ -17,13 +17,15 @@ import time
 
 ENVIRONMENT, REAP = range(2)
 """What the worker says to one: an environment, after its number, that orders name; a process that is over with."""
-BEGAN, REFUSED, ENDED, RAN, HERE = range(5)
+BEGAN, REFUSED, ENDED, LEFT, RAN, HERE = range(6)
 """The news, after the number of the order: the process; errno, text, path; the exit code, below 0 for a signal; the
-process and the code of one that has begun, and has ended soon. First of all, without an order: the starter's own."""
+process and the code of one that has ended soon, and left output or something that may write; the code of one that has
+ended soon, and is over with: it printed nothing, and its group was ended. First of all, without an order: the starter's
+own process. With BEGAN and LEFT comes the descriptor of what it prints."""
 SOON_SECONDS = 0.004
 ORDER_BYTES_MAX = 32 * 1024
 """Of an order: its number, when it was given, the number of its environment, what is to be started. Of a longer one
-this is the number alone, and a file that comes behind its output is all of it."""
+this is the number alone, and a file that comes with it is all of it."""
 STARTERS_MAX = 64
 LENGTH_BYTES = 4  # of what follows, in front of each message
 OURS = frozenset({errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ENOSPC, errno.EIO})
@@ -34,7 +36,8 @@ _IGNORED_BY_PYTHON = tuple(
     getattr(_signal, name) for name in ("SIGPIPE", "SIGXFZ", "SIGXFSZ") if hasattr(_signal, name)
 )  # and not to be ignored by a child, which would inherit that
 _RECEIVED_BYTES = 64 * 1024
-_NEWS_AT_A_TIME = 8
+NEWS_AT_A_TIME = 8
+_CMSG_BYTES = _socket.CMSG_SPACE(4)  # of one descriptor
 _AT_A_TIME = 16  # orders: to listen after each one, mostly in vain, takes a twentieth of what starting one does
 
 
@@ -136,6 +139,8 @@ class _Starter:
         self._mask = _signal.pthread_sigmask(_signal.SIG_BLOCK, self._end_of_one)  # as commands have it
         self._incoming = Incoming()
         self._news: list[tuple[object, ...]] = []  # that is to be sent, at that time
+        self._outputs: list[int] = []  # that go with it
+        self._printed = select.poll()  # what a command prints, as it ends
         self._send_at = 0.0
         self._environments: dict[int, dict[bytes, bytes]] = {}
         self._found: dict[tuple[bytes, str], bytes] = {}  # where programs are
@@ -153,19 +158,28 @@ class _Starter:
                     self._send_news()
                     self._at_rest.poll()
                     break
-                self._carry_out(*order)
+                self._carry_out(order)
 
     def _say(self, *news: object) -> None:
         """With what is said within the next moment: there are other orders."""
         if not self._news:
             self._send_at = time.monotonic() + SOON_SECONDS
         self._news.append(news)
-        if len(self._news) >= _NEWS_AT_A_TIME or time.monotonic() >= self._send_at:
+        if len(self._news) >= NEWS_AT_A_TIME or time.monotonic() >= self._send_at:
             self._send_news()
 
     def _send_news(self) -> None:
+        if not self._news:
+            return
         news, self._news = self._news, []
-        self._worker.sendall(framed(news))
+        data = framed(news)
+        if self._outputs:
+            outputs, self._outputs = self._outputs, []
+            with_it = b"".join(each.to_bytes(4, sys.byteorder) for each in outputs)
+            data = data[self._worker.sendmsg([data], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, with_it)]) :]
+            for each in outputs:
+                os.close(each)
+        self._worker.sendall(data)
 
     def _obey(self, flags: int = _socket.MSG_DONTWAIT) -> bool:
         """Do what the worker says, if it says anything; gives whether it is there."""
@@ -180,23 +194,24 @@ class _Starter:
                 self._environments[more[0]] = more[1]
         return bool(data)
 
-    def _next(self) -> tuple[tuple, int] | None:  # type: ignore[type-arg]
-        """The next order, and the descriptor for its output; None while there is none."""
+    def _next(self) -> tuple | None:  # type: ignore[type-arg]
+        """The next order; None while there is none."""
         try:
             data, more, flags, _ = self._queue.recvmsg(
-                ORDER_BYTES_MAX, _socket.CMSG_SPACE(2 * 4), _socket.MSG_DONTWAIT | _socket.MSG_CMSG_CLOEXEC
+                ORDER_BYTES_MAX, _CMSG_BYTES, _socket.MSG_DONTWAIT | _socket.MSG_CMSG_CLOEXEC
             )
         except BlockingIOError:
             return None
         if not data or flags & _socket.MSG_CTRUNC:
             sys.exit()
-        output, *longer = memoryview(more[0][2]).cast("i")
-        for descriptor in longer:
+        for _, _, descriptors in more:
+            (descriptor,) = memoryview(descriptors).cast("i")
             data = os.pread(descriptor, os.fstat(descriptor).st_size, 0)
             os.close(descriptor)
-        return marshal.loads(data), output  # noqa: S302 by the worker that has started us
+        order: tuple = marshal.loads(data)  # type: ignore[type-arg] # noqa: S302 by the worker that has started us
+        return order
 
-    def _carry_out(self, order: tuple, output: int) -> None:  # type: ignore[type-arg]
+    def _carry_out(self, order: tuple) -> None:  # type: ignore[type-arg]
         number, asked, environment, argv, own, folder = order
         if asked > self._looked:  # what has run since may have put another program there, for this one to run
             self._looked = time.monotonic()
@@ -205,16 +220,20 @@ class _Starter:
             if not self._obey(0):
                 sys.exit()
         try:
+            reading, writing = os.pipe()
             try:
                 self._go_to(folder)
                 env = {**self._environments[environment], **own}
-                pid = spawned(argv, env, output, (), self._found, setsigmask=self._mask)
+                pid = spawned(argv, env, writing, (), self._found, setsigmask=self._mask)
+            except BaseException:
+                os.close(reading)
+                raise
             finally:
-                os.close(output)
+                os.close(writing)
         except OSError as error:
             self._say(REFUSED, number, error.errno, error.strerror, error.filename)
         else:
-            self._see_through(number, pid)
+            self._see_through(number, pid, reading)
 
     def _go_to(self, folder: str | None) -> None:
         if self._away:
@@ -224,18 +243,32 @@ class _Starter:
             os.chdir(folder)
             self._away = True
 
-    def _see_through(self, number: int, pid: int) -> None:
-        """Wait for its end. Most end so soon that one message says all of it."""
+    def _see_through(self, number: int, pid: int, output: int) -> None:
+        """Wait for its end. Most end so soon that one message says all of it, and print nothing."""
         until, left = time.monotonic() + SOON_SECONDS, SOON_SECONDS
         while left > 0 and _signal.sigtimedwait(self._end_of_one, left) is not None:
             code = _exit_code(pid)  # what came may be news of another, or that this one was stopped
             if code is not None:
-                self._say(RAN, number, pid, code)
+                if self._is_at_end(output):
+                    os.close(output)
+                    _end_group(pid)
+                    self._say(RAN, number, code)
+                else:
+                    self._outputs.append(output)
+                    self._say(LEFT, number, pid, code)
                 return
             left = until - time.monotonic()
+        self._outputs.append(output)
         self._say(BEGAN, number, pid)
         self._send_news()
         self._say(ENDED, number, self._wait(pid))
+
+    def _is_at_end(self, output: int) -> bool:
+        """Whether there is nothing in it, and nothing more can come."""
+        self._printed.register(output, select.POLLIN)
+        ((_, found),) = self._printed.poll(0) or ((output, 0),)
+        self._printed.unregister(output)
+        return found == select.POLLHUP
 
     def _wait(self, pid: int) -> int:
         descriptor, either = os.pidfd_open(pid), select.poll()
@@ -247,6 +280,15 @@ class _Starter:
                 sys.exit()
         os.close(descriptor)
         return code
+
+
+def _end_group(pid: int) -> None:
+    """End what is left of the group of a process that has ended, and let go of its number."""
+    try:  # noqa: SIM105 - `contextlib` takes its time to import
+        os.killpg(pid, _signal.SIGKILL)
+    except OSError:  # there is nothing left that could be ended
+        pass
+    os.waitpid(pid, 0)
 
 
 def _exit_code(pid: int) -> int | None:

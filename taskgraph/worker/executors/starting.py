@@ -29,6 +29,7 @@ from taskgraph.worker.executors import starter
 from taskgraph.worker.executors.children import Child, NotBegun, inherited_descriptors
 from taskgraph.worker.executors.orphans import above_standard, guard
 from taskgraph.worker.executors.orphans_guard import MARK, marked
+from taskgraph.worker.executors.output import NOTHING, Output
 
 log = logging.getLogger(__name__)
 
@@ -38,16 +39,21 @@ _QUEUE_BYTES: Final = 1 << 20  # as far as the system grants them
 _NEWS_SECONDS: Final = 0.004
 _NEWS_ORDERS: Final = 8
 """News are looked at so often, and not at once, while there are more orders than so many for each slot."""
+_OUTPUTS_BYTES: Final = socket.CMSG_SPACE(starter.NEWS_AT_A_TIME * 4)  # of descriptors that come with news
 _TOKEN: Final = b"TASKGRAPH_FENCING_TOKEN"  # in the environment of each command, and of no other
 
 
 @dataclass(eq=False)
 class _Starter:
-    """One of them, as this process sees it. pid: 0 until it is there. said: what is to be said to it."""
+    """One of them, as this process sees it. pid: 0 until it is there. said: what is to be said to it.
+
+    outputs: descriptors that have come, in the order of the news to which they belong.
+    """
 
     socket: socket.socket
     pid: int = 0
     incoming: starter.Incoming = field(default_factory=starter.Incoming)
+    outputs: deque[int] = field(default_factory=deque)
     said: list[tuple[object, ...]] = field(default_factory=list)
 
 
@@ -55,21 +61,41 @@ class _Starter:
 class _Order:
     """One that is not known to have begun. call: with what comes of it. token: by which its process is found."""
 
-    call: Callable[[Child | OSError], None]
+    call: "OnBegin"
     token: bytes
 
 
 @dataclass(slots=True)
 class _Letter:
-    """An order on its way to the starters. descriptors: are closed when it is sent, or dropped."""
+    """An order on its way to the starters. file: of one that is longer, closed when it is sent, or dropped."""
 
     number: int
     data: bytes
-    descriptors: Sequence[int]
+    file: int | None = None
 
     def close(self) -> None:
-        for descriptor in self.descriptors:
-            os.close(descriptor)
+        if self.file is not None:
+            os.close(self.file)
+
+
+class Ran(Child):
+    """A child of a starter that has ended soon, printed nothing, and is over with there, as its group is."""
+
+    own = False
+
+    def __init__(self, code: int) -> None:
+        super().__init__(0)
+        self._code = code
+        self._ended = self._group_is_gone = True
+
+    def guard(self) -> None:
+        """Nothing of it could outlive this process."""
+
+    def reap(self) -> int:
+        return self._code
+
+    def close(self) -> None:
+        """There is nothing to give back."""
 
 
 class Begun(Child):
@@ -110,6 +136,10 @@ class Begun(Child):
         guard().forget(self.pid)
         with suppress(OSError):
             self.reap()
+
+
+OnBegin = Callable[[Child | OSError, Output], None]
+"""Called with the child once it has begun, and what it prints; or with the reason why it has not."""
 
 
 class Starting:
@@ -167,16 +197,14 @@ class Starting:
         inherited: Mapping[bytes, bytes],
         own: dict[bytes, bytes],
         cwd: str | None,
-        output: int,
-        call: Callable[[Child | OSError], None],
+        call: OnBegin,
     ) -> int:
         """Have a program started when those before it have ended; see `children.spawn`. Gives the order's number.
 
         inherited, own: its environment; own variables stand before those, of which many orders have the very same.
-        call: with the child once it has begun, or why it has not; NotBegun if the order was dropped. Raises OSError.
+        call: with NotBegun if the order was dropped. Raises OSError.
         """
         if self.lost:
-            os.close(output)
             raise OSError(errno.EIO, "what was to start it was ended")
         if not self._unsent:
             self._here = _here()
@@ -189,11 +217,10 @@ class Starting:
         if self._beside:
             own = {**self._beside, **own}
         data = marshal.dumps((number, self.loop.time(), self._environment[0], list(argv), own, cwd))
-        descriptors = [output]
-        if len(data) > starter.ORDER_BYTES_MAX:
-            descriptors.append(_file_of(data))
-            data = marshal.dumps((number,))
-        self._unsent.append(_Letter(number, data, descriptors))
+        if len(data) <= starter.ORDER_BYTES_MAX:
+            self._unsent.append(_Letter(number, data))
+        else:
+            self._unsent.append(_Letter(number, marshal.dumps((number,)), _file_of(data)))
         self._send_soon()
         return number
 
@@ -239,8 +266,11 @@ class Starting:
                 self._take_back()
             while self._unsent:
                 letter = self._unsent[0]
-                with_it = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array("i", letter.descriptors))]
-                self._queue.sendmsg([letter.data], with_it, socket.MSG_DONTWAIT)
+                if letter.file is None:
+                    self._queue.send(letter.data, socket.MSG_DONTWAIT)
+                else:
+                    with_it = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array("i", [letter.file]))]
+                    self._queue.sendmsg([letter.data], with_it, socket.MSG_DONTWAIT)
                 self._unsent.popleft().close()
         except BlockingIOError:
             return  # what is left is sent when there are news
@@ -263,14 +293,15 @@ class Starting:
     def _next(self) -> _Letter | None:
         try:
             data, more, _, _ = self._taken.recvmsg(
-                starter.ORDER_BYTES_MAX, socket.CMSG_SPACE(2 * 4), socket.MSG_DONTWAIT | socket.MSG_CMSG_CLOEXEC
+                starter.ORDER_BYTES_MAX, socket.CMSG_SPACE(4), socket.MSG_DONTWAIT | socket.MSG_CMSG_CLOEXEC
             )
         except BlockingIOError:
             return None
-        return _Letter(marshal.loads(data)[0], data, memoryview(more[0][2]).cast("i").tolist())  # noqa: S302 our own
+        file = memoryview(more[0][2]).cast("i")[0] if more else None
+        return _Letter(marshal.loads(data)[0], data, file)  # noqa: S302 our own
 
-    def _settle(self, number: int, what: Child | OSError) -> None:
-        self._call(self._orders.pop(number).call, what)
+    def _settle(self, number: int, what: Child | OSError, output: Output = NOTHING) -> None:
+        self._call(self._orders.pop(number).call, what, output)
 
     def _call(self, call: Callable[..., None], *arguments: object) -> None:
         """What goes wrong with one is no reason to leave the others without their news."""
@@ -285,7 +316,8 @@ class Starting:
     def receive(self) -> None:
         try:
             for descriptor, _ in self._epoll.poll(0):
-                self._take_news(self._starters[descriptor])
+                while self._take_news(self._starters[descriptor]):
+                    pass  # with one that has descriptors the system hands out no message that follows it
                 if self.lost:
                     return
         except OSError as error:
@@ -303,28 +335,39 @@ class Starting:
         if many:
             self.loop.call_later(_NEWS_SECONDS, _receive, weakref.ref(self))
 
-    def _take_news(self, one: _Starter) -> None:
-        data = one.socket.recv(_RECEIVED_BYTES, socket.MSG_DONTWAIT)
+    def _take_news(self, one: _Starter) -> bool:
+        """Take what one has said; gives whether there may be more by now."""
+        try:
+            data, with_it, _, _ = one.socket.recvmsg(
+                _RECEIVED_BYTES, _OUTPUTS_BYTES, socket.MSG_DONTWAIT | socket.MSG_CMSG_CLOEXEC
+            )
+        except BlockingIOError:
+            return False
         if not data:
             self._lose("it has ended")
-            return
+            return False
+        for _, _, descriptors in with_it:
+            one.outputs.extend(memoryview(descriptors).cast("i"))
         for what, number, *more in one.incoming.whole(data):
             if what == starter.RAN:
-                pid, code = more
-                child = Begun(pid, self, one)
-                child.end(code)
-                self._settle(number, child)
+                self._settle(number, Ran(*more))
             elif what == starter.HERE:
                 one.pid = number
                 self.ready = all(each.pid for each in self._starters.values())
+            elif what == starter.LEFT:
+                pid, code = more
+                child = Begun(pid, self, one)
+                child.end(code)
+                self._settle(number, child, Output(one.outputs.popleft()))
             elif what == starter.BEGAN:
                 child = self._children[number] = Begun(more[0], self, one)
                 child.guard()
-                self._settle(number, child)
+                self._settle(number, child, Output(one.outputs.popleft()))
             elif what == starter.ENDED:
                 self._call(self._children.pop(number).end, *more)
             else:
                 self._settle(number, OSError(*more))
+        return bool(with_it)
 
     def _lose(self, why: str) -> None:
         """A starter was killed: nothing of any is to go on."""
@@ -402,6 +445,9 @@ def _close_all(starters: dict[int, _Starter], queue: socket.socket, taken: socke
     epoll.close()
     for each in (queue, taken, *(one.socket for one in starters.values())):
         each.close()
+    for one in starters.values():
+        while one.outputs:
+            os.close(one.outputs.popleft())
 
 
 def _end(parts: _Parts, first: int, owner: int) -> None:
