@@ -29,7 +29,7 @@ from taskgraph.worker.target_gate import TargetGate
 from taskgraph.worker.values import ClaimedRun, ReadyTask, edited_in, label_in, routing_in
 
 _IDS_MIN: Final = 16  # of claims, drawn at once
-_BATCH_SECONDS: Final = 0.008  # a result waits for others as long as there is other work in hand
+_BATCH_SECONDS: Final = 0.016  # a result waits for others as long as there is other work in hand
 
 
 @dataclass(eq=False)

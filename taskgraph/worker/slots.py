@@ -19,11 +19,11 @@ from taskgraph.worker.runs import Runner
 from taskgraph.worker.values import ClaimedRun, ReadyTask, WorkMessage
 
 _AHEAD_SECONDS: Final = 0.25  # tasks are claimed ahead as long as they would begin within this time
-_AHEAD_PER_SLOT: Final = 32
+_AHEAD_PER_SLOT: Final = 64
 _AHEAD_INSTANT: Final = 512  # of those that take no time
 _INSTANT_SECONDS: Final = 0.0005
 _SHORT_SECONDS: Final = 0.05  # runs that are shorter stand by
-_STANDING_BY_MAX: Final = 64
+_STANDING_BY_MAX: Final = 128
 _PACE_KEPT: Final = 0.8  # weight of what was, in a mean of late
 
 Ended = Callable[[ClaimedRun, Outcome | None, BaseException | None], None]

@@ -168,7 +168,7 @@ def test_a_worker_that_is_stopped_gives_back_what_stands_by() -> None:
         await crew.until(lambda: len(line.waiting) > 10)
         stop.set()
         await crew.until(lambda: not line.waiting and not line.running)
-        assert worker.at_rest
+        await crew.until(lambda: worker.at_rest)
         crew.start(crew.worker(other, name="other", slots=2))
         await crew.finish()
         assert {label for label, _ in [*line.ended, *other.ended]} == set(graph)
