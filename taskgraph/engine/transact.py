@@ -52,7 +52,6 @@ _ROUNDS_MAX: Final = 64  # after which a call ends, though its local worker has 
 _COMPLETED: Final = TaskState.COMPLETED.value
 _SKIPPED: Final = TaskState.SKIPPED.value
 _UNSCHEDULED: Final = TaskState.UNSCHEDULED.value
-_EXCUSED: Final = (IntegrityError, NewerSchema)
 _JUDGES: Final = (EditGraph, ManualRerun, Recall)
 """Items that go by rows which they do not write."""
 _BECAME: Final[Mapping[type[Item], str]] = {
@@ -163,7 +162,7 @@ class Transactor(ABC):
 
     def count(self, graph_id: str, decision: Decision) -> None:
         """Count what became of items, and log what belongs to no message."""
-        for answer in decision.answers:
+        for answer in decision.answers if not decision.applied else ():
             if answer.outcome is Outcome.APPLIED:
                 continue
             if answer.error is not None and isinstance(answer.item, Fire | Skip | Recall):
@@ -245,7 +244,8 @@ class _Transition:
                     await self._look_ahead(decision.keys, 2 ** min(needs - _NEEDS_MAX, 10))
                 continue
             needs = 0
-            if await self._doubts_about(decision, left):
+            certain = decision.applied and self.known is not None and not decision.unchanged
+            if not certain and await self._doubts_about(decision, left):
                 continue
             if decision.changes:
                 try:
@@ -296,7 +296,7 @@ class _Transition:
         transactor = self.transactor
         transactor.count(self.graph_id, decision)
         given: Sequence[Answer] = decision.answers
-        if [answer for answer in given if isinstance(answer.error, _EXCUSED)]:
+        if not decision.applied and any(isinstance(answer.error, IntegrityError | NewerSchema) for answer in given):
             given = await self._excused(given)
         self._give(given)
         more, earlier = bool(decision.left or self.later), self.sending
@@ -424,8 +424,7 @@ class _Transition:
     async def _doubts_about(self, decision: Decision, items: Sequence[Item]) -> bool:
         """Whether the decision rests on rows that had to be read first; it is to be made again by what was read."""
         errors = [answer.error for answer in decision.answers if answer.error is not None]
-        damaged = errors and any(isinstance(error, IntegrityError) for error in errors)
-        if damaged and self.suspicions < _SUSPICIONS_MAX:
+        if self.suspicions < _SUSPICIONS_MAX and any(isinstance(error, IntegrityError) for error in errors):
             # Rows read one after the other may contradict each other while others write: look again first.
             self.suspicions += 1
             self._go_fresh()
@@ -436,8 +435,6 @@ class _Transition:
         if errors:
             self._go_fresh()  # nothing is refused by what may be old
             return True
-        if not decision.unchanged:
-            return False
         # Rows that were kept may be old: those that are written are made good by their etags, the others are read.
         old = [key for key in decision.unchanged if not self._is_fresh(key)]
         if old:

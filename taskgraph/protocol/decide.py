@@ -95,7 +95,7 @@ class Answer:
 class Decision:
     """What one commit writes, the effects to send after it, the outcome of each item, and the items that did not fit.
 
-    spent: what the graph has cost, as the event row says; None where it says nothing.
+    spent: what the graph has cost, as the event row says; None where it says nothing. applied: every item was.
     unchanged: keys of rows that the decision rests on and does not write, so that no etag guards them: if one of them
     is old, the decision is wrong.
     """
@@ -106,6 +106,7 @@ class Decision:
     left: tuple[Item, ...]
     unchanged: tuple[str, ...] = ()
     spent: Spent | None = None
+    applied: bool = False
 
 
 @value
@@ -160,6 +161,7 @@ def _decided(
     todo: list[Item] = list(items)
     left: list[Item] = []
     position = looked_at = 0
+    applied = True
     stretch = Stretch(context, event_most, limits.COMMIT_BYTES_MAX // _ESCAPED_BYTES_MAX - EVENT_CHARS_MAX)
     while position < len(todo):
         item = todo[position]
@@ -189,6 +191,7 @@ def _decided(
         except TaskgraphError as error:
             _undo(context, rows_mark, context_mark)
             answers.append(Answer(item, Outcome.REFUSED, str(error), error))
+            applied = False
             continue
         if not fits:
             _undo(context, rows_mark, context_mark)
@@ -197,9 +200,11 @@ def _decided(
                 break  # what only this item looked at is looked at again
             too_large = IntegrityError(f"{type(item).__name__} does not fit one commit")
             answers.append(Answer(item, Outcome.REFUSED, str(too_large), too_large))
+            applied = False
             continue
         if type(item) not in _OF_ITS_OWN:
             answers.append(Answer(item, outcome, reason))
+            applied = applied and outcome is Outcome.APPLIED
         todo[position:position] = _following(context)
         todo += map(Recall, context.recalls)
     if needed:
@@ -217,9 +222,9 @@ def _decided(
     changes = view.changes(operation)
     unchanged = tuple(view.unchanged(looked_at, changes))
     if not context.events:
-        return Decision(tuple(changes), tuple(effects), tuple(answers), tuple(left), unchanged)
+        return Decision(tuple(changes), tuple(effects), tuple(answers), tuple(left), unchanged, None, applied)
     changes.append(_event_row(context, texts, operation, completed, spent))
-    return Decision(tuple(changes), tuple(effects), tuple(answers), tuple(left), unchanged, spent)
+    return Decision(tuple(changes), tuple(effects), tuple(answers), tuple(left), unchanged, spent, applied)
 
 
 def _following(context: Context) -> list[Fire | Skip]:

@@ -125,12 +125,11 @@ def check_commit(
         for change in changes:
             if not isinstance(change, Insert) and not _ETAG.fullmatch(change.etag):
                 raise ValueError(f"row {_shown(change.key)}: {_shown(change.etag)} is no etag")
-    units = 0
-    for change, known in zip(changes, good or repeat(None), strict=False):
-        if known is not None:
-            units += utf16_units(known)  # no less than what is in it
-        elif type(change) is not Delete:
-            units += check_columns(change.key, change.columns)  # type: ignore[union-attr]
+    units = utf16_units("".join(filter(None, good)))  # no less than what is in them
+    if not good or None in good:
+        for change, known in zip(changes, good or repeat(None), strict=False):
+            if known is None and type(change) is not Delete:
+                units += check_columns(change.key, change.columns)  # type: ignore[union-attr]
     # Only a commit that might be too long is measured: the bound is exact, and measuring is not free.
     if units * _ESCAPED_BYTES_MAX > limits.COMMIT_BYTES_MAX:
         size = sum(sent_bytes(change.columns) for change in changes if not isinstance(change, Delete))

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from taskgraph.model import limits
@@ -383,6 +383,14 @@ def test_rows_that_are_alike_are_checked_and_encoded_as_each_is(
             for change, text in zip(some, texts, strict=True):
                 if text is not None:
                     assert text == embedded_tables._encode(change.columns)
+
+
+@given(st.datetimes(timezones=st.just(UTC)))
+@example(datetime(2026, 1, 1, tzinfo=UTC))
+@example(datetime(2026, 12, 31, 23, 59, 59, 1000, tzinfo=UTC))
+@example(datetime(2026, 12, 31, 23, 59, 59, 999, tzinfo=UTC))
+def test_times_are_written_as_by_their_own_method(time: datetime) -> None:
+    assert embedded_tables._time_text(time) == time.isoformat()
 
 
 def test_rows_of_one_commit_are_encoded_together() -> None:

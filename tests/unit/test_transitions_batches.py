@@ -192,7 +192,7 @@ def test_an_item_that_fits_no_commit_spares_the_others() -> None:
 
 def test_no_items_is_no_decision_to_write() -> None:
     decision = decided(rows_of({"a": []}))
-    assert decision == Decision((), (), (), ())
+    assert decision == Decision((), (), (), (), applied=True)
 
 
 def test_every_row_that_is_asked_for_is_asked_for_at_once() -> None:

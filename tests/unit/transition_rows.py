@@ -9,7 +9,7 @@ from taskgraph.documents.nodes import GraphDocument, TaskNode
 from taskgraph.model import limits
 from taskgraph.model.columns import Value
 from taskgraph.model.ids import GRAPH, ids_text, row_key, task_id_of
-from taskgraph.protocol.context import Effect
+from taskgraph.protocol.context import Effect, Outcome
 from taskgraph.protocol.decide import Answer, Decision, Item, Need, decide
 from taskgraph.protocol.layout import lay_out
 from taskgraph.storage.tables import Delete, Insert, Merge, Replace, Row
@@ -92,6 +92,7 @@ def decided(rows: Rows, *items: Item, now: datetime = NOW, sequence: int = 1) ->
     """The decision over complete rows: it must not ask for more."""
     decision = decide(rows, items, now=now, operation="op", sequence=sequence)
     assert isinstance(decision, Decision), decision
+    assert decision.applied == all(answer.outcome is Outcome.APPLIED for answer in decision.answers)
     return decision
 
 

@@ -16,7 +16,7 @@ import math
 import re
 import sqlite3
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from functools import lru_cache
 from itertools import chain, repeat
 from json import encoder as json_encoder
@@ -40,6 +40,7 @@ _KEY_END: Final = "\U0010ffff"  # after every key that may be written
 _ETAG_MAX: Final = 2**63 - 1
 _TIMES_REMEMBERED: Final = 8_192
 _TIMES_OF_COMMIT: Final = 16
+_DATES_REMEMBERED: Final = 16
 _ALIKE_MIN: Final = 8  # rows; fewer are encoded as quickly one by one
 _PLAIN_CHARS_MAX: Final = limits.PROPERTY_CHARS_MAX // 2  # of a row that fits whatever is in it: one may be two units
 
@@ -407,8 +408,22 @@ def _time(value: object) -> dict[str, str]:
 def _plain_time(value: datetime) -> dict[str, str]:
     if not checks.is_plain_time(value):
         raise ValueError("to be looked at closely")
-    return {"t": value.isoformat()}
+    return {"t": _time_text(value)}
 
+
+def _time_text(value: datetime) -> str:
+    """What `isoformat` gives of a time in UTC, in a third of the time."""
+    thousands, rest = divmod(value.microsecond, 1000)
+    if not thousands and not rest:
+        return value.isoformat()
+    two, three = _TWO_DIGITS, _THREE_DIGITS
+    clock = f"{two[value.hour]}:{two[value.minute]}:{two[value.second]}.{three[thousands]}{three[rest]}"
+    return f"{_date_text(value.date())}T{clock}+00:00"
+
+
+_TWO_DIGITS: Final = tuple([f"{n:02d}" for n in range(60)])
+_THREE_DIGITS: Final = tuple([f"{n:03d}" for n in range(1000)])
+_date_text: Final = lru_cache(_DATES_REMEMBERED)(date.isoformat)
 
 _dump: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), default=_time).encode
 
@@ -437,7 +452,7 @@ _WRITERS: Final[Mapping[type, Callable[[Any], str]]] = {
     int: int.__repr__,
     float: float.__repr__,
     bool: _dump,
-    datetime: lambda time: f'{{"t":"{time.isoformat()}"}}',  # in UTC
+    datetime: lambda time: f'{{"t":"{_time_text(time)}"}}',  # in UTC
 }
 """What the columns are encoded by that can be checked as a whole."""
 
