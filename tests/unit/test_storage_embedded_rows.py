@@ -405,12 +405,6 @@ def test_rows_of_one_commit_are_encoded_together() -> None:
     assert embedded_tables._encode_alike([*odd, *rows, long]) == [None, None, *texts, None]
 
 
-def test_without_the_inner_encoder_json_itself_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(json.encoder, "c_make_encoder", None)
-    columns: Columns = {"a": "é", "n": 1, "f": 0.5, "b": False, "t": datetime(2024, 1, 1, tzinfo=UTC)}
-    assert "".join(embedded_tables._encoder()(dict(columns), 0)) == embedded_tables._encode(columns)
-
-
 async def test_the_file_is_the_one_that_it_was(tmp_path: Path) -> None:
     """Version 0.1 reads what is written today: the same tables, and columns as compact JSON in one text."""
     path = tmp_path / "store.db"

@@ -41,6 +41,8 @@ _ETAG_MAX: Final = 2**63 - 1
 _TIMES_REMEMBERED: Final = 8_192
 _TIMES_OF_COMMIT: Final = 16
 _DATES_REMEMBERED: Final = 16
+_ROWS_OF_A_KIND: Final = 256  # of which the names of columns are remembered
+_CLOSELY: Final = "it is to be looked at closely"
 _ALIKE_MIN: Final = 8  # rows; fewer are encoded as quickly one by one
 _PLAIN_CHARS_MAX: Final = limits.PROPERTY_CHARS_MAX // 2  # of a row that fits whatever is in it: one may be two units
 
@@ -404,13 +406,6 @@ def _time(value: object) -> dict[str, str]:
     return {"t": (value if value.tzinfo is UTC else value.astimezone(UTC)).isoformat()}
 
 
-@lru_cache(_TIMES_OF_COMMIT)  # its rows have the same ones
-def _plain_time(value: datetime) -> dict[str, str]:
-    if not checks.is_plain_time(value):
-        raise ValueError("to be looked at closely")
-    return {"t": _time_text(value)}
-
-
 def _time_text(value: datetime) -> str:
     """What `isoformat` gives of a time in UTC, in a third of the time."""
     thousands, rest = divmod(value.microsecond, 1000)
@@ -432,31 +427,50 @@ def _encode(columns: Columns) -> str:
     return _dump(dict(columns))
 
 
-def _encoder() -> Callable[[dict[str, Value], int], Iterable[str]]:
-    """What `_dump` does for plain values, in pieces. JSONEncoder makes this anew for each text, a third of the time."""
-    make = getattr(json_encoder, "c_make_encoder", None)
-    if make is None:
-        slow = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=_plain_time).encode
-        return lambda columns, _: (slow(columns),)
-    made: Callable[[dict[str, Value], int], Iterable[str]] = make(
-        None, _plain_time, json_encoder.encode_basestring, None, ":", ",", False, False, False
-    )
-    return made
-
-
-_pieces: Final = _encoder()
-
-
 _WRITERS: Final[Mapping[type, Callable[[Any], str]]] = {
     str: json_encoder.encode_basestring,
     int: int.__repr__,
     float: float.__repr__,
-    bool: _dump,
+    bool: {True: "true", False: "false"}.__getitem__,
     datetime: lambda time: f'{{"t":"{_time_text(time)}"}}',  # in UTC
 }
 """What the columns are encoded by that can be checked as a whole."""
 
-_PLAIN: Final = frozenset(_WRITERS)
+
+def _plain_int(value: int) -> str:
+    if not limits.INT_MIN <= value <= limits.INT_MAX:
+        raise ValueError(_CLOSELY)
+    return int.__repr__(value)
+
+
+def _plain_float(value: float) -> str:
+    if not math.isfinite(value):
+        raise ValueError(_CLOSELY)
+    return float.__repr__(value)
+
+
+@lru_cache(_TIMES_OF_COMMIT)  # its rows have the same ones
+def _plain_time(value: datetime) -> str:
+    if not checks.is_plain_time(value):
+        raise ValueError(_CLOSELY)
+    return _WRITERS[datetime](value)
+
+
+_CHECKED: Final[Mapping[type, Callable[[Any], str]]] = {
+    **_WRITERS,
+    int: _plain_int,
+    float: _plain_float,
+    datetime: _plain_time,
+}
+"""The same for one value, which every store takes. Each raises ValueError where that is not plain."""
+
+
+@lru_cache(_ROWS_OF_A_KIND)
+def _row_of(*names: str) -> str:
+    """A row of these columns, with a place for each value. Raises ValueError where that may not be one."""
+    if not checks.are_good_names(names):
+        raise ValueError(_CLOSELY)
+    return "{" + ",".join([f'"{name}":%s' for name in names]) + "}"
 
 
 def _encode_good(changes: Sequence[Change]) -> list[str | None]:
@@ -469,17 +483,10 @@ def _encode_good(changes: Sequence[Change]) -> list[str | None]:
 
 
 def _encode_plain(columns: Columns) -> str | None:
-    """One row: what its text cannot show is looked at before, and of the text its length."""
-    kinds = set(map(type, columns.values()))
-    if type(columns) is not dict or not kinds <= _PLAIN or not checks.are_good_names(columns.keys()):
-        return None
-    if int in kinds:
-        for value in columns.values():
-            if type(value) is int and not limits.INT_MIN <= value <= limits.INT_MAX:
-                return None
+    """One row, checked and encoded value by value."""
     try:
-        text = "".join(_pieces(columns, 0))
-    except ValueError:  # a time before all times, a number that is none
+        text = _row_of(*columns) % tuple([_CHECKED[type(value)](value) for value in columns.values()])
+    except (KeyError, ValueError):
         return None
     return text if _is_short(text) else None
 
