@@ -70,8 +70,6 @@ class Lease:
 
     async def keep(self) -> None:
         """Renew when a third of the lease has gone by."""
-        if not self.deliveries:
-            return
         if self._clock.monotonic() - self._renewed < self._lease_seconds / 3:
             return
         self._renewed = self._clock.monotonic()
@@ -367,7 +365,8 @@ class Consumer:
 
     async def _keep(self, lease: Lease, lead: str) -> None:
         """While something is handled, keep what it came by, and the lead."""
-        await lease.keep()
+        if lease.deliveries:
+            await lease.keep()
         if self._leads.held(lead):
             await self._leads.take(lead)
 

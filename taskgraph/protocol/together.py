@@ -243,13 +243,15 @@ class Stretch:
             if row is None or row.columns.get("schema", 1) not in _PLAIN_SCHEMAS:
                 return ""  # of a newer version, or a row that counts for a group
             draft = Draft(key, row.columns, row.etag, view.journal)
+            left = row.columns.get("requiresLeft", "")
         elif draft.gone or draft.columns.get("tally"):
             return ""
-        left = draft.text("requiresLeft")
+        else:
+            left = draft.text("requiresLeft")
         references = compact_ids(left)
         if not references or (len(references) > 1 and len(set(references)) < len(references)):
             return ""
-        if not self._room(1, len(left)):
+        if type(left) is not str or not self._room(1, len(left)):
             return ""
         if key not in view.drafts:
             self._new[key] = draft

@@ -99,7 +99,8 @@ class Slots:
     @property
     def capacity(self) -> int:
         """How many more tasks may be claimed now."""
-        return self._left() + self.ahead if self._context.active else 0
+        context = self._context
+        return 0 if context.draining or context.stopped.is_set() else self._left() + self.ahead
 
     @property
     def most(self) -> int:
