@@ -126,11 +126,13 @@ class Consumer:
         """Whether the last look at each queue found nothing for this process, and nothing is in hand."""
         return not self._tasks and self._found_empty.issuperset(self._queues.received)
 
-    async def run(self, stop: Flag) -> None:
-        """Receive until `stop` is set; then finish what is in hand."""
+    async def run(self, stop: Flag, *, after_seconds: float = 0.0) -> None:
+        """Receive until `stop` is set; then finish what is in hand. after_seconds: before the queues are asked."""
         self._receiving = True
         self.handlers.dispatcher.join(self)  # it may have run before
         try:
+            if after_seconds:
+                await wait_any((stop,), after_seconds)
             async with asyncio.TaskGroup() as receivers:
                 begun: dict[str, asyncio.Task[None]] = {}
                 while not stop.is_set():

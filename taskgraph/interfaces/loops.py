@@ -379,11 +379,16 @@ def collecting_seldom() -> Iterator[None]:
 
 
 def locked(app: App, *names: str) -> contextlib.ExitStack:
-    """Lock files of workers and handlers, where the store has any. Raises OSError if they cannot be written."""
+    """Lock files of workers and handlers, where the store has any. Raises StorageUnavailable."""
     with contextlib.ExitStack() as stack:
-        if app.locks is not None:
-            for name in names:
-                stack.enter_context(app.locks.hold(name))
+        try:
+            if app.locks is not None:
+                for name in names:
+                    stack.enter_context(app.locks.hold(name))
+        except OSError as error:
+            path = str(app.settings.path)
+            reason = f"the folder of {path} cannot be made: is the one above not writable? {error.strerror}"
+            raise StorageUnavailable(reason, path) from error
         return stack.pop_all()
 
 
@@ -423,9 +428,11 @@ async def serve(
             await stop.wait()
 
 
-def handling(app: App, stop: Flag, consumer: Consumer) -> list[Coroutine[Any, Any, None]]:
+def handling(
+    app: App, stop: Flag, consumer: Consumer, *, receives_after: float = 0.0
+) -> list[Coroutine[Any, Any, None]]:
     """The loops of every process that handles events."""
-    return [consumer.run(stop), end_what_is_over(app, stop)]
+    return [consumer.run(stop, after_seconds=receives_after), end_what_is_over(app, stop)]
 
 
 def minding(app: App, stop: Flag, *, sweeps_after: float = 0.0) -> list[Loop]:

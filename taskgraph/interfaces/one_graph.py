@@ -37,6 +37,7 @@ _REST_SECONDS: Final = 10.0
 _OF_THE_GRAPH: Final[Where] = {"event": ["graph-*"]}
 _IDLE_SECONDS: Final = 0.5  # of `run`, until it looks at the rows of its graph for ready tasks
 _IDLE_SECONDS_MAX: Final = 30.0  # between two such looks
+_OTHERS_SECONDS: Final = 0.05  # until a run that has just submitted its graph looks for events of others
 _HANDLES_SECONDS: Final = 1.0  # nor, if it ends that soon, is it listed among the handlers of a store elsewhere
 _HANDLES_HERE_SECONDS: Final = 0.05  # of one on this machine: who cancels its graph at once looks for it
 
@@ -95,7 +96,7 @@ async def run_graph(
         elif own is not None and own.rest is not None:
             consumer.put(own.rest)
         # Made last: a loop that is made and never run, because something failed before, is an error of its own.
-        loops = handling(app, stop, consumer)
+        loops = handling(app, stop, consumer, receives_after=_OTHERS_SECONDS if fresh else 0.0)
         loops += [listed(app, worker, stop, after_seconds=SETTLED_SECONDS) for worker in workers]
         if outlets is not None:
             loops.append(notify_forever(app, stop, outlets))

@@ -538,8 +538,6 @@ class Follower:
 
     async def _keep_polling(self) -> None:
         clock = self._app.clock
-        if not self._history:  # nothing has happened yet
-            await clock.sleep(_POLL_SECONDS_MIN)
         while True:
             began = clock.monotonic()
             with contextlib.suppress(StorageUnavailable):  # an error of the work beside this
@@ -557,18 +555,30 @@ async def following(
     import asyncio
 
     follower = Follower(app, graph_id, display, what_runs, fresh=fresh)
-    task = asyncio.create_task(follower.follow())
+    task: asyncio.Task[None] | None = None
+
+    def begin() -> None:
+        nonlocal task
+        task = asyncio.create_task(follower.follow())
+
+    # Of one that has just been submitted nothing has happened yet, and most that are small are over by then.
+    timer = asyncio.get_running_loop().call_later(_POLL_SECONDS_MIN if fresh else 0.0, begin)
+
+    async def end() -> None:
+        timer.cancel()
+        if task is not None:
+            task.cancel()
+            await asyncio.wait((task,))
+
     try:
         yield follower
-        task.cancel()
-        await asyncio.wait((task,))
+        await end()
         await follower.poll()
         follower.draw()
     finally:
-        task.cancel()
-        await asyncio.wait((task,))
+        await end()
         display.close()
-    if not task.cancelled() and (error := task.exception()) is not None:
+    if task is not None and not task.cancelled() and (error := task.exception()) is not None:
         raise error
 
 

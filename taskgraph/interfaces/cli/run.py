@@ -190,11 +190,11 @@ async def _run(app: "App", session: Session, order: _Order) -> int:
     from taskgraph.protocol.notices import has_notices
 
     output = session.output
-    outlets: OutletSettings | None = read_outlets(os.environ, commands=True)
+    outlets: OutletSettings | None = None
+    if order.document is None or has_notices(order.document):
+        outlets = read_outlets(os.environ, commands=True)
     withdraw(os.environ, order.handed)
     get_ready(order.document, order.executors, order.slots)
-    if order.document is not None and not has_notices(order.document):
-        outlets = None
     began = app.clock.monotonic()
     graph_id = await _graph_id(app, session, order)
     resume = f"taskgraph run {order.words_again(graph_id)}{session.store_words}"

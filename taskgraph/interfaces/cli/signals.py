@@ -122,18 +122,18 @@ async def unless_stopped(stop: Stop, work: Coroutine[Any, Any, T]) -> T:
     """What the coroutine gives. Raises Interrupted, with the coroutine cancelled, if a signal comes first."""
     import asyncio
 
-    task = asyncio.ensure_future(work)
-    stopped = asyncio.ensure_future(stop.event.wait())
-    try:
-        await asyncio.wait((task, stopped), return_when=asyncio.FIRST_COMPLETED)
-        if task.done():
-            return task.result()
+    task = asyncio.current_task()
+    if stop.event.is_set() or task is None:
+        work.close()
         raise failures.Interrupted("interrupted")
-    finally:
-        stopped.cancel()
-        if not task.done():
-            task.cancel()
-            await asyncio.wait((task,))
+    with stop.event.calling(task.cancel):
+        try:
+            return await work
+        except asyncio.CancelledError:
+            if not stop.event.is_set() or task.cancelling() > 1:
+                raise
+            task.uncancel()
+            raise failures.Interrupted("interrupted") from None
 
 
 async def until_settled(
