@@ -41,7 +41,7 @@ async def side_by_side(*calls: Callable[[], Coroutine[Any, Any, T]]) -> list[T]:
         return [await call() for call in calls]
     tasks = [asyncio.create_task(call()) for call in calls]
     try:
-        return await asyncio.gather(*tasks)
+        return [await task for task in tasks]
     finally:
         if not all(task.done() for task in tasks):  # nothing goes on behind the caller's back
             for task in tasks:

@@ -79,7 +79,7 @@ def read_handed(
     return Handed(
         frozenset({*names, *listed} - {""}),
         store or with_store,
-        {name: value for name, value in environ.items() if name.startswith(_SECRET_BEGINNING)},
+        {name: environ[name] for name in environ if name.startswith(_SECRET_BEGINNING)},
         place or environ.get(PLACE_VARIABLE, ""),
         clean=shared and not (inherit or whole),
     )
