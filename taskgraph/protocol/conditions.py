@@ -18,6 +18,7 @@ import json
 from typing import Any, Final
 
 from taskgraph.model.columns import is_cancelled
+from taskgraph.model.errors import IntegrityError
 from taskgraph.model.ids import is_relay, reference_of, value
 from taskgraph.model.json_strict import compact_json
 from taskgraph.model.states import FailurePolicy, TaskState, When
@@ -130,7 +131,10 @@ def skip_of(task: Draft) -> Ending:
 
 def skip_resolution(task: Draft) -> dict[str, Any]:
     text = _first_cause(task)
-    cause = json.loads(text) if text else None
+    try:
+        cause = json.loads(text) if text else None
+    except ValueError as error:
+        raise IntegrityError(f"row {task.key}: why it is skipped is no JSON") from error
     nothing_failed = task.text("when") == When.ANY_FAILED
     reason = "none of what it requires failed" if nothing_failed else in_words(cause or {})
     made: dict[str, Any] = {"skipped": True, "reason": reason}

@@ -11,6 +11,7 @@ import pytest
 from taskgraph.documents.nodes import GraphDocument, TaskNode
 from taskgraph.model import limits
 from taskgraph.model.columns import Value
+from taskgraph.model.errors import IntegrityError
 from taskgraph.model.ids import GRAPH, ids_text, row_key
 from taskgraph.model.states import When
 from taskgraph.protocol.conditions import (
@@ -422,3 +423,8 @@ def test_whose_fault_a_skip_is() -> None:
 def test_a_cause_in_words(state: str, words: str) -> None:
     assert in_words({"label": "a", "state": state}) == words
     assert in_words({"state": state}) == words.replace("a", "", 1)
+
+
+def test_a_damaged_cause_is_damage_of_its_row() -> None:
+    with pytest.raises(IntegrityError, match="row task:a: why it is skipped"):
+        skip_resolution(Draft("task:a", {"failedBy": "a"}, "1"))
