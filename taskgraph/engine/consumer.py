@@ -175,9 +175,7 @@ class Consumer:
                     self._found_empty.add(queue)
                     await self._stand_by(lead, seconds, stop)
                     continue
-                for delivery in deliveries:
-                    if (message := await self.poison.read(delivery, misplaced)) is not None:
-                        self._put(Waiting(message, delivery))
+                await self._read(deliveries)
             except StorageError as error:
                 log.warning("cannot receive messages: %s", error)
                 await pacer.trouble(stop)
@@ -253,17 +251,32 @@ class Consumer:
         """Have a message handled that may be lost, as the sweep makes up for it."""
         self._put(Waiting(message))
 
-    def _put(self, waiting: Waiting) -> None:
-        message = waiting.message
-        if isinstance(message, TaskCompleted) and message.graph in self._tasks:  # it has to wait for others
-            self._send_in_place_of(message)
-        self._waiting.setdefault(waiting.message.graph, []).append(waiting)
-        self.look(waiting.message.graph)
+    async def _read(self, deliveries: Sequence[Delivery]) -> None:
+        """Have what came together handled. Raises StorageError; what has not been read then comes back."""
+        received: list[Waiting] = []
+        try:
+            for delivery in deliveries:
+                message = await self.poison.read(delivery, misplaced)
+                if message is not None:
+                    received.append(Waiting(message, delivery))
+        finally:
+            self._put(*received)
 
-    def _send_in_place_of(self, message: TaskCompleted) -> None:
+    def _put(self, *received: Waiting) -> None:
+        ended: dict[str, list[str]] = {}  # by graph, of results that have to wait for others
+        for waiting in received:
+            message = waiting.message
+            if isinstance(message, TaskCompleted) and message.graph in self._tasks:
+                ended.setdefault(message.graph, []).extend([each.task for each in message.tasks])
+            self._waiting.setdefault(message.graph, []).append(waiting)
+            self.look(message.graph)
+        for graph_id, task_ids in ended.items():  # together: workers that are woken by each would come for each
+            self._send_in_place_of(graph_id, task_ids)
+
+    def _send_in_place_of(self, graph_id: str, task_ids: Sequence[str]) -> None:
         """Send what there is room for by these results before they are handled: workers may wait for it."""
         dispatcher = self.handlers.dispatcher
-        if batches := dispatcher.have_ended(message.graph, [each.task for each in message.tasks]):
+        if batches := dispatcher.have_ended(graph_id, task_ids):
             self._do_beside(dispatcher.send_batches(batches, self.local_worker))
 
     def look(self, graph_id: str) -> "asyncio.Task[None]":

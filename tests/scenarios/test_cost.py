@@ -50,7 +50,7 @@ def most(**calls: int) -> Counter[str]:
         ),
         pytest.param(
             FAN,
-            most(receive=5, get=7, commit=29, query=5, send=35, delete=36),
+            most(receive=5, get=8, commit=28, query=5, send=34, delete=34),
             most(receive=7, get=1, query=1, commit=17, send=36, delete=36),
             0.3,
             id="fan",
