@@ -44,7 +44,6 @@ SETTLED_SECONDS: Final = 10.0  # a `run` that ends sooner is not listed among th
 _ALONE_SECONDS: Final = 5.0  # until a worker looks whether there are handlers: both may be starting
 _IDLE_LOOK_SECONDS: Final = 0.5  # between two looks whether a worker has anything in hand
 _ALONE_AGAIN_SECONDS: Final = 60.0  # between two such looks, while it has done anything
-_LEFT_SECONDS: Final = 1.0  # until a `serve` looks for what others have left undone: what comes to it goes first
 _DEAD_SECONDS: Final = 1.0  # between two looks at the lock files of this machine's workers
 _NOTICE_SECONDS_MIN: Final = 1.0
 _NOTICE_SECONDS_MAX: Final = 30.0
@@ -416,14 +415,14 @@ async def serve(
         _warn_of_readers(app)
         async with running(
             *handling(app, stop, consumer),
+            *[each() for each in minding(app, stop)],
             listed_as_handler(app, name, stop),
+            keep_house_forever(app, stop, keep_days=keep_days),
             notify_forever(app, stop, outlets or OutletSettings()),
             keep_schedules(app, stop),
             *[listed(app, worker, stop) for worker in workers],
             *[each() for each in others],
             stop=stop,
-            later=[*minding(app, stop), functools.partial(keep_house_forever, app, stop, keep_days=keep_days)],
-            after_seconds=_jittered(app, _LEFT_SECONDS),
         ):
             await stop.wait()
 
