@@ -126,6 +126,7 @@ class Pool(AioHttpTransport):  # type: ignore[misc]  # the SDK loads it lazily, 
     async def close(self) -> None:
         self._ended = True
         self._connections.close()
+        await asyncio.sleep(0)  # a connection that is broken off is gone with the next turn of the loop
         await super().close()
 
     def _proxy_for(self, url: URL) -> str | None:
