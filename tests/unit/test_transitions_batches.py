@@ -302,7 +302,7 @@ def test_a_batch_is_as_its_items_one_by_one(data: st.DataObject) -> None:
     }
     ready = {(task_id(label), run) for label, run in ready}
     sent = [each for each in single_effects if not isinstance(each, Dispatch) or (each.task_id, each.run) in ready]
-    assert effects == list(dict.fromkeys(sent)), "what the same task is sent for again is sent once"
+    assert list(dict.fromkeys(effects)) == list(dict.fromkeys(sent)), "what is sent twice may be sent once"
 
     def said(of: Rows) -> dict[str, object]:
         return {
