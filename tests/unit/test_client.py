@@ -54,6 +54,18 @@ async def test_a_graph_of_callables_runs_to_its_end(client: Client) -> None:
     assert kinds == ["graph-running", "task-completed", "task-completed", "graph-finished"]
 
 
+async def test_what_a_callable_does_to_its_arguments_reaches_no_other_task(client: Client) -> None:
+    def grow(numbers: list[int]) -> int:
+        numbers.append(0)
+        return len(numbers)
+
+    graph = Graph(name="alike")
+    for number in range(3):
+        graph.task(f"t{number}", call="grow", arguments={"numbers": [1]})
+    await client.run(graph, "g", callables={"grow": grow}, slots=1)
+    assert await client.results("g") == {"t0": 2, "t1": 2, "t2": 2}
+
+
 async def test_a_graph_is_rehearsed_before_it_is_submitted_and_while_it_runs(client: Client) -> None:
     graph = Graph(name="fan")
     for number in range(4):

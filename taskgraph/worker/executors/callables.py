@@ -7,6 +7,7 @@ and log goes to the logs of their runs (`printed`).
 
 import asyncio
 import contextvars
+import copy
 import importlib
 import inspect
 import json
@@ -175,7 +176,7 @@ def _arguments_for(function: Callable[..., Any], work: Work) -> dict[str, Any]:
     given = payload_of(work.definition).get("arguments") or {}
     if not isinstance(given, Mapping):
         raise InvalidInput("payload.arguments must be an object")
-    arguments = dict(given)
+    arguments = copy.deepcopy(dict(given))  # the definition is that of all tasks with the same text
     try:
         signature = inspect.signature(function)
     except ValueError:  # a builtin without one: only calling it shows

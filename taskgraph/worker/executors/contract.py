@@ -33,10 +33,11 @@ class Work:
     """One run of a task, as an executor gets it.
 
     run: from 0. claim: the fencing token, unique for each claim, by which an outside system knows this run from one
-    that lost its lease. store_url: may be "", and `settings.WITHHELD` where the store needs a key and the worker hands
-    on none. traceparent: of the run's trace, in W3C form; "" unless telemetry is on. folder: where a command starts,
-    and a relative `cwd` begins; "" for the worker's own. files: the folder of the copies of files that it takes, "" if
-    it takes none. on_begin: called by an executor with a queue when the run begins.
+    that lost its lease. definition: the very same one for all tasks with the same text, so it is not to be changed.
+    store_url: may be "", and `settings.WITHHELD` where the store needs a key and the worker hands on none. traceparent:
+    of the run's trace, in W3C form; "" unless telemetry is on. folder: where a command starts, and a relative `cwd`
+    begins; "" for the worker's own. files: the folder of the copies of files that it takes, "" if it takes none.
+    on_begin: called by an executor with a queue when the run begins.
     """
 
     graph_id: str
