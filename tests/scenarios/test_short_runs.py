@@ -48,9 +48,9 @@ def _tasks(count: int, task: dict[str, object]) -> dict[str, object]:
     return {"tasks": {f"t{number:04}": {"task": task} for number in range(count)}}
 
 
-async def _run_alone(app: App, graph_id: str, document: dict[str, object], stop: Flag) -> GraphState:
+async def _run_alone(app: App, graph_id: str, document: dict[str, object], stop: Flag, *, slots: int = 2) -> GraphState:
     """As `run` does: what is submitted is offered to no other process."""
-    worker = app.worker(built_in(app.clock), slots=2)
+    worker = app.worker(built_in(app.clock), slots=slots)
     with taking(app, graph_id, [worker]) as consumer:
         await submit(app.handlers, graph_id, document_from_object(document))
         return await run_graph(app, graph_id, stop, workers=[worker], consumer=consumer, fresh=True)
@@ -111,3 +111,25 @@ async def test_the_commit_that_starts_a_small_graph_claims_its_first_tasks(
     operations = counts.take()["operations"]
     assert operations["commit"] == 5, "into two lists, the graph, its end, out of the list of live ones"
     assert "send" not in operations
+
+
+async def test_of_the_first_tasks_the_most_urgent_are_claimed_as_their_graph_starts(tmp_path: Path) -> None:
+    tasks = {
+        f"{level}-{number}": {"priority": level, "task": {"executor": "sleep", "payload": {"seconds": 0.01}}}
+        for number in range(2)
+        for level in ("low", "high", "normal")
+    }
+    async with open_app(_settings(tmp_path)) as app:
+        assert await _run_alone(app, "g", {"tasks": tasks}, Flag(), slots=1) == GraphState.FINISHED
+        done = [each.fields["label"] for each in await app.queries.events("g") if each.kind == "task-completed"]
+    assert [each.partition("-")[0] for each in done] == ["high", "high", "normal", "normal", "low", "low"]
+
+
+async def test_what_is_held_back_is_not_claimed_as_its_graph_starts(tmp_path: Path) -> None:
+    tasks = {"held": {"active": False, "task": {"executor": "noop"}}, "free": {"task": {"executor": "noop"}}}
+    stop = Flag()
+    async with open_app(_settings(tmp_path)) as app:
+        app.handlers.listeners.news.append(lambda _: stop.set() if app.handlers.counters.commits >= 2 else None)
+        assert await _run_alone(app, "g", {"tasks": tasks}, stop) == GraphState.RUNNING
+        rows = await query_all(app.tables, "g", Range("task:", "task;"))
+    assert {row.columns["label"]: row.columns["state"] for row in rows} == {"held": "pending", "free": "completed"}
