@@ -253,6 +253,28 @@ async def test_a_request_that_is_given_up_takes_its_connection_along() -> None:
         assert place.opened == 2
 
 
+async def test_closing_ends_what_is_under_way() -> None:
+    asked = asyncio.Event()
+
+    async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readline()
+        asked.set()
+        with contextlib.suppress(ConnectionError):
+            await reader.read()
+        writer.close()
+
+    server = await asyncio.start_server(silent, "127.0.0.1", 0)
+    async with server:
+        connections = Connections(most=2, idle_seconds=60)
+        url = URL(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/")
+        asking = asyncio.create_task(connections.exchange("GET", url, {}, None, 60))
+        await asked.wait()
+        connections.close()
+        with pytest.raises(Lost, match="broke off"):
+            await asking
+        assert not connections._open
+
+
 async def test_so_many_requests_are_under_way_at_once_and_the_others_wait() -> None:
     async with serving() as place, connected(most=3) as connections:
         place.before = lambda: asyncio.sleep(0.01)

@@ -149,8 +149,9 @@ class _AnswerReader:
 class _Connection(asyncio.Protocol):
     """One connection: a request, then its answer, then the next request."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, open_ones: "set[_Connection]") -> None:
         self._loop = loop
+        self._open_ones = open_ones
         self._transport: asyncio.Transport | None = None
         self._reader = _AnswerReader()
         self._answer: asyncio.Future[Answered] | None = None
@@ -162,9 +163,11 @@ class _Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
+        self._open_ones.add(self)
 
     def connection_lost(self, error: Exception | None) -> None:
         self.closed = True
+        self._open_ones.discard(self)
         reader = self._reader
         if error is None and reader.ends_with_connection:
             self._give((reader.status, reader.headers, reader.rest()))
@@ -235,6 +238,7 @@ class Connections:
         self._room = asyncio.Semaphore(most)
         self._idle_seconds = idle_seconds
         self._idle: dict[tuple[str, int], list[_Connection]] = {}
+        self._open: set[_Connection] = set()
         self._tls: ssl.SSLContext | None = None
         self._ended = False
 
@@ -252,11 +256,10 @@ class Connections:
             return answered
 
     def close(self) -> None:
-        """Idempotent. What is under way goes on to its end."""
+        """Idempotent. Answers that have not come by now are lost."""
         self._ended = True
-        for connections in self._idle.values():
-            for connection in connections:
-                connection.close()
+        for connection in tuple(self._open):
+            connection.close()
         self._idle.clear()
 
     def _take(self, place: tuple[str, int]) -> _Connection | None:
@@ -283,7 +286,7 @@ class Connections:
         try:
             async with asyncio.timeout(CONNECT_SECONDS):
                 _, connection = await loop.create_connection(
-                    lambda: _Connection(loop),
+                    lambda: _Connection(loop, self._open),
                     *place,
                     ssl=self._tls_context() if secure else None,
                     happy_eyeballs_delay=_NEXT_ADDRESS_SECONDS,
@@ -297,7 +300,10 @@ class Connections:
         except OSError as error:
             why = os.strerror(error.errno) if error.errno else "no connection"
         else:
-            return connection
+            if not self._ended:
+                return connection
+            connection.close()
+            why = "the connections have been closed"
         raise Unsent(why)  # from here: the error itself may show an address
 
     def _tls_context(self) -> ssl.SSLContext:
