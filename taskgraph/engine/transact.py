@@ -134,8 +134,8 @@ class Transactor(ABC):
         """Take items through read → decide → commit → send, in as many commits as they need.
 
         rows: what the caller has read already; brought up to date. offer: to take what becomes ready, of a worker that
-        the caller hands it to. Raises NotFound for an unknown graph or task, and
-        Conflict when others kept writing for `limits.COMMIT_ATTEMPTS_MAX` rounds: release the message then (P26).
+        the caller hands it to. Raises NotFound for an unknown graph or task, and Conflict when others kept writing for
+        `limits.COMMIT_ATTEMPTS_MAX` rounds: release the message then (P26).
         """
         run = _Transition(self, graph_id, rows if rows is not None else {}, None, keep_alive, local_worker, offer)
         return await run.to_the_end(items)

@@ -38,8 +38,8 @@ _OF_THE_GRAPH: Final[Where] = {"event": ["graph-*"]}
 _IDLE_SECONDS: Final = 0.5  # of `run`, until it looks at the rows of its graph for ready tasks
 _IDLE_SECONDS_MAX: Final = 30.0  # between two such looks
 _OTHERS_SECONDS: Final = 0.05  # until a run that has just submitted its graph looks for events of others
-_HANDLES_SECONDS: Final = 1.0  # nor, if it ends that soon, is it listed among the handlers of a store elsewhere
-_HANDLES_HERE_SECONDS: Final = 0.05  # of one on this machine: who cancels its graph at once looks for it
+_HANDLES_SECONDS: Final = 1.0  # a `run` that ends that soon is not listed among the handlers of a store elsewhere
+_HANDLES_HERE_SECONDS: Final = 0.05  # nor of one on this machine: who cancels its graph at once looks for it
 
 Watcher = Callable[[GraphState], Awaitable[None]]
 """Called with the state of the graph now and then, while it runs."""

@@ -53,7 +53,7 @@ class Stretch:
     event_most: UTF-16 units of the facts of the commit; chars_most: characters of all other texts that it may write.
     """
 
-    __slots__ = (*("_below", "_chars_most", "_context", "_event_most", "_left", "_new", "_ready_chars", "_rows_most"),)
+    __slots__ = ("_below", "_chars_most", "_context", "_event_most", "_left", "_new", "_ready_chars", "_rows_most")
 
     def __init__(self, context: Context, event_most: int, chars_most: int) -> None:
         self._context = context

@@ -250,7 +250,7 @@ async def _edit_of(
 
 @contextlib.contextmanager
 def _patience(seconds: float | None) -> Iterator[tuple[Flag, Flag]]:
-    """Two events, both set after so many seconds: what stops a run, and that its time was up."""
+    """Two flags, both set after so many seconds: what stops a run, and that its time was up."""
     stop, late = Flag(), Flag()
 
     def end() -> None:

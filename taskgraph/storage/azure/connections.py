@@ -275,9 +275,6 @@ class Connections:
         return None
 
     def _keep(self, place: tuple[str, int], connection: _Connection) -> None:
-        if self._ended:
-            connection.close()
-            return
         connection.idle_since = asyncio.get_running_loop().time()
         self._idle.setdefault(place, []).append(connection)
 

@@ -37,7 +37,6 @@ _SCAN_ROWS_MAX: Final = 2_000  # rows looked at for one page of a conditional qu
 _SHORT_PAGE_ROWS: Final = 32  # a page of so few is short work, whatever the range
 _SHORT_LOOK_ROWS: Final = 10  # that are looked at on the event loop, of a range that may have more
 _KEY_END: Final = "\U0010ffff"  # after every key that may be written
-_ETAG_MAX: Final = 2**63 - 1
 _TIMES_REMEMBERED: Final = 8_192
 _TIMES_OF_COMMIT: Final = 16
 _DATES_REMEMBERED: Final = 16
