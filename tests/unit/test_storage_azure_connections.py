@@ -2,7 +2,10 @@
 
 import asyncio
 import contextlib
+import gc
 import random
+import socket
+import warnings
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
@@ -273,6 +276,33 @@ async def test_closing_ends_what_is_under_way() -> None:
         with pytest.raises(Lost, match="broke off"):
             await asking
         assert not connections._open
+
+
+@pytest.mark.parametrize("addresses", [1, 2])
+async def test_no_socket_stays_open_whenever_a_request_is_given_up(
+    addresses: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with serving() as place:
+        loop = asyncio.get_running_loop()
+        found = await loop.getaddrinfo(place.url.raw_host, place.url.port, type=socket.SOCK_STREAM)
+
+        async def resolved(*_: object, **__: object) -> list[object]:
+            return [*found * addresses]
+
+        monkeypatch.setattr(loop, "getaddrinfo", resolved)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            for turns in range(40):
+                async with connected() as connections:
+                    asking = asyncio.create_task(ask(connections, place))
+                    for _ in range(turns):
+                        await asyncio.sleep(0)
+                    asking.cancel()
+                    await asyncio.wait([asking])
+            del asking
+            gc.collect()
+        assert not [str(each.message) for each in caught]
+        assert place.opened > 1
 
 
 async def test_so_many_requests_are_under_way_at_once_and_the_others_wait() -> None:

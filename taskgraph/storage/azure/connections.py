@@ -15,6 +15,7 @@ import ssl
 from collections.abc import Mapping
 from typing import Final, cast
 
+import aiohappyeyeballs
 from azure.core import exceptions as sdk
 from multidict import CIMultiDict
 from yarl import URL
@@ -282,11 +283,16 @@ class Connections:
         loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(CONNECT_SECONDS):
+                addresses = await loop.getaddrinfo(*place, type=socket.SOCK_STREAM)
+                # the loop's own race of addresses leaves its socket open where the call is cancelled
+                connected = await aiohappyeyeballs.start_connection(
+                    addresses, happy_eyeballs_delay=_NEXT_ADDRESS_SECONDS
+                )
                 _, connection = await loop.create_connection(
                     lambda: _Connection(loop, self._open),
-                    *place,
+                    sock=connected,
                     ssl=self._tls_context() if secure else None,
-                    happy_eyeballs_delay=_NEXT_ADDRESS_SECONDS,
+                    server_hostname=place[0] if secure else None,
                 )
         except TimeoutError:
             why = f"no connection within {CONNECT_SECONDS:.0f} seconds"
