@@ -12,6 +12,7 @@ import pytest
 
 from taskgraph.model.clock import SystemClock
 from taskgraph.model.errors import Conflict, StorageUnavailable, Unclear
+from taskgraph.model.names import ALL, LIVE
 from taskgraph.storage.sqlite import database, file
 from taskgraph.storage.sqlite import tables as embedded_tables
 from taskgraph.storage.sqlite.file import LookFirst, Session
@@ -201,6 +202,19 @@ async def test_with_a_sync_for_each_commit_the_thread_commits_what_the_loop_has_
         assert await read == HERE
         assert disk.threads == [THREAD, THREAD]
         assert [row.key for row in await query_all(tables, "p", Range())] == ["a", "b", "c"]
+
+
+async def test_rows_that_say_where_to_look_do_not_wait_for_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with on_a_slow_disk(tmp_path / "store.db", monkeypatch) as (_, tables, disk):
+        (etag,) = await tables.commit(LIVE, [Insert("a", {})])
+        await asyncio.gather(tables.commit(ALL, [Insert("a", {})]), tables.get("p", ["a"]))
+        await tables.commit(LIVE, [Delete("a", str(etag))])
+        assert disk.threads == [HERE, HERE, HERE]
+        disk.may_go_on.set()
+        await asyncio.gather(tables.commit(LIVE, [Insert("a", {})]), tables.commit("p", [Insert("b", {})]))
+        assert disk.threads[3:] == [THREAD], "of a group that has more to write, all waits"
 
 
 async def test_a_store_that_is_closed_while_it_commits_finishes_what_waits(
@@ -538,6 +552,11 @@ async def test_the_first_transaction_of_an_empty_log_does_not_wait_for_the_disk(
             assert await other._file.call(sync_level) == 1, "the log is not empty: it may begin again over old frames"
     async with opened(path, synchronous="full") as store:
         assert [await store._file.call(sync_level) for _ in range(2)] == [2, 2]
+    async with opened(path, synchronous="full") as store:
+        lasting = (False, False, True, False, True)
+        assert [await store._file.call(sync_level, lasting=each) for each in lasting] == [0, 1, 2, 1, 2]
+    async with opened(path, synchronous="full") as store:
+        assert [await store._file.call(sync_level, lasting=each) for each in (True, False)] == [2, 1]
     async with opened(path) as store:
         assert len(await query_all(store.tables("graphs"), "p", Range())) == 2
 

@@ -2,9 +2,10 @@
 
 Calls of one turn of the event loop run together, in one transaction. A short group runs on the event loop itself, where
 nothing may wait: if another process has the file, or a group took long lately, it goes to a thread, as long groups do.
-Where each commit waits for the disk (`synchronous=full`), the thread commits what the loop has written. Checkpoints run
-on a thread and a connection of their own; only their last, small part comes between two groups, so that the log can
-begin again from its start.
+Where commits wait for the disk (`synchronous=full`), the thread commits what the loop has written; what need only stand
+in the order of commits does not wait, as the next that does takes it along. Checkpoints run on a thread and a
+connection of their own; only their last, small part comes between two groups, so that the log can begin again from its
+start.
 """
 
 import asyncio
@@ -59,14 +60,21 @@ class Session:
     """What one call sees of the database: statements, and the transaction that it joins when it writes."""
 
     def __init__(
-        self, connection: sqlite3.Connection, clock: Clock, *, blank: bool = False, log: Path | None = None
+        self,
+        connection: sqlite3.Connection,
+        clock: Clock,
+        *,
+        blank: bool = False,
+        log: Path | None = None,
+        level: str = "NORMAL",
     ) -> None:
-        """log: the write-ahead log, which may be empty, where commits do not wait for the disk."""
+        """log: the write-ahead log, which may be empty. level: `PRAGMA synchronous` of the connection."""
         self._connection = connection
         self._cursor = connection.cursor()  # of what has no rows to give: one for all is made once
         self._clock = clock
         self._log = log
-        self._unsynced = False
+        self._level = level
+        self.waits = False  # the commit of this group waits for the disk
         self.blank = blank  # there is no file yet: a read finds nothing, and a write makes it
         self._table_ids: dict[str, int] = {}
         self._etag = self._etag_end = 0
@@ -79,10 +87,12 @@ class Session:
         if not self.writing:
             if self.blank:
                 raise _NotThereError
-            if self._log is not None:
+            if self._log is not None and not self.waits:
                 self._begin_log(self._log)
             else:
+                self._sync_by("FULL" if self.waits else "NORMAL")
                 self._cursor.execute("BEGIN IMMEDIATE")
+            self._log = None
             self.writing = True
 
     def _begin_log(self, log: Path) -> None:
@@ -91,24 +101,23 @@ class Session:
         SQLite syncs the header of a log, lest frames of an older one behind it be taken for its own. An empty log has
         none: what is written there is synced before it is copied into the file, as all else is.
         """
-        self._log, self._unsynced = None, True
-        self._connection.execute("PRAGMA synchronous=OFF")
+        self._sync_by("OFF")
         self._connection.execute("BEGIN IMMEDIATE")
         if not database.is_empty(log):  # that cannot change now: the lock is ours
             self._connection.execute("ROLLBACK")
-            self._sync_again()
+            self._sync_by("NORMAL")
             self._connection.execute("BEGIN IMMEDIATE")
 
-    def _sync_again(self) -> None:
-        self._connection.execute("PRAGMA synchronous=NORMAL")
-        self._unsynced = False
+    def _sync_by(self, level: str) -> None:
+        if level != self._level:
+            self._connection.execute(f"PRAGMA synchronous={level}")
+            self._level = level
 
     def commit(self) -> None:
         if self.writing:
             self._cursor.execute("COMMIT")
             self.writing = False
-            if self._unsynced:
-                self._sync_again()
+            self._sync_again()
 
     def rollback(self) -> None:
         """Undo the group, and forget what it took from counters."""
@@ -118,8 +127,11 @@ class Session:
             self._table_ids.clear()
             if self._connection.in_transaction:
                 self._connection.execute("ROLLBACK")
-        if self._unsynced:
-            self._sync_again()
+        self._sync_again()
+
+    def _sync_again(self) -> None:
+        if self._level == "OFF":
+            self._sync_by("NORMAL")
 
     def checkpoint(self, mode: str) -> None:
         """Copy the rest of the log, and begin it again. Outside of a transaction."""
@@ -201,6 +213,7 @@ class _Call:
     loop: asyncio.AbstractEventLoop
     rows: int
     commits: bool
+    lasting: bool
     future: asyncio.Future[None] | None = None
     settled: bool = False
     result: Any = None
@@ -230,16 +243,19 @@ class File:
         self._rest = 0  # groups that go to the thread, however short
         self._checkpoints = _Checkpoints(path, self._end_log)
 
-    async def call(self, work: Callable[[Session], _T], *, rows: int = MANY, commits: bool = False) -> _T:
+    async def call(
+        self, work: Callable[[Session], _T], *, rows: int = MANY, commits: bool = False, lasting: bool = True
+    ) -> _T:
         """Run work in a transaction with the other calls that wait. It may run twice; only the last run counts.
 
         rows: about how many it touches; few of them may run on the event loop. commits: whether it must not be done
-        twice. Raises StorageUnavailable; Unclear only where `commits`.
+        twice. lasting: whether it may write what has to survive a power cut; else the order of commits is enough.
+        Raises StorageUnavailable; Unclear only where `commits`.
         """
         if self._closed:
             raise StorageUnavailable(f"{self.path} has been closed", str(self.path))
         loop = asyncio.get_running_loop()
-        call = _Call(work, loop, rows, commits)
+        call = _Call(work, loop, rows, commits, lasting)
         caller = id(asyncio.current_task(loop))
         with self._lock:
             self._waiting.append(call)
@@ -468,6 +484,7 @@ class File:
             _blame(group, error)
             return True
         session.looks_first, session.row_by_row = looks_first, on_loop
+        session.waits = self._synchronous == "full" and any(call.lasting for call in group)
         try:
             for call in group:
                 if call.future is not None and call.future.cancelled():  # nothing waits, and nothing has been done
@@ -489,7 +506,7 @@ class File:
                 return False
             self._fail(group, error)
         else:
-            if not on_loop or self._synchronous == "normal":
+            if not on_loop or not session.waits:
                 self._commit_group(group, session)
         return True
 
@@ -523,8 +540,8 @@ class File:
             return Session(database.nothing(), self._clock, blank=True)
         identity = database.identity(self.path)  # before it is opened: what takes its place meanwhile is another one
         connection = database.connect(self.path, self._synchronous, waits=waits)
-        log = database.log_of(self.path) if self._synchronous == "normal" else None
-        session = Session(connection, self._clock, log=log)
+        level = "FULL" if self._synchronous == "full" else "NORMAL"
+        session = Session(connection, self._clock, log=database.log_of(self.path), level=level)
         self._identity = self._identity or identity
         return session
 

@@ -26,10 +26,14 @@ from typing import Any, Final
 from taskgraph.model import limits
 from taskgraph.model.columns import Columns, Value
 from taskgraph.model.errors import Conflict, TooLarge
+from taskgraph.model.names import ALL, LIVE
 from taskgraph.model.utf16 import has_surrogate
 from taskgraph.storage import checks
 from taskgraph.storage.sqlite.file import MANY, File, LookFirst, Session
 from taskgraph.storage.tables import Change, Delete, Insert, Merge, Page, Range, Replace, Row, TextPage
+
+_HINTS: Final = frozenset({LIVE, ALL})
+"""Partitions whose rows say where to look: all that counts is that they come before what they name, and go after it."""
 
 _ROWS_AT_ONCE: Final = 200  # rows in one answer of SQLite, which is one text and may have 1e9 bytes
 _PAGE_CHARS: Final = 4_000_000  # a page ends early past this, as the service's pages do
@@ -165,18 +169,22 @@ class EmbeddedTables:
         checks.check_get(partition, keys)
         if not keys:
             return []
-        return await self._file.call(lambda session: _get(session, self._name, partition, keys), rows=len(keys))
+        return await self._file.call(
+            lambda session: _get(session, self._name, partition, keys), rows=len(keys), lasting=False
+        )
 
     async def query(self, partition: str, rows: Range, *, limit: int = 1000, continuation: str | None = None) -> Page:
         checks.check_query(partition, rows, limit)
         # Most ranges hold next to nothing: a look at a few rows need not go to the thread.
         few = limit if limit <= _SHORT_PAGE_ROWS and not rows.where else _SHORT_LOOK_ROWS
         page = await self._file.call(
-            lambda session: _query(session, self._name, partition, rows, limit, continuation, few), rows=few
+            lambda session: _query(session, self._name, partition, rows, limit, continuation, few),
+            rows=few,
+            lasting=False,
         )
         while page is None:
             page = await self._file.call(
-                lambda session: _query(session, self._name, partition, rows, limit, continuation)
+                lambda session: _query(session, self._name, partition, rows, limit, continuation), lasting=False
             )
         return page
 
@@ -192,6 +200,7 @@ class EmbeddedTables:
         return await self._file.call(
             lambda session: _query_text(session, self._name, partition, rows, statement, limit, continuation),
             rows=limit if limit <= _SHORT_PAGE_ROWS else MANY,
+            lasting=False,
         )
 
     async def commit(self, partition: str, changes: Sequence[Change]) -> list[str | None]:
@@ -203,7 +212,10 @@ class EmbeddedTables:
                 for change, text in zip(changes, texts, strict=True)
             ]
         return await self._file.call(
-            lambda session: _commit(session, self._name, partition, changes, texts), rows=len(changes), commits=True
+            lambda session: _commit(session, self._name, partition, changes, texts),
+            rows=len(changes),
+            commits=True,
+            lasting=partition not in _HINTS,
         )
 
 
