@@ -42,7 +42,7 @@ from taskgraph.interfaces.cli import (
     transfer,
     workers,
 )
-from taskgraph.interfaces.cli.common import Command, OwnCommand, OwnGroup, Root, Session, set_up_logging
+from taskgraph.interfaces.cli.common import Command, OwnCommand, OwnGroup, Root, Session
 from taskgraph.interfaces.cli.help_texts import import_help
 from taskgraph.interfaces.cli.options import JsonOption, StoreOption, VerboseOption
 
@@ -79,7 +79,6 @@ def root(
     session = Session(store=store, verbose=verbose)
     session.output.json = json
     ctx.obj = session
-    set_up_logging(session)
 
 
 def _add(group: typer.Typer, commands: Sequence[Command], panel: str | None = None) -> None:

@@ -301,13 +301,19 @@ def set_up_logging(session: Session, log_format: str | None = None) -> None:
         if name:
             logger.propagate = False
     for name in (HANDLED.name, log.name):
-        logging.getLogger(name).setLevel(logging.INFO if session.json_logs else logging.NOTSET)
+        _set_level(name, logging.INFO if session.json_logs else logging.NOTSET)
     library = logging.getLogger("azure")
     if not session.verbose and not library.handlers:
         library.addHandler(logging.NullHandler())  # what goes wrong there becomes an error of ours
         library.propagate = False
     level = (logging.WARNING, logging.INFO)[session.verbose] if session.verbose < 2 else logging.DEBUG
-    logging.getLogger(_LOGGER).setLevel(level)
+    _set_level(_LOGGER, level)
+
+
+def _set_level(name: str, level: int) -> None:
+    logger = logging.getLogger(name)
+    if logger.level != level:  # to set it makes every logger forget what it has found out of levels
+        logger.setLevel(level)
 
 
 # --- errors ----------------------------------------------------------------------------------------------------
