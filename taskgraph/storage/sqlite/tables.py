@@ -44,6 +44,7 @@ _KEY_END: Final = "\U0010ffff"  # after every key that may be written
 _TIMES_REMEMBERED: Final = 8_192
 _TIMES_OF_COMMIT: Final = 16
 _DATES_REMEMBERED: Final = 16
+_SCANS_REMEMBERED: Final = 64
 _ROWS_OF_A_KIND: Final = 256  # of which the names of columns are remembered
 _CLOSELY: Final = "it is to be looked at closely"
 _ALIKE_MIN: Final = 8  # rows; fewer are encoded as quickly one by one
@@ -269,6 +270,11 @@ def _scan(rows: Range) -> tuple[str, list[str]]:
     if not rows.where:
         return _SCAN, []
     name, texts = next(iter(rows.where.items()))
+    return _scan_where(name, *texts)
+
+
+@lru_cache(_SCANS_REMEMBERED)
+def _scan_where(name: str, *texts: str) -> tuple[str, list[str]]:
     # Column and text as they stand in the stored JSON. What is inside a text stands there with its quotes escaped, so
     # nothing else looks like it; _agrees makes sure all the same, and looks at the other columns.
     condition = " OR ".join(["instr(columns, ?) > 0"] * len(texts)) or "false"
