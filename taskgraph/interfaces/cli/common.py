@@ -393,11 +393,16 @@ def print_bug(session: Session, error: BaseException) -> int:
 class _PlainFlags:
     """In a help, a flag has no type: `--json`, and not `--json <bool>`."""
 
+    _of: tuple[Any, list[Any]] = None, []
+
     def get_params(self, ctx: Any) -> list[Any]:
-        found: list[Any] = super().get_params(ctx)  # type: ignore[misc]
-        for each in found:
-            if getattr(each, "is_flag", False) and each.metavar is None:
-                each.metavar = ""
+        asked, found = self._of
+        if asked is not ctx:  # it is asked for three times while a command is parsed
+            found = super().get_params(ctx)  # type: ignore[misc]
+            for each in found:
+                if getattr(each, "is_flag", False) and each.metavar is None:
+                    each.metavar = ""
+            self._of = ctx, found
         return found
 
 
