@@ -33,12 +33,13 @@ _BASIC: Final = re.compile(
     rb"|TASKGRAPH_(PREFIX|QUEUES)|AZURE_(CLIENT_ID|TENANT_ID|AUTHORITY_HOST)"  # for `taskgraph extend`; no secrets
 )
 _SECRET: Final = re.compile(
-    r"\ATASKGRAPH_.*(SECRET|PASSWORD|KEY|SIGNING|TOKEN)"
-    r"|\AAZURE_.*(SECRET|PASSWORD|KEY|TOKEN|SAS|CONNECTION)"
-    r"|\AAZUREWEBJOBS(?!.*__)|CONNECTION_?STRING|CONNSTR_"
-    r"|\A(WEBSITE|CONTAINER)_.*(KEY|SECRET|TOKEN)|\AMACHINEKEY_"
-    r"|\AAPPINSIGHTS_INSTRUMENTATIONKEY\Z|\AOTEL_EXPORTER_OTLP_(.+_)?HEADERS\Z"
+    r"TASKGRAPH_.*(SECRET|PASSWORD|KEY|SIGNING|TOKEN)"
+    r"|AZURE_.*(SECRET|PASSWORD|KEY|TOKEN|SAS|CONNECTION)"
+    r"|AZUREWEBJOBS(?!.*__)"
+    r"|(WEBSITE|CONTAINER)_.*(KEY|SECRET|TOKEN)|MACHINEKEY_"
+    r"|APPINSIGHTS_INSTRUMENTATIONKEY\Z|OTEL_EXPORTER_OTLP_(.+_)?HEADERS\Z"
 )
+_CONNECTION: Final = re.compile("CONNECTION_?STRING|CONNSTR_")  # anywhere in a name
 _VALUE: Final = re.compile(r"(?i)AccountKey\s*=|SharedAccess(Key|Signature)\s*=|InstrumentationKey\s*=|[?&]sig=")
 _ON: Final[Mapping[str, bool]] = {"": False, "off": False, "0": False, "on": True, "1": True}
 _INHERITED: Final = "_data"  # where os.environ keeps the variables as bytes, in every version so far
@@ -104,7 +105,9 @@ def variable_of_secret(name: str) -> str:
 
 def is_secret(name: str, value: str) -> bool:
     upper = name.upper()
-    return bool(_SIGN_IN.fullmatch(upper) or _SECRET.search(upper) or _VALUE.search(value))
+    if _SIGN_IN.fullmatch(upper) or _SECRET.match(upper) or _CONNECTION.search(upper):
+        return True
+    return "=" in value and bool(_VALUE.search(value))  # which has one in any case
 
 
 def _is_handed_on(name: str, handed: Handed) -> bool:
