@@ -491,19 +491,20 @@ class _Transition:
 
     def _tidy(self, changes: Sequence[Change]) -> None:
         """Keep no row longer than a call may want it, and none that others here have made old."""
-        keys = [change.key for change in changes]
-        if self.known is None or self.known.gone:
-            self.transactor.row_cache.written(self.graph_id, keys)
-        if self.known is None:
-            return
+        known, rows = self.known, self.rows
+        if known is None or known.gone:
+            self.transactor.row_cache.written(self.graph_id, [change.key for change in changes])
+            if known is None:
+                return
         self.doubts = 0
         for change in changes:
             key, kind = change.key, type(change)
             if kind is Insert or (kind is Merge and change.columns.get("state") == _COMPLETED):  # type: ignore[union-attr]
-                self.rows.pop(key, None)
-            elif (row := self.rows.get(key)) is not None:
+                rows.pop(key, None)
+            elif (row := rows.get(key)) is not None:
                 self.fresh[key] = row.etag
-        self.known.overtake(keys)
+        if known.reading:
+            known.overtake([change.key for change in changes])
 
 
 def _version(row: Row | None) -> str | None:

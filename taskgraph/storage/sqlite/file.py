@@ -257,19 +257,20 @@ class File:
         loop = asyncio.get_running_loop()
         call = _Call(work, loop, rows, commits, lasting)
         caller = id(asyncio.current_task(loop))
+        group: list[_Call] = []
         with self._lock:
             self._waiting.append(call)
             # Who has called last is alone, as far as that shows: there is no other call to wait for.
-            at_once = caller == self._caller and self._at_once < _AT_ONCE_MAX and self._turn_on is None
-            self._caller = caller
-            if at_once:
+            if caller == self._caller and self._at_once < _AT_ONCE_MAX and self._turn_on is None:
                 self._at_once += 1
+                group = self._taken_here()
             # A turn on another loop is not enough: that loop may end before it.
             elif not self._draining and self._turn_on is not loop:
                 self._turn_on = loop
                 loop.call_soon(self._turn, loop)
-        if at_once:
-            self._turn(loop)
+            self._caller = caller
+        if group:
+            self._run_here(group, loop)
         if not call.settled:
             call.future = loop.create_future()
             await call.future
@@ -315,12 +316,20 @@ class File:
         with self._lock:
             if self._turn_on is loop:
                 self._turn_on, self._at_once = None, 0
-            if self._draining or not self._waiting:
-                return
-            if self._closed or not self._is_short() or not self._owner.acquire(blocking=False):
-                self._hand_over()
-                return
-            group = self._take(_GROUP_MAX)
+            group = self._taken_here()
+        if group:
+            self._run_here(group, loop)
+
+    def _taken_here(self) -> list[_Call]:
+        """What waits, with the connection, to be run on the loop; nothing where the thread has it; under the lock."""
+        if self._draining or not self._waiting:
+            return []
+        if self._closed or not self._is_short() or not self._owner.acquire(blocking=False):
+            self._hand_over()
+            return []
+        return self._take(_GROUP_MAX)
+
+    def _run_here(self, group: list[_Call], loop: asyncio.AbstractEventLoop) -> None:
         done = True
         committing = False
         try:
@@ -339,10 +348,11 @@ class File:
                 self._owner.release()
                 if done:
                     _deliver(group, loop)
-        with self._lock:
-            if not done:
-                self._waiting.extendleft(reversed(group))
-            self._hand_over()
+        if self._waiting or not done:
+            with self._lock:
+                if not done:
+                    self._waiting.extendleft(reversed(group))
+                self._hand_over()
 
     def _commit_beside(self, group: list[_Call], session: Session) -> bool:
         """Have the thread commit what a group has written. False: it is done here, as the thread waits for its turn."""
