@@ -745,7 +745,7 @@ MUTANTS: Final = (
     Mutant(
         "P2: an older read replaces nothing that was written since",
         "it is kept",
-        _reworded(transact._Transition, "_tidy", ("self.known.overtake(keys)", "pass")),
+        _reworded(transact._Transition, "_tidy", ("known.overtake([change.key for change in changes])", "pass")),
         overlapping,
     ),
     Mutant(
