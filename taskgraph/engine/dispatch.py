@@ -17,17 +17,19 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final, Protocol
 
+from taskgraph.engine.bundle_sizes import BundleSizes
 from taskgraph.engine.commit import Records
 from taskgraph.engine.listeners import Counters, Listeners, LocalWorker
 from taskgraph.engine.row_cache import RowCache
 from taskgraph.engine.telemetry import Telemetry
 from taskgraph.model import limits
+from taskgraph.model.bundles import bundles
 from taskgraph.model.clock import Clock
 from taskgraph.model.columns import Columns, is_held
 from taskgraph.model.errors import StaleDelivery, StorageError
 from taskgraph.model.facts import routing_of
 from taskgraph.model.ids import GRAPH, ids_text, is_task_id, limit_key, reference_of, row_key
-from taskgraph.model.messages import Message, RunTasks, Seen, SendReady, bundles, graph_named, to_text
+from taskgraph.model.messages import Message, RunTasks, Seen, SendReady, graph_named, to_text
 from taskgraph.model.names import OWN, QueueNames
 from taskgraph.model.placement import DEFAULT_TARGET
 from taskgraph.model.priorities import COLUMN as PRIORITY
@@ -47,11 +49,9 @@ from taskgraph.queries.targets import levels_used, use_level
 from taskgraph.storage.queues import Queues
 from taskgraph.storage.tables import Range, Row, pages, query_all
 
-_SHARES_MIN: Final = 2  # into so many messages at least goes what is ready
-_WORKER_SECONDS: Final = 60.0
 _MOVE_SECONDS: Final = 30.0
-_SEEN_CHARS_MAX: Final = 1_000  # of a definition that goes along with a work message
 _COUNTED_MAX: Final = 10_000  # graphs
+_SEEN_CHARS_MAX: Final = 1_000  # of a definition that goes along with a work message
 _HINT_SECONDS: Final = 2.0  # between two messages to idle workers of a target, that a level of it is used
 _LOOK_PAGES_MAX: Final = 4  # of ready tasks that are under a limit, in one look for them
 _ENDS_WAITING: Final = (Claim, Completed, Failed)  # items after which a task does not wait for room
@@ -108,12 +108,9 @@ class Dispatcher:
     """What is ready and not sent yet, in a process that receives results; None: all that is ready is sent at once."""
     receivers: list[Receiver] = field(default_factory=list)
     """What receives messages for these handlers: of several, each has graphs of its own, and one may lead."""
-    in_flight: dict[str, int] = field(default_factory=dict)
-    """Graph id -> about how many tasks this process has sent out and has no result of; for the size of bundles."""
     own: dict[str, OwnWork] = field(default_factory=dict)
     """Graph id -> where tasks go that this process runs alone."""
-    workers: dict[str, float] = field(default_factory=dict)
-    """Worker -> when its last result came in (monotonic seconds)."""
+    bundle_sizes: BundleSizes = field(init=False)
     event_queues: EventQueues = field(init=False)
     limited: "LimitedTasks" = field(init=False)
     has_moved_left: bool = False
@@ -125,6 +122,7 @@ class Dispatcher:
     _used_at: float | None = None
 
     def __post_init__(self) -> None:
+        self.bundle_sizes = BundleSizes(self.records.tables, self.clock)
         self.event_queues = EventQueues(self.records.tables, self.clock, self.names)
         self.limited = LimitedTasks(self)
 
@@ -237,6 +235,7 @@ class Dispatcher:
         local_worker: LocalWorker | None = None,
         windowed: bool = True,
         shared: bool = False,
+        reminder: bool = False,
     ) -> None:
         """Send what is ready, one task each while there are few, more in one message when there is plenty (D12).
 
@@ -244,6 +243,7 @@ class Dispatcher:
         size: so many tasks in each message, and all at once; 0 for as many as suit, as far as the window of their queue
         has room, unless not `windowed`: the rest is sent later (`dispatch_waiting`, `on_results`). delay_seconds: until
         they can be received; all at once, too. local_worker: keeps what it will claim soon. shared: for all workers.
+        reminder: it was sent before, and perhaps nothing could read it.
         """
         if not delay_seconds:
             if local_worker is not None and graph_id in self.own:  # it is offered to no other
@@ -254,15 +254,14 @@ class Dispatcher:
                 tasks = local_worker.keep(graph_id, target, tasks, rows or {})
         if not tasks:
             return
-        flying = self.in_flight.get(graph_id, 0)
+        flying = self.bundle_sizes.in_flight.get(graph_id, 0)
         if self.windows is not None:
             flying += self.windows.unsent(graph_id)
+        names = self.names if shared else self.names_of(graph_id, target)
         if not size:
-            size = limits.BUNDLE_TASKS_MAX if more else (len(tasks) + flying) // self._shares()
-            size = max(1, min(limits.BUNDLE_TASKS_MAX, size))
-        if len(self.in_flight) >= _COUNTED_MAX:
-            self.in_flight.clear()
-        self.in_flight[graph_id] = self.in_flight.get(graph_id, 0) + len(tasks)
+            waiting, own = math.inf if more else len(tasks) + flying, names is not self.names
+            size = await self.bundle_sizes.size(graph_id, target, waiting, own=own, reminder=reminder)
+        self.bundle_sizes.sent(graph_id, len(tasks))
         alone = not flying and len(tasks) == 1
         entries = [(task, run, _seen(task, run, rows, alone=alone)) for task, run in tasks]
         routing = _routing(tasks, rows)
@@ -273,7 +272,6 @@ class Dispatcher:
             return RunTasks(graph_id, target, tuple([(task, run) for task, run, _ in part]), seen, routing=own)
 
         messages = bundles(make, entries, size)
-        names = self.names if shared else self.names_of(graph_id, target)
         if level != NORMAL:
             hint = RunTasks(graph_id, target, (tasks[0],), level=level, routing=routing)
             await self._announce(hint, names.work(target), delay_seconds)
@@ -325,20 +323,10 @@ class Dispatcher:
             next(theirs, self.receivers[-1]).watch_unsent()
         return now
 
-    def _shares(self) -> int:
-        """Into how many messages ready tasks go at least: one for each worker with a result lately."""
-        if len(self.workers) > _COUNTED_MAX:
-            self.workers.clear()
-        since = self.clock.monotonic() - _WORKER_SECONDS
-        return max(_SHARES_MIN, sum(last >= since for last in self.workers.values()))
-
     def on_results(self, graph_id: str, answers: Sequence[Answer]) -> list[ReadyBatch]:
         """Note results, and give what there is room to send now."""
         self.limited.on_results(graph_id, answers)
-        flying = self.in_flight.get(graph_id)
-        if flying:
-            ended = sum(isinstance(answer.item, Completed | Failed) for answer in answers)
-            self.in_flight[graph_id] = max(0, flying - ended)
+        self.bundle_sizes.have_ended(graph_id, answers)
         if self.windows is None or not self.windows.has(graph_id):
             return []
         task_ids = [each for answer in answers if not answer.error and (each := getattr(answer.item, "task_id", ""))]
@@ -350,7 +338,7 @@ class Dispatcher:
 
     def forget(self, graph_id: str) -> None:
         """The graph has ended."""
-        self.in_flight.pop(graph_id, None)
+        self.bundle_sizes.forget(graph_id)
         self.limited.backlogs.pop(graph_id, None)
         self.forget_unsent(graph_id)
 

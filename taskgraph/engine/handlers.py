@@ -81,8 +81,7 @@ class Handlers(Transactor):
         for message in messages:
             if own := asked(message):
                 if isinstance(message, TaskCompleted):
-                    if message.worker:
-                        self.dispatcher.workers[message.worker] = self.clock.monotonic()
+                    self.dispatcher.bundle_sizes.note_results(message)
                     completed += own
                 items.append((message, own))
                 everything += own

@@ -380,7 +380,7 @@ async def _remind(look: _Look) -> None:
         patience = _PATIENCE * limits.REDISPATCH_SECONDS
         due = [(task_id, run) for task_id, run, age in tasks if not full or age >= patience]
         if due:
-            await handlers.dispatcher.dispatch(graph_id, target, due, level=level, rows=rows)
+            await handlers.dispatcher.dispatch(graph_id, target, due, level=level, rows=rows, reminder=True)
             look.swept.reminded += len(due)
     if look.waits:
         look.swept.reminded += await handlers.dispatcher.limited.refill_from(graph_id, look.waits)

@@ -10,13 +10,13 @@ import base64
 import binascii
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import field
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from taskgraph.model import json_pointer, json_strict, limits
-from taskgraph.model.errors import InvalidMessage, TaskgraphError, TooLarge
+from taskgraph.model.errors import InvalidMessage, TaskgraphError
 from taskgraph.model.ids import is_graph_id, is_task_id, value
 from taskgraph.model.json_strict import show
 from taskgraph.model.limits import ROUTING_KEY_CHARS_MAX
@@ -25,6 +25,9 @@ from taskgraph.model.schemas import is_date_time
 from taskgraph.model.spent import Used, used_in
 
 VERSION: Final = 1
+LARGE_VERSION: Final = 2
+"""Of work and results with more tasks than programs before 0.4 read in one message."""
+
 RUN_MAX: Final = 1_000_000
 CLAIM_CHARS_MAX: Final = 128
 ETAG_CHARS_MAX: Final = 128
@@ -45,8 +48,6 @@ _ASKED_CHARS_MAX: Final = 40
 _HALF_CHARACTER = re.compile("[\ud800-\udfff]")
 _ASCII_JSON: Final = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
 
-T = TypeVar("T")
-M = TypeVar("M", bound="Message")
 _Runs = tuple[tuple[tuple[str, int], ...], Mapping[str, "Seen"], Mapping[str, str]]
 
 
@@ -180,7 +181,7 @@ class TaskResult:
 
 @value
 class TaskCompleted:
-    """Runs that succeeded: 1..32 tasks of one graph. worker: its name, "" if not known.
+    """Runs that succeeded: 1..96 tasks of one graph. worker: its name, "" if not known.
 
     used: what it has used for the graph since it said so last, with this message; None if not known.
     """
@@ -193,7 +194,7 @@ class TaskCompleted:
 
 @value
 class TaskFailed:
-    """Runs that failed: 1..32 tasks of one graph. used: see TaskCompleted."""
+    """Runs that failed: 1..96 tasks of one graph. used: see TaskCompleted."""
 
     graph: str
     tasks: tuple[TaskResult, ...]
@@ -216,7 +217,7 @@ class Seen:
 
 @value
 class RunTasks:
-    """Work for one target: 1..32 tasks of one graph, each with the number of the run that is wanted.
+    """Work for one target: 1..96 tasks of one graph, each with the number of the run that is wanted.
 
     seen: taskId -> what was known of it; it may lack any. level: of the tasks (see `priorities`), also sent to its own
     queue; "" where receivers know that it is used. routing: taskId -> its graph's, a dot, its own; it may lack any.
@@ -231,11 +232,17 @@ class RunTasks:
 
 
 _Request = AddTasks | Cancel | Edit | HoldBack | Prioritize | Rerun | SetLimit
-Message = _Request | SendReady | TaskCompleted | TaskFailed | RunTasks
+_Large = TaskCompleted | TaskFailed | RunTasks
+Message = _Request | SendReady | _Large
 
 
 def type_of(message: Message) -> str:
     return _TYPES[type(message)]
+
+
+def is_large(message: Message) -> bool:
+    """Whether only readers of version 2 take this message: who sends it must know that all of its readers do."""
+    return isinstance(message, _Large) and len(message.tasks) > limits.BUNDLE_TASKS_MAX
 
 
 # --- writing ---------------------------------------------------------------------------------------------------
@@ -243,7 +250,8 @@ def type_of(message: Message) -> str:
 
 def to_object(message: Message) -> dict[str, Any]:
     own = type_of(message)
-    made: dict[str, Any] = {"version": VERSION, "type": own, "graph": message.graph}
+    version = LARGE_VERSION if is_large(message) else VERSION
+    made: dict[str, Any] = {"version": version, "type": own, "graph": message.graph}
     for key in MESSAGE_TYPES[own].keys:
         said = getattr(message, key.field or key.name)
         if said or not key.optional:
@@ -303,56 +311,16 @@ def to_text(message: Message) -> str:
     return text
 
 
-def bundles(
-    make: Callable[[tuple[T, ...]], M],
-    items: Sequence[T],
-    size: int = limits.BUNDLE_TASKS_MAX,
-    *,
-    bytes_max: int = limits.MESSAGE_BYTES_MAX,
-) -> list[M]:
-    """Messages over all items in their order: each with at most `size` of them, and a text of at most bytes_max bytes.
-
-    make: builds the message over some of the items. Raises TooLarge for an item that is too large by itself.
-    """
-    made: list[M] = []
-    size = max(1, size)
-    done = 0
-    while done < len(items):
-        part = tuple(items[done : done + size])
-        whole = make(part)
-        # Mostly as many as may go into one do, and are written once; otherwise each is measured by itself.
-        if len(to_text(whole)) > bytes_max:
-            part = part[: _how_many(make, part, bytes_max)]
-            whole = make(part)
-        made.append(whole)
-        done += len(part)
-    return made
-
-
-def _how_many(make: Callable[[tuple[T, ...]], M], items: Sequence[T], bytes_max: int) -> int:
-    """How many of these items, from the first on, a message of bytes_max bytes holds. Raises TooLarge for none."""
-    envelope = len(to_text(make(()))) - 1  # every item is counted with a comma, and the first has none
-    length = envelope
-    for count, item in enumerate(items):
-        alone = len(to_text(make((item,))))
-        if alone > bytes_max:
-            raise TooLarge(f"One item of a message has {alone:,} bytes as JSON; {bytes_max:,} fit.")
-        length += alone - envelope
-        if length > bytes_max:
-            return count
-    return len(items)
-
-
 # --- reading ---------------------------------------------------------------------------------------------------
 
 
 def parse(body: str | bytes) -> Message:
     """The message in a body of JSON, or base64 of it (D17). Raises InvalidMessage and UnknownVersion."""
     obj = _object(_strict(_plain(body)), "the body")
-    version = _whole_number(obj, "version", "the message", 1, limits.INT_MAX)
-    if version > VERSION:
-        raise UnknownVersion(f"The message has version {version}; this program reads version {VERSION}.")
-    kind = obj.get("type")
+    version, kind = _whole_number(obj, "version", "the message", 1, limits.INT_MAX), obj.get("type")
+    known = LARGE_VERSION if kind in _LARGE_TYPES else VERSION
+    if version > known:
+        raise UnknownVersion(f"The message has version {version}; this program reads version {known}.")
     if not isinstance(kind, str) or kind not in MESSAGE_TYPES:
         raise InvalidMessage(f"The type of the message is {show(kind)}, and none of {', '.join(MESSAGE_TYPES)}.")
     graph = obj.get("graph")
@@ -431,8 +399,9 @@ def _task_id(obj: Mapping[str, Any], name: str, key: str = "task") -> str:
 
 def _entries(obj: Mapping[str, Any]) -> list[Any]:
     tasks = obj.get("tasks")
-    if not isinstance(tasks, list) or not 1 <= len(tasks) <= limits.BUNDLE_TASKS_MAX:
-        raise InvalidMessage(f"`tasks` of the message must be an array of 1 to {limits.BUNDLE_TASKS_MAX} tasks.")
+    most = limits.BUNDLE_TASKS_MAX if obj.get("version") == VERSION else limits.LARGE_BUNDLE_TASKS_MAX
+    if not isinstance(tasks, list) or not 1 <= len(tasks) <= most:
+        raise InvalidMessage(f"`tasks` of the message must be an array of 1 to {most} tasks.")
     return tasks
 
 
@@ -685,6 +654,7 @@ EVENT_TYPES: Final = tuple(sorted(name for name, each in MESSAGE_TYPES.items() i
 """What handlers take; `run-tasks` is for workers."""
 
 _TYPES: Final = {each.of: name for name, each in MESSAGE_TYPES.items()}
+_LARGE_TYPES: Final = tuple(_TYPES[each] for each in (TaskCompleted, TaskFailed, RunTasks))
 
 
 def graph_named(body: str) -> str:

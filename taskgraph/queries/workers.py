@@ -26,6 +26,7 @@ START_HANDLER: Final = "start a handler: taskgraph serve"
 FINISH: Final = "finish"
 NOW: Final = "now"  # how a worker drains, in the column `draining`: it finishes what it has begun, or hands it back
 _TRIES: Final = 6
+_LARGE_SINCE: Final = (0, 4)
 _NOT_IN_KEYS: Final = re.compile(r"[^A-Za-z0-9_.-]")
 _KEY_CHARS_MAX: Final = 200
 
@@ -155,6 +156,12 @@ async def mark_gone(tables: Tables, names: Iterable[str]) -> None:
                 await tables.commit(WORKERS, [Merge(row.key, row.etag, {"gone": True})])
 
 
+def _takes_large(version: str) -> bool:
+    """Whether a program of this version reads messages of version 2."""
+    found = re.match(r"(\d+)\.(\d+)", version)
+    return found is not None and (int(found[1]), int(found[2])) >= _LARGE_SINCE
+
+
 def _seen(row: Row, now: datetime, is_dead: IsDead) -> tuple[str, datetime | None, float, bool]:
     """Name, when the row was written last, how many seconds ago, and whether its process is gone."""
     columns = row.columns
@@ -222,6 +229,16 @@ class Crew:
     workers: Sequence[WorkerStatus] = ()
     handlers: Sequence[HandlerStatus] = ()
     known: bool = True
+
+    def takers_of_large(self, target: str, seen: Iterable[str]) -> int:
+        """How many workers of a target take large messages; 0 unless all do, and all handlers their results.
+
+        seen: workers that are known by their results; one without a row is of a version that has none.
+        """
+        serving = [one.version for one in self.workers if one.live and target in one.targets]
+        handling = [one.version for one in self.handlers if one.live]
+        known = bool(handling) and {one.name for one in self.workers}.issuperset(seen)
+        return len(serving) if known and all(map(_takes_large, serving + handling)) else 0
 
     @property
     def handled(self) -> bool:

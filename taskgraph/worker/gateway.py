@@ -438,7 +438,9 @@ class Gateway:
     def _note_workers(self, rows: Iterable[Row | None]) -> None:
         """Into so many messages at least goes what is ready, see `Dispatcher`."""
         now = self.handlers.clock.monotonic()
-        self.handlers.dispatcher.workers.update({str(row.columns.get("worker", "")): now for row in rows if row})
+        self.handlers.dispatcher.bundle_sizes.workers.update(
+            {str(row.columns.get("worker", "")): now for row in rows if row}
+        )
 
     # --- logs
 

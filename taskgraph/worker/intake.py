@@ -14,10 +14,11 @@ from typing import Final
 from taskgraph.engine.poison import origin_of, release
 from taskgraph.engine.telemetry import watched
 from taskgraph.model import limits
+from taskgraph.model.bundles import bundles
 from taskgraph.model.errors import StorageError
 from taskgraph.model.foreign_times import Standing
 from taskgraph.model.ids import GRAPH, row_key
-from taskgraph.model.messages import Message, RunTasks, to_text
+from taskgraph.model.messages import Message, RunTasks, is_large, to_text
 from taskgraph.model.priorities import LEVELS, NORMAL_RANK, rank
 from taskgraph.model.states import GRAPH_GONE, GraphState, TaskState
 from taskgraph.protocol.decide import Item
@@ -163,6 +164,7 @@ class Intake:
                 return  # set aside, or left to a newer version
             if watched(self._context.handlers.telemetry):
                 source.origin = origin_of(message, source.delivery, self._context.clock.monotonic())
+            source.large = is_large(message)
             if message.level and message.level not in self._gate.gates.levels(message.target):
                 await self._gate.look(again=True)
             self.per_message = self.per_message * _TASKS_KEPT + len(message.tasks) * (1 - _TASKS_KEPT)
@@ -278,12 +280,12 @@ class Intake:
         await context.handlers.transition(message.graph, items)
         wanted = tuple((one.task_id, one.run) for one, _ in tasks)
         routing = {one.task_id: one.routing for one, _ in tasks if one.routing}
-        again = RunTasks(message.graph, message.target, wanted, routing=routing)
+        again = bundles(lambda part: RunTasks(message.graph, message.target, part, routing=routing), wanted)
         if context.graph_id:  # it is for workers of other processes
             _, place = self._turns.queues().get(queue, ("", NORMAL_RANK))
             queue = context.handlers.names.work(message.target, LEVELS[place])
         with for_others():  # woken by it, this worker would be the first to ask, each time
-            await context.handlers.queues.send(queue, [to_text(again)], delay_seconds=_GIVE_BACK_SECONDS)
+            await context.handlers.queues.send(queue, [*map(to_text, again)], delay_seconds=_GIVE_BACK_SECONDS)
 
 
 def _ready_in(message: RunTasks, since: float) -> list[ReadyTask]:

@@ -13,9 +13,10 @@ from typing import Any
 from taskgraph.documents.results import handed_on
 from taskgraph.engine.telemetry import being
 from taskgraph.model import limits
+from taskgraph.model.bundles import bundles
 from taskgraph.model.columns import NO_OUTPUT
 from taskgraph.model.errors import Conflict, StorageError, trail
-from taskgraph.model.messages import WORKER_CHARS_MAX, TaskCompleted, TaskFailed, TaskResult, bundles
+from taskgraph.model.messages import WORKER_CHARS_MAX, TaskCompleted, TaskFailed, TaskResult
 from taskgraph.model.placement import target_of
 from taskgraph.protocol.decide import Item
 from taskgraph.protocol.runs import Completed, HandBack, LeaseLost
@@ -89,7 +90,7 @@ class Reporter:
         counters.completed += len(completed)
         counters.failed += len(failed)
         if not (len(ended) == len(completed) == 1 and await self._complete_locally(ended[0], completed[0])):
-            await self._send(graph_id, completed, failed)
+            await self._send(graph_id, completed, failed, self._bundle_size(ended))
         counters.handed_back += len(returned)
         if returned or stopped:
             await self._context.handlers.transition(graph_id, [*returned, *stopped])
@@ -103,13 +104,28 @@ class Reporter:
             return f"{worker} was {'stopped' if self._context.stopping else 'drained'}"
         return f"{worker} had no slot for it"
 
-    async def _send(self, graph_id: str, completed: Sequence[TaskResult], failed: Sequence[TaskResult]) -> None:
+    def _bundle_size(self, ended: Sequence[ClaimedRun]) -> int:
+        """How many results go into one message: many if one of these came by a large message lately.
+
+        Who sends a large message knows that every handler takes large ones; after a lease it may be so no more.
+        """
+        since = self._context.clock.monotonic() - limits.LEASE_SECONDS
+        large = any(one.source is not None and one.source.large and one.began >= since for one in ended)
+        return limits.LARGE_BUNDLE_TASKS_MAX if large else limits.BUNDLE_TASKS_MAX
+
+    async def _send(
+        self,
+        graph_id: str,
+        completed: Sequence[TaskResult],
+        failed: Sequence[TaskResult],
+        size: int = limits.BUNDLE_TASKS_MAX,
+    ) -> None:
         worker, meter = self._context.name[:WORKER_CHARS_MAX], self._context.handlers.records.meter
         # Where handlers of this process take them, its next commit says what it has used.
         used = meter.used(graph_id) if meter is not None and not self._context.is_direct(graph_id) else None
         messages: list[TaskCompleted | TaskFailed] = [
-            *bundles(lambda part: TaskCompleted(graph_id, part, worker, used), completed),
-            *bundles(lambda part: TaskFailed(graph_id, part, used), failed),
+            *bundles(lambda part: TaskCompleted(graph_id, part, worker, used), completed, size),
+            *bundles(lambda part: TaskFailed(graph_id, part, used), failed, size),
         ]
         if not messages:
             return

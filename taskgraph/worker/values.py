@@ -41,6 +41,7 @@ class WorkMessage:
     given_up: bool = False  # something went wrong with it: it is kept no longer, and comes back
     busy_until: datetime | None = None  # it came back for a run that still has its lease, or came before its time
     origin: Origin | None = None  # for telemetry
+    large: bool = False  # who sent it knows that all handlers take large messages
 
     def keep_until(self, until: datetime) -> None:
         """Have the message come back then, or later if that was asked for before."""

@@ -15,7 +15,8 @@ from datetime import timedelta
 from typing import Final
 
 from taskgraph.engine import commit
-from taskgraph.model.messages import RunTasks, TaskCompleted, TaskResult, bundles, parse, to_text
+from taskgraph.model.bundles import bundles
+from taskgraph.model.messages import RunTasks, TaskCompleted, TaskResult, parse, to_text
 from taskgraph.protocol.decide import Decision, Item, decide
 from taskgraph.protocol.runs import Claim, Completed
 from taskgraph.storage.tables import Delete, Row

@@ -11,11 +11,13 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
+from taskgraph import __version__
 from taskgraph.engine.consumer import Consumer
 from taskgraph.engine.handlers import Handlers
 from taskgraph.engine.poison import Poison
 from taskgraph.model.flag import Flag
 from taskgraph.model.placement import Offer
+from taskgraph.queries.workers import HANDLER
 from taskgraph.rehearsal.virtual_time import LoopClock, end_all
 from taskgraph.storage.queues import Delivery
 from taskgraph.storage.signals.wakeup import Wakeup
@@ -23,6 +25,7 @@ from taskgraph.testing import MemoryLogs, MemoryQueues, MemoryTables
 from taskgraph.worker.executors import Executors, Outcome, Work, WriteLog
 from taskgraph.worker.executors.contract import Queue
 from taskgraph.worker.loop import Worker
+from taskgraph.worker.registration import RegisteredHandler, Registration, WorkerDetails
 from tests.scenarios.stage import Requirements, Stage, Trap, graph
 from tests.simulation.processes import ProcessLoop
 
@@ -120,6 +123,12 @@ class Crew:
     def handlers(self, calls: Calls) -> Handlers:
         made = self.stage.more_handlers(calls)
         return replace(made, queues=_CountingQueues(made.queues, calls))
+
+    async def registered(self, *workers: str, version: str = __version__) -> None:
+        """Rows of these workers, or without any of one that handles, as a program of this version writes them."""
+        details = WorkerDetails(("default",), (), (), "vm", 1, version, 1, 3_600.0, "" if workers else HANDLER)
+        for name in workers or (f"handler of {version}",):
+            await Registration(self.stage.tables, self.clock, RegisteredHandler(name), details).beat()
 
     def consumer(
         self, calls: Calls | None = None, handlers: Handlers | None = None, *, poll_seconds: float = POLL_SECONDS

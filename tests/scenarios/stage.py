@@ -25,6 +25,7 @@ from taskgraph.engine.poison import Poison
 from taskgraph.engine.submission import Extension, Submission, edit, extend, submit
 from taskgraph.engine.sweep import Swept, sweep
 from taskgraph.model import limits
+from taskgraph.model.bundles import bundles
 from taskgraph.model.errors import Conflict, StorageUnavailable, Unclear
 from taskgraph.model.flag import Flag
 from taskgraph.model.ids import GRAPH, row_key, task_id_of
@@ -35,7 +36,6 @@ from taskgraph.model.messages import (
     TaskCompleted,
     TaskFailed,
     TaskResult,
-    bundles,
     parse,
     to_text,
 )

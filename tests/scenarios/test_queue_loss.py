@@ -57,7 +57,7 @@ async def test_a_thousand_tasks_whose_queues_are_emptied_in_mid_run(local: Stage
     for _ in range(6):
         stage.clock.advance(PAST_LEASE_SECONDS)
         # A large crew has been heard of, so that what is ready lies in many messages.
-        stage.handlers.dispatcher.workers = {f"w{number}": stage.clock.monotonic() for number in range(64)}
+        stage.handlers.dispatcher.bundle_sizes.workers = {f"w{number}": stage.clock.monotonic() for number in range(64)}
         swept = await stage.sweep()
         assert swept.reminded > 0, "nobody else says anything"
         await work_for_a_while(stage, 4)

@@ -855,8 +855,10 @@ class Play:
         """What each process remembers from one thing it does to the next, but for the rows that it keeps."""
         found: list[dict[str, Any]] = []
         for handlers in self._actors():
-            found += [handlers.records._ends, handlers.dispatcher.in_flight]
-            assert not handlers.dispatcher.workers, "no message of a life names its worker"
+            found += [handlers.records._ends, handlers.dispatcher.bundle_sizes.in_flight]
+            sizes = handlers.dispatcher.bundle_sizes
+            assert not sizes.workers, "no message of a life names its worker"
+            assert not sizes.paces, "nor says how long it took"
         return found
 
     def dispatchers(self) -> list[Dispatcher]:

@@ -458,7 +458,7 @@ async def test_what_is_ready_is_shared_out_over_the_workers_heard_of_in_the_last
 
     async def sizes(*, more: bool = False, size: int = 0) -> list[int]:
         queues.messages.clear()
-        handlers.dispatcher.in_flight.clear()
+        handlers.dispatcher.bundle_sizes.in_flight.clear()
         await handlers.dispatcher.dispatch("g", "default", ready, more=more, size=size)
         return [len(told) for _, told in wanted(queues)]
 
@@ -481,21 +481,23 @@ async def test_what_is_under_way_counts_as_well(handlers: Handlers, queues: Memo
     """A stream of few at a time is plenty, too."""
     labels = [f"t{number:03}" for number in range(40)]
     await begin(handlers, GraphDocument({label: TaskNode(label) for label in labels}))
-    handlers.dispatcher.in_flight.clear()
+    handlers.dispatcher.bundle_sizes.in_flight.clear()
     ids = [task_id_of("g", label) for label in labels]
     await handlers.dispatcher.dispatch("g", "default", [(task_id, 0) for task_id in ids[:30]])
     queues.messages.clear()
     await handlers.dispatcher.dispatch("g", "default", [(task_id, 0) for task_id in ids[30:]])
     assert [len(told) for _, told in wanted(queues)] == [10], "(10 + 30) // 2"
-    assert handlers.dispatcher.in_flight == {"g": 40}
+    assert handlers.dispatcher.bundle_sizes.in_flight == {"g": 40}
     await handlers.transition("g", [claim(task_id) for task_id in ids])
-    assert handlers.dispatcher.in_flight == {"g": 40}, "nothing has been heard of a claim"
+    assert handlers.dispatcher.bundle_sizes.in_flight == {"g": 40}, "nothing has been heard of a claim"
     await handlers.handle("g", [TaskCompleted("g", tuple(result(task_id) for task_id in ids[:25]))])
-    assert handlers.dispatcher.in_flight == {"g": 15}
+    assert handlers.dispatcher.bundle_sizes.in_flight == {"g": 15}
     await handlers.handle("g", [TaskFailed("g", tuple(result(task_id, failed=True) for task_id in ids[25:28]))])
-    assert handlers.dispatcher.in_flight == {"g": 12}
+    assert handlers.dispatcher.bundle_sizes.in_flight == {"g": 12}
     await handlers.handle("g", [TaskCompleted("g", tuple(result(task_id) for task_id in ids[:20]))])
-    assert handlers.dispatcher.in_flight == {"g": 0}, "told again: it is an estimate, and never less than nothing"
+    assert handlers.dispatcher.bundle_sizes.in_flight == {"g": 0}, (
+        "told again: it is an estimate, and never less than nothing"
+    )
 
 
 # --- what a work message says of its tasks -----------------------------------------------------------------------
@@ -513,7 +515,7 @@ async def hints(handlers: Handlers, queues: MemoryQueues, *tasks: str, rows: dic
 async def known(handlers: Handlers, tables: Table) -> dict[str, Row | None]:
     """All rows of a small graph."""
     await begin(handlers)
-    handlers.dispatcher.in_flight.clear()
+    handlers.dispatcher.bundle_sizes.in_flight.clear()
     return dict(tables.partitions["g"])
 
 
@@ -572,7 +574,7 @@ async def test_the_next_task_is_named_only_to_who_runs_alone(
     assert after is not None
 
     async def next_of(**more: Row | None) -> str:
-        handlers.dispatcher.in_flight.clear()
+        handlers.dispatcher.bundle_sizes.in_flight.clear()
         found = {**known, **{key.replace("_", ":", 1): each for key, each in more.items()}}
         return (await hints(handlers, queues, rows=found)).seen[A].next
 
@@ -589,7 +591,7 @@ async def test_the_next_task_is_named_only_to_who_runs_alone(
         known[row_key(A)] = Row(row.key, row.etag, {**row.columns, "dependents": dependents})
         assert await next_of() == "", dependents
     known[row_key(A)] = row
-    handlers.dispatcher.in_flight["g"] = 1
+    handlers.dispatcher.bundle_sizes.in_flight["g"] = 1
     assert (await hints(handlers, queues, rows=known)).seen[A].next == "", "something else is under way"
 
 

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from taskgraph.model import limits, schemas
+from taskgraph.model.bundles import bundles
 from taskgraph.model.errors import InvalidInput, InvalidMessage, TaskgraphError, TooLarge
 from taskgraph.model.ids import task_id_of
 from taskgraph.model.messages import (
@@ -31,7 +32,7 @@ from taskgraph.model.messages import (
     TaskFailed,
     TaskResult,
     UnknownVersion,
-    bundles,
+    is_large,
     parse,
     to_object,
     to_text,
@@ -89,6 +90,37 @@ def test_a_message_survives_the_way_there_and_back(kind: str, message: Message):
         base64.b64encode(b"\xef\xbb\xbf" + text.encode()),
     ):
         assert parse(body) == message
+
+
+MANY = tuple(task_id_of("g", f"t{n}") for n in range(limits.LARGE_BUNDLE_TASKS_MAX + 1))
+LARGE: list[Callable[[int], Message]] = [
+    lambda count: RunTasks("g-1", "default", tuple((task, 0) for task in MANY[:count])),
+    lambda count: TaskCompleted("g-1", tuple(replace(DONE, task=task) for task in MANY[:count])),
+    lambda count: TaskFailed("g-1", tuple(replace(LOST, task=task) for task in MANY[:count])),
+]
+
+
+@pytest.mark.parametrize("make", LARGE)
+def test_work_and_results_of_many_tasks_are_of_version_2(make: Callable[[int], Message]) -> None:
+    """As many as older programs read are of the version that they read."""
+    most, every = limits.LARGE_BUNDLE_TASKS_MAX, limits.BUNDLE_TASKS_MAX
+    for count, version in ((1, 1), (every, 1), (every + 1, 2), (most, 2)):
+        message = make(count)
+        obj = json.loads(to_text(message))
+        validator = schemas.validator(f"message-{obj['type']}")
+        assert (obj["version"], is_large(message)) == (version, version == 2)
+        assert validator.is_valid(obj)
+        assert parse(json.dumps(obj)) == message
+        assert parse(json.dumps(obj | {"version": 2})) == message  # whatever a newer sender thinks large
+        wrong = obj | {"version": 1}
+        assert validator.is_valid(wrong) == (count <= every)
+        if count > every:
+            with pytest.raises(InvalidMessage, match="1 to 32"):
+                parse(json.dumps(wrong))
+    with pytest.raises(InvalidMessage, match=f"1 to {most}"):
+        parse(to_text(make(most + 1)))
+    with pytest.raises(UnknownVersion):
+        parse(json.dumps(json.loads(to_text(make(1))) | {"version": 3}))
 
 
 def test_a_rerun_of_one_task_is_read_as_versions_before_wrote_it() -> None:

@@ -7,10 +7,11 @@ from typing import Any, Final
 from taskgraph.interfaces.app import App
 from taskgraph.interfaces.operations.checks import asked_by, check_reason, labels_of, over_http, task_rows
 from taskgraph.interfaces.operations.waiting import poll
+from taskgraph.model.bundles import bundles
 from taskgraph.model.columns import integer, is_cancelled
 from taskgraph.model.errors import Refused
 from taskgraph.model.ids import reference_of
-from taskgraph.model.messages import Cancel, bundles
+from taskgraph.model.messages import Cancel
 from taskgraph.model.states import GRAPH_ENDED, TASK_UNRESOLVED, GraphState
 from taskgraph.queries.groups import group_members
 from taskgraph.storage.tables import Row

@@ -19,10 +19,11 @@ from taskgraph.interfaces.operations.checks import (
 from taskgraph.interfaces.operations.waiting import poll
 from taskgraph.model import limits
 from taskgraph.model.budget import OVER_BUDGET, budget_of, is_spent
+from taskgraph.model.bundles import bundles
 from taskgraph.model.columns import seen_state, texts
 from taskgraph.model.errors import InvalidInput, Refused
 from taskgraph.model.foreign_times import asked_after
-from taskgraph.model.messages import HoldBack, Message, bundles
+from taskgraph.model.messages import HoldBack, Message
 from taskgraph.model.states import INACTIVE, PAUSED, TASK_UNRESOLVED, by_group
 from taskgraph.queries import targets
 from taskgraph.queries.costs import cost_of

@@ -7,11 +7,12 @@ from typing import Any
 from taskgraph.interfaces.app import App
 from taskgraph.interfaces.operations.checks import asked_by, check_going, check_reason, labels_of, over_http, task_rows
 from taskgraph.interfaces.operations.waiting import poll
+from taskgraph.model.bundles import bundles
 from taskgraph.model.columns import seen_state
 from taskgraph.model.errors import InvalidInput, Refused
 from taskgraph.model.foreign_times import asked_after
 from taskgraph.model.json_strict import show
-from taskgraph.model.messages import Prioritize, bundles
+from taskgraph.model.messages import Prioritize
 from taskgraph.model.priorities import LEVELS, is_level
 from taskgraph.model.states import TASK_UNRESOLVED, TaskState
 from taskgraph.protocol.prioritize import PRIORITIZED

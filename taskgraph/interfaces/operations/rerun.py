@@ -9,9 +9,10 @@ from taskgraph.interfaces.app import App
 from taskgraph.interfaces.operations.checks import asked_by, check_reason, over_http, task_rows
 from taskgraph.interfaces.operations.waiting import poll
 from taskgraph.model import limits
+from taskgraph.model.bundles import bundles
 from taskgraph.model.errors import InvalidInput, Refused
 from taskgraph.model.ids import reference_of, row_key
-from taskgraph.model.messages import Rerun, bundles
+from taskgraph.model.messages import Rerun
 from taskgraph.model.states import GraphState, TaskState, stored_state
 from taskgraph.protocol.rerun import DEADLINE_EXCEEDED, NOT_RUNNING, NOT_WHOLE, Refusal, refusal
 from taskgraph.queries.reruns import following
