@@ -70,9 +70,11 @@ from taskgraph.protocol.rows import Draft
 from taskgraph.protocol.runs import Claim
 from taskgraph.protocol.set_limit import Recount
 from taskgraph.queries.event_queues import EventQueues
+from taskgraph.queries.workers import Crew
 from taskgraph.storage.queues import Delivery
 from taskgraph.storage.tables import Change, Insert, Merge, Range, Row, Tables
 from taskgraph.testing import MemoryTables
+from taskgraph.worker.reports import Reporter
 from tests.simulation import playing
 from tests.simulation import world as world_module
 from tests.simulation.bounds import CHUNKED, FEW_LEAVES, NARROWER, TIGHT, TIGHT_FAILING, bounded
@@ -90,6 +92,7 @@ from tests.simulation.playing import Play
 from tests.simulation.policed import policed, policed_and_rerun
 from tests.simulation.sharing import SharedOut
 from tests.simulation.tally import kinds_at
+from tests.simulation.versions import MixedVersions
 from tests.simulation.world import EPOCH, Faults, World
 
 HISTORIES_MAX: Final = 1_500
@@ -1823,6 +1826,25 @@ MUTANTS: Final = (
         "they are left at once",
         _set(EventQueues, "_was_changed_for", lambda *_: False),
         SharedOut,
+    ),
+    # messages that older programs do not read
+    Mutant(
+        "P23: large messages are sent where all workers of the target are known to take them",
+        "whatever version the workers have",
+        _reworded(Crew, "takers_of_large", ("serving + handling", "handling")),
+        MixedVersions,
+    ),
+    Mutant(
+        "P23: large messages are sent where all handlers are known to take them",
+        "whatever version the handlers have",
+        _reworded(Crew, "takers_of_large", ("serving + handling", "serving")),
+        MixedVersions,
+    ),
+    Mutant(
+        "P23: results go in large messages where what sent the work knew the handlers",
+        "whoever sent it",
+        _reworded(Reporter, "_bundle_size", ("one.source.large and ", "")),
+        MixedVersions,
     ),
     # groups that need k of n
     Mutant(
