@@ -5,7 +5,7 @@ A run begins only after its claim is committed (P5), by a commit made here, or b
 """
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -81,33 +81,48 @@ class Claims:
             await self._commit(graph_id, ready)
 
     async def _commit(self, graph_id: str, ready: Sequence[ReadyTask]) -> None:
-        handlers, free = self._context.handlers, self._slots.free
-        claims = self.claims_of(ready, free)
-        by_claim = {claim.claim: one for claim, one in zip(claims, ready, strict=True)}  # one task may come twice
-        conflicts = handlers.counters.conflicts
-        over: dict[str, str] = {}
+        """Claim by as many commits as it takes: what the first has claimed begins while the next is made."""
+        free, begun = self._slots.free, False
+        newer: NewerSchema | None = None
+        gone: list[WorkMessage] = []
         self._slots.reserve(ready)
         self._gate.let_in(ready)
         try:
-            if self._context.is_direct(graph_id):
-                rows = handlers.row_cache.of(graph_id).rows
-                answers = await handlers.advance(graph_id, claims)
-            else:
-                rows = {row_key(one.task_id): row for one in ready if (row := one.row or as_seen(one)) is not None}
-                over = {key: row.etag for key, row in rows.items() if row is not None}
-                answers = await handlers.transition(graph_id, claims, rows=rows)
+            for part in _parts(ready, self._context.handlers.records.changes_max):
+                answers, has_begun, refused = await self._commit_part(graph_id, part, free)
+                free, begun = max(0, free - len(part)), begun or has_begun
+                gone += refused
+                newer = next((each.error for each in answers if isinstance(each.error, NewerSchema)), newer)
         finally:
             self._slots.unreserve(ready)
             self._context.freed.set()
-        if handlers.counters.conflicts > conflicts:
-            over = {}  # what was claimed is not what had been seen
-        begun, gone = self._begin_claimed(graph_id, by_claim, answers, rows, over)
-        self._slots.fill()
-        newer = next((answer.error for answer in reversed(answers) if isinstance(answer.error, NewerSchema)), None)
         if newer is not None and not begun:
             raise newer  # left to who knows the row; with other runs claimed, the sweep says it again
         for source in gone:
             await self._messages.release(source)
+
+    async def _commit_part(
+        self, graph_id: str, ready: Sequence[ReadyTask], free: int
+    ) -> tuple[Sequence[Answer], bool, list[WorkMessage]]:
+        """Gives the answers, whether anything has been claimed, and messages of what could not be."""
+        handlers = self._context.handlers
+        claims = self.claims_of(ready, free)
+        by_claim = {claim.claim: one for claim, one in zip(claims, ready, strict=True)}  # one task may come twice
+        conflicts = handlers.counters.conflicts
+        over: dict[str, str] = {}
+        if self._context.is_direct(graph_id):
+            rows = handlers.row_cache.of(graph_id).rows
+            answers = await handlers.advance(graph_id, claims)
+        else:
+            rows = {row_key(one.task_id): row for one in ready if (row := one.row or as_seen(one)) is not None}
+            over = {key: row.etag for key, row in rows.items() if row is not None}
+            answers = await handlers.transition(graph_id, claims, rows=rows)
+        self._slots.unreserve(ready)
+        if handlers.counters.conflicts > conflicts:
+            over = {}  # what was claimed is not what had been seen
+        begun, gone = self._begin_claimed(graph_id, by_claim, answers, rows, over)
+        self._slots.fill()
+        return answers, begun, gone
 
     def _begin_claimed(
         self,
@@ -193,6 +208,12 @@ class Claims:
         """A run could not be claimed: its message is kept until it may be, if that is known."""
         if not self.too_early(source, row):
             hold_for_room(source, row, self._context.clock.now())
+
+
+def _parts(ready: Sequence[ReadyTask], most: int) -> Iterator[Sequence[ReadyTask]]:
+    """All of them in order, in as few parts of at most so many as hold them, and of about one size."""
+    size = -(-len(ready) // -(-len(ready) // most)) if ready else 1
+    return (ready[start : start + size] for start in range(0, len(ready), size))
 
 
 def _body_of(source: WorkMessage | None) -> str:
