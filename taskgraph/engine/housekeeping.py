@@ -54,11 +54,16 @@ async def keep_house(handlers: Handlers, logs: StoredLogs, *, keep_days: float |
 
 
 async def _forget_runs(handlers: Handlers) -> None:
-    """Take runs off the cache whose graph is gone, so that it does not grow for ever."""
-    tables = handlers.records.tables
-    (place,) = await tables.get(KEEPING, [_PLACE_IN_CACHE])
-    start = str(place.columns.get("after", "")) if place is not None else ""
-    page = await tables.query(CACHE, Range(start, select=("graph",)), limit=limits.KEEP_GRAPHS_MAX)
+    """Take runs off the cache whose graph is gone, so that it does not grow for ever.
+
+    Mostly one page is all of it, and then no place is remembered.
+    """
+    tables, place = handlers.records.tables, None
+    page = await tables.query(CACHE, Range(select=("graph",)), limit=limits.KEEP_GRAPHS_MAX)
+    if page.continuation is not None:
+        (place,) = await tables.get(KEEPING, [_PLACE_IN_CACHE])
+        if place is not None and (start := str(place.columns.get("after", ""))):
+            page = await tables.query(CACHE, Range(start, select=("graph",)), limit=limits.KEEP_GRAPHS_MAX)
     gone: dict[str, bool] = {}
     for row in page.rows:
         graph_id = str(row.columns.get("graph", ""))
