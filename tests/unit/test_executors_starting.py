@@ -107,6 +107,31 @@ async def test_one_begins_where_the_last_has_ended_while_the_worker_does_somethi
     assert not any(each.failed for each in await asyncio.gather(*runs))
 
 
+async def test_one_begins_as_it_is_given_whatever_the_worker_does_next() -> None:
+    executor = await ready(1)
+    await run(executor, "a", NOTE)  # the starter knows the environment by now
+    ended: list[Outcome | None] = []
+    assert executor.begin(work("b", "sh", "-c", NOTE, "b"), lambda: None, ended.append) is not None
+    until(lambda: "b ends" in notes(), what="it has run, and the event loop has not gone round")
+    await soon(lambda: ended)
+    assert ended == [Outcome(failed=False, exit_code=0)]
+
+
+async def test_where_an_order_cannot_be_sent_all_end_and_not_while_it_is_given() -> None:
+    executor = await ready(1)
+    await run(executor, "a", NOTE)
+    starting = executor._starting
+    assert starting is not None
+    kept, starting._queue = starting._queue, socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)  # with no other end
+    ended: list[Outcome | None] = []
+    assert executor.begin(work("b", "sh", "-c", NOTE, "b"), lambda: None, ended.append) is not None
+    assert (ended, starting.lost) == ([], False)
+    await soon(lambda: ended)
+    assert (ended, starting.lost, began()) == ([None], True, ["a"])
+    starting._queue.close()
+    starting._queue = kept
+
+
 async def test_what_cannot_be_started_keeps_nothing_up() -> None:
     executor = await ready(1)
     bad = asyncio.create_task(executor.run(work("bad", "no-such-program"), no_log))
@@ -140,6 +165,21 @@ async def test_each_has_the_environment_that_it_was_given_though_others_have_ano
     works = [replace(work(str(n)), definition={"payload": payload}) for n, payload in enumerate(payloads)]
     await asyncio.gather(*(executor.run(each, no_log) for each in works))
     assert began() == [f"{n} v{n} " if n % 2 == 0 else f"{n}  v{n}" for n in range(6)]
+
+
+async def test_a_command_ignores_what_its_worker_ignored_and_nothing_that_python_ignores() -> None:
+    ours = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGHUP, signal.SIGRTMIN)}
+    try:
+        executor = await ready(1)
+    finally:
+        for number, handler in ours.items():
+            signal.signal(number, handler)
+    await run(executor, "a", "grep SigIgn: /proc/self/status > notes")
+    (line,) = notes()
+    ignored = int(line.removeprefix("SigIgn:"), 16)
+    assert all(ignored & 1 << (number - 1) for number in ours)
+    others = (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGUSR1, signal.SIGCHLD)
+    assert not any(ignored & 1 << (number - 1) for number in others)
 
 
 async def test_a_program_is_where_it_was_when_the_order_was_given_or_later() -> None:

@@ -155,7 +155,7 @@ class Starting:
         self._environment: tuple[int, dict[bytes, bytes]] = 0, {}  # of the orders that come, and its number
         self._inherited: Mapping[bytes, bytes] = {}  # of the last order
         self._beside: dict[bytes, bytes] = {}  # of that: what is not in the environment
-        self._folder = self._here = _here()
+        self._folder = _here()
         self._unsent: deque[_Letter] = deque()
         self._dropped: set[int] = set()
         self._is_to_send = False
@@ -206,10 +206,8 @@ class Starting:
         """
         if self.lost:
             raise OSError(errno.EIO, "what was to start it was ended")
-        if not self._unsent:
-            self._here = _here()
-        if self._here != self._folder:  # the starters are still where the worker was
-            cwd = os.path.join(self._here, cwd or "")
+        if (here := _here()) != self._folder:  # the starters are still where the worker was
+            cwd = os.path.join(here, cwd or "")
         number = next(self._numbers)
         self._orders[number] = _Order(call, own.get(_TOKEN, b""))
         if inherited is not self._inherited:
@@ -221,7 +219,8 @@ class Starting:
             self._unsent.append(_Letter(number, data))
         else:
             self._unsent.append(_Letter(number, marshal.dumps((number,)), _file_of(data)))
-        self._send_soon()
+        if not self._is_to_send:
+            self._send_at_once()
         return number
 
     def _inherit(self, env: Mapping[bytes, bytes]) -> None:
@@ -264,6 +263,20 @@ class Starting:
                     each.socket.sendall(starter.framed(said))
             if self._dropped:
                 self._take_back()
+            self._send_orders()
+        except OSError as error:
+            self._lose(str(error))
+
+    def _send_at_once(self) -> None:
+        """A starter begins with them then, whatever else this turn of the loop does."""
+        try:
+            self._send_orders()
+        except OSError:  # not here, where orders are given, are those before them to come to their end
+            self._send_soon()
+
+    def _send_orders(self) -> None:
+        """As many as there is room for; what is left is sent when there are news. Raises OSError."""
+        try:
             while self._unsent:
                 letter = self._unsent[0]
                 if letter.file is None:
@@ -273,9 +286,7 @@ class Starting:
                     self._queue.sendmsg([letter.data], with_it, socket.MSG_DONTWAIT)
                 self._unsent.popleft().close()
         except BlockingIOError:
-            return  # what is left is sent when there are news
-        except OSError as error:
-            self._lose(str(error))
+            pass
 
     def _take_back(self) -> None:
         """Take what is in the queue out of it, and have sent again what was not dropped."""
