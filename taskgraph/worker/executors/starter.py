@@ -137,6 +137,7 @@ class _Starter:
         self._at_rest.register(self._worker.fileno(), select.POLLIN)
         self._end_of_one = frozenset({_signal.SIGCHLD})
         self._mask = _signal.pthread_sigmask(_signal.SIG_BLOCK, self._end_of_one)  # as commands have it
+        self._default = _not_ignored().union(_IGNORED_BY_PYTHON)
         self._incoming = Incoming()
         self._news: list[tuple[object, ...]] = []  # that is to be sent, at that time
         self._outputs: list[int] = []  # that go with it
@@ -224,7 +225,7 @@ class _Starter:
             try:
                 self._go_to(folder)
                 env = {**self._environments[environment], **own}
-                pid = spawned(argv, env, writing, (), self._found, setsigmask=self._mask)
+                pid = spawned(argv, env, writing, (), self._found, setsigmask=self._mask, setsigdef=self._default)
             except BaseException:
                 os.close(reading)
                 raise
@@ -280,6 +281,16 @@ class _Starter:
                 sys.exit()
         os.close(descriptor)
         return code
+
+
+def _not_ignored() -> set[int]:
+    """Signals that a child does not ignore. For each that is not named to it, it makes one more system call."""
+    certain = _signal.SIGKILL, _signal.SIGSTOP
+    return {
+        number
+        for number in _signal.valid_signals()
+        if number not in certain and _signal.getsignal(number) != _signal.SIG_IGN
+    }
 
 
 def _end_group(pid: int) -> None:
