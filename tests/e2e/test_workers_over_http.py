@@ -6,7 +6,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -31,6 +31,17 @@ def worker(kind: str, folder: Path, address: str, token: str, **more: str) -> It
     finally:
         process.send_signal(signal.SIGTERM)
         process.wait(20)
+        until(lambda: not left_of(WORKERS[kind][1], folder))
+
+
+def left_of(program: str, folder: Path) -> list[str]:
+    """Processes that a worker has left there."""
+    found = []
+    for each in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):  # it has ended meanwhile
+            if program in (each / "cmdline").read_text().split("\0") and (each / "cwd").readlink() == folder:
+                found.append(each.name)
+    return found
 
 
 def until(look: Callable[[], Any], seconds: float = 40.0) -> Any:
