@@ -859,6 +859,7 @@ class Play:
             sizes = handlers.dispatcher.bundle_sizes
             assert not sizes.workers, "no message of a life names its worker"
             assert not sizes.paces, "nor says how long it took"
+            assert sizes.crew is None, "so that nothing goes into large messages"
         return found
 
     def dispatchers(self) -> list[Dispatcher]:

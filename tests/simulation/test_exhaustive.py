@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import pytest
 
+from taskgraph.engine.bundle_sizes import BundleSizes
 from taskgraph.engine.commit import Records
 from taskgraph.engine.consumer import Consumer
 from taskgraph.engine.dispatch import Dispatcher, LimitedTasks
@@ -177,7 +178,7 @@ REMEMBERED: Final[Mapping[type, tuple[set[str], set[str]]]] = {
     Dispatcher: (
         {
             "windows",
-            "in_flight",
+            "bundle_sizes",
             "limited",
             "_levels",
             "_hinted",
@@ -187,8 +188,9 @@ REMEMBERED: Final[Mapping[type, tuple[set[str], set[str]]]] = {
             "has_moved_left",
         },
         {"records", "queues", "clock", "names", "row_cache", "counters", "telemetry", "listeners", "receivers"}
-        | {"own", "workers", "_numbers"},
+        | {"own", "_numbers"},
     ),
+    BundleSizes: ({"in_flight"}, {"tables", "clock", "paces", "workers", "crew", "crew_at"}),  # `memories` sees why
     EventQueues: ({"_looked"}, {"number", "changed", "only_first", "_tables", "_clock", "_names", "_row"}),  # of one
     LimitedTasks: ({"backlogs"}, {"dispatcher"}),
     Backlog: ({"waiting", "sent", "whole_until"}, set()),
