@@ -29,9 +29,8 @@ from taskgraph.worker.target_gate import TargetGate
 from taskgraph.worker.values import ClaimedRun, ReadyTask, edited_in, label_in, routing_in
 
 _IDS_MIN: Final = 16  # of claims, drawn at once
-_BATCH_SECONDS: Final = 0.008  # a result waits for others as long as there is enough other work in hand
+_BATCH_SECONDS: Final = 0.008  # a result waits for others as long as there is other work in hand
 _BATCH_SECONDS_OF_ONE: Final = 0.016  # the same where there is one graph alone, to which no other is to come between
-_COMMIT_SECONDS: Final = 0.008  # what a commit of many results takes: for so long there is to be work for the slots
 
 
 @dataclass(eq=False)
@@ -67,7 +66,7 @@ class LocalLink:
         if outcome is None or outcome.failed or outcome.result is not None or one.lost:
             return False
         self._results.setdefault(graph_id, []).append((self._reporter.completed(one), one))
-        if one.instant or not self._slots.has_more_for(_COMMIT_SECONDS):
+        if not self._slots.has_more or one.instant:
             local_handlers.look(graph_id)
         elif not self._batching:  # there is enough to do: others will end in a moment, and go along
             self._batching = True
@@ -75,8 +74,8 @@ class LocalLink:
         return True
 
     def _waits_for_others(self) -> bool:
-        """Whether results wait for others: while the slots have work until they are written, and not for long."""
-        return self._batching and self._slots.has_more_for(_COMMIT_SECONDS) and not self._context.stopping
+        """Whether results wait for others: as long as there is work for the slots, and not for long."""
+        return self._batching and self._slots.has_more and not self._context.stopping
 
     async def _flush_later(self) -> None:
         await self._context.clock.sleep(_BATCH_SECONDS_OF_ONE if self._context.graph_id else _BATCH_SECONDS)

@@ -19,11 +19,11 @@ from taskgraph.worker.runs import Runner
 from taskgraph.worker.values import ClaimedRun, ReadyTask, WorkMessage
 
 _AHEAD_SECONDS: Final = 0.25  # tasks are claimed ahead as long as they would begin within this time
-_AHEAD_PER_SLOT: Final = 128
+_AHEAD_PER_SLOT: Final = 64
 _AHEAD_INSTANT: Final = 512  # of those that take no time
 _INSTANT_SECONDS: Final = 0.0005
 _SHORT_SECONDS: Final = 0.05  # runs that are shorter stand by
-_STANDING_BY_MAX: Final = 256
+_STANDING_BY_MAX: Final = 128
 _PACE_KEPT: Final = 0.8  # weight of what was, in a mean of late
 
 Ended = Callable[[ClaimedRun, Outcome | None, BaseException | None], None]
@@ -70,10 +70,6 @@ class Slots:
     def has_more(self) -> bool:
         """Whether there is work for the slots after what runs now."""
         return bool(self.waiting or self._standing_by)
-
-    def has_more_for(self, seconds: float) -> bool:
-        """Whether that keeps the slots busy for so long, at the pace of late."""
-        return (len(self.waiting) + len(self._standing_by)) * (self.seconds or 0.0) >= seconds * self._context.slots
 
     @property
     def claimed(self) -> tuple[ClaimedRun, ...]:
