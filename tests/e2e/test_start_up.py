@@ -52,7 +52,7 @@ SHORT = (
     Short(("list",), LOOKS, 148),
     Short(("why", "looked-at", "a"), LOOKS, 148),
     Short(("show", "looked-at", "--match", "a"), LOOKS, 148),
-    Short(("submit", "graph.json"), ("rich", "taskgraph.engine.plans", "taskgraph.protocol.invariants"), 218),
+    Short(("submit", "graph.json"), ("rich", "taskgraph.engine.plans", "taskgraph.protocol.invariants"), 220),
 )
 
 

@@ -14,7 +14,7 @@ from taskgraph.engine.poison import PoisonState
 from taskgraph.model import limits
 from taskgraph.model.errors import NotFound, Refused, StorageUnavailable
 from taskgraph.model.ids import row_key
-from taskgraph.model.messages import Rerun, RunTasks, TaskCompleted, parse, to_text
+from taskgraph.model.messages import LARGE_VERSION, Rerun, RunTasks, TaskCompleted, parse, to_text
 from taskgraph.model.names import POISON
 from taskgraph.storage.queues import Delivery
 from taskgraph.storage.tables import Merge, Range, query_all
@@ -345,7 +345,7 @@ async def test_a_message_that_nobody_brings_to_an_end_is_set_aside_at_last(local
 
 
 async def test_a_message_of_a_newer_version_is_left(local: Stage) -> None:
-    body = '{"version":2,"type":"task-completed","graph":"graph","anything":"else"}'
+    body = f'{{"version":{LARGE_VERSION + 1},"type":"task-completed","graph":"graph","anything":"else"}}'
     await put(local, body)
     for _ in range(2 * limits.POISON_FAILURES_MAX):
         await local.consume()
