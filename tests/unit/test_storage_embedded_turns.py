@@ -181,6 +181,7 @@ async def on_a_slow_disk(
     async with opened(path, synchronous="full") as store:
         tables = store.tables("graphs")
         await tables.commit("p", [Insert("a", {})])
+        store._file._sync_rest = 1_000_000
         yield store, tables, SlowDisk(monkeypatch)
 
 
@@ -202,6 +203,33 @@ async def test_with_a_sync_for_each_commit_the_thread_commits_what_the_loop_has_
         assert await read == HERE
         assert disk.threads == [THREAD, THREAD]
         assert [row.key for row in await query_all(tables, "p", Range())] == ["a", "b", "c"]
+
+
+async def test_a_single_call_waits_for_a_quick_disk_on_the_loop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = ManualClock()
+    store = EmbeddedStore(tmp_path / "store.db", clock, synchronous="full")
+    tables = store.tables("graphs")
+    await tables.commit("p", [Insert("a", {})])
+    await tables.get("p", ["a"])
+    disk = SlowDisk(monkeypatch)
+    disk.may_go_on.set()
+    slow = file.Session.commit
+
+    def slower(session: Session) -> None:
+        slow(session)
+        clock.advance(took)
+
+    monkeypatch.setattr(file.Session, "commit", slower)
+    took = file._SYNC_SECONDS / 2
+    for n in range(3):
+        await tables.commit("p", [Insert(f"b{n}", {})])
+    took = file._SYNC_SECONDS * 2
+    for n in range(file._REST_GROUPS + 3):
+        await tables.commit("p", [Insert(f"c{n}", {})])
+    assert disk.threads == [HERE] * 4 + [THREAD] * file._REST_GROUPS + [HERE, THREAD]
+    await store.close()
 
 
 async def test_rows_that_say_where_to_look_do_not_wait_for_the_disk(

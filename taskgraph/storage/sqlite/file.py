@@ -2,10 +2,10 @@
 
 Calls of one turn of the event loop run together, in one transaction. A short group runs on the event loop itself, where
 nothing may wait: if another process has the file, or a group took long lately, it goes to a thread, as long groups do.
-Where commits wait for the disk (`synchronous=full`), the thread commits what the loop has written; what need only stand
-in the order of commits does not wait, as the next that does takes it along. Checkpoints run on a thread and a
-connection of their own; only their last, small part comes between two groups, so that the log can begin again from its
-start.
+Where commits wait for the disk (`synchronous=full`), the thread commits what the loop has written, unless the disk is
+quick and no other call came; what need only stand in the order of commits does not wait, as the next that does takes it
+along. Checkpoints run on a thread and a connection of their own; only their last, small part comes between two groups,
+so that the log can begin again from its start.
 """
 
 import asyncio
@@ -39,8 +39,9 @@ _SHORT_CHANGES: Final = 400  # rows that it may write there: some milliseconds, 
 _SLOW_SECONDS: Final = 0.01  # for a few rows, which take a tenth of a millisecond
 _LOOKED_AT_ROWS: Final = 8  # fewer are not worth a look at the clock
 _AT_ONCE_MAX: Final = 16  # calls of one task that run without a turn of the loop: others wait for a few milliseconds
+_SYNC_SECONDS: Final = 0.001  # that a wait for the disk may take on the event loop
 _LONG_SECONDS: Final = 0.05  # a short group that took so long met a slow disk, or a cold file
-_REST_GROUPS: Final = 20  # that go to the thread after such a one
+_REST_GROUPS: Final = 20  # that go to the thread after such a one; and commits, after a wait that took longer
 
 _WAL_PAGES_MAX: Final = 4 * database.WAL_PAGES  # from here on a checkpoint makes other processes wait too
 _WAL_REST_PAGES: Final = 500  # so few may be copied while nothing of this process writes
@@ -241,6 +242,7 @@ class File:
         self._identity: tuple[int, int] | None = None  # of the file that was opened first
         self._pause = threading.Event()  # never set: a way to wait
         self._rest = 0  # groups that go to the thread, however short
+        self._sync_rest = 0  # commits of single calls that go to the thread
         self._checkpoints = _Checkpoints(path, self._end_log)
 
     async def call(
@@ -355,15 +357,25 @@ class File:
                 self._hand_over()
 
     def _commit_beside(self, group: list[_Call], session: Session) -> bool:
-        """Have the thread commit what a group has written. False: it is done here, as the thread waits for its turn."""
+        """Have the thread commit what a group has written. False: it is done here.
+
+        Because the thread waits for its turn, or as no other call came and the disk is quick: to hand a commit over and
+        back takes as long as half of such a wait.
+        """
+        here = len(group) == 1 and not self._sync_rest
         with self._lock:
-            beside = not self._draining and not self._closed
+            beside = not (here or self._draining or self._closed)
             if beside:
                 self._thread.submit(self._end_group, group, session)
                 self._draining = True
-        if not beside:
-            self._commit_group(group, session)
-        return beside
+        if beside:
+            self._sync_rest = max(0, self._sync_rest - 1)
+            return True
+        before = self._clock.monotonic()
+        self._commit_group(group, session)
+        if self._clock.monotonic() - before > _SYNC_SECONDS:
+            self._sync_rest = _REST_GROUPS
+        return False
 
     def _is_short(self) -> bool:
         read = written = 0
