@@ -7,7 +7,8 @@ is ever given up.
 
 import random
 from collections import Counter
-from typing import Final
+from collections.abc import Callable, Iterable
+from typing import Any, Final
 
 from tests.simulation.histories import random_document
 from tests.simulation.processes import ProcessWorld
@@ -57,3 +58,20 @@ class SharedOut:
     def oracle(self) -> str:
         """How it has to end."""
         return self.world.states[-1] if self.rough else "finished"
+
+
+def play_all(kind: Callable[..., Any], seeds: Iterable[int], *, rough: bool, test: str) -> Counter[str]:
+    """Play a history of this kind for each seed; gives what was met and how they ended. test: the file that replays."""
+    met: Counter[str] = Counter()
+    for seed in seeds:
+        history = kind(seed, rough=rough)
+        try:
+            end = history.run()
+            assert end == history.oracle()
+        except AssertionError as error:
+            raise AssertionError(f"{error} (replay it: pytest tests/simulation/{test} --seed {seed})") from error
+        met[end] += 1
+        met["crashes"] += history.world.crashes
+        met.update(history.met)
+    print(dict(met))
+    return met

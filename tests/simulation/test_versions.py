@@ -1,11 +1,11 @@
 """Programs of several versions over one store: nothing is lost, and where all are known, nothing is left alone."""
 
 import logging
-from collections import Counter
 from collections.abc import Iterable
 
 import pytest
 
+from tests.simulation.sharing import play_all
 from tests.simulation.versions import MixedVersions
 
 SEEDS = range(40)
@@ -19,34 +19,17 @@ def quiet() -> Iterable[None]:
     logging.disable(logging.NOTSET)
 
 
-def play_all(seeds: Iterable[int], *, rough: bool) -> Counter[str]:
-    met: Counter[str] = Counter()
-    for seed in seeds:
-        history = MixedVersions(seed, rough=rough)
-        try:
-            end = history.run()
-            assert end == history.oracle()
-        except AssertionError as error:
-            again = f"pytest tests/simulation/test_versions.py --seed {seed}"
-            raise AssertionError(f"{error} (replay it: {again})") from error
-        met[end] += 1
-        met["crashes"] += history.world.crashes
-        met.update(history.met)
-    print(dict(met))
-    return met
-
-
 def test_nothing_is_sent_to_a_program_that_does_not_read_it(seeds: range | None) -> None:
-    met = play_all(seeds or SEEDS, rough=False)
+    met = play_all(MixedVersions, seeds or SEEDS, rough=False, test="test_versions.py")
     assert seeds or (met["run-tasks 2"] > 20 and met["task-completed 2"] > 5 and met["run-tasks 1"] > 100)
 
 
 def test_programs_that_nothing_is_known_of_lose_nothing_either(seeds: range | None) -> None:
-    met = play_all(seeds or SEEDS, rough=True)
+    met = play_all(MixedVersions, seeds or SEEDS, rough=True, test="test_versions.py")
     assert seeds or (met["left alone"] and met["crashes"] and met["task-completed 2"])
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("rough", [False, True])
 def test_many_histories(rough: bool) -> None:
-    play_all(MANY_SEEDS, rough=rough)
+    play_all(MixedVersions, MANY_SEEDS, rough=rough, test="test_versions.py")
