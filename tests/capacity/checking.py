@@ -106,7 +106,7 @@ CELLS: Final = (
     Cell("layers-20x40", "local", "partition"),
     Cell("fan-1000", "1h2w", "partition"),
     Cell("layers-10x50", "2h4w", "account", seconds=8.0, graphs=5),
-    Cell("fan-500", "2h4w", "account", seconds=20.0, graphs=8),
+    Cell("fan-500", "2h4w", "account", seconds=20.0, graphs=10),
     Cell("tree-255", "2h4w", "queue", seconds=45.0, graphs=5, slots=8, task_seconds=0.5),  # fewer messages at a limit
 )
 """Shapes and processes; as many tasks as a limit has to be met by for long enough."""
