@@ -6,10 +6,9 @@ quarter of the lives is played so, each day another. The slow tests play every k
 """
 
 import dataclasses
-import logging
 import random
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import pytest
@@ -47,15 +46,10 @@ from tests.simulation.playing import Play
 from tests.simulation.states import States
 from tests.simulation.tally import KINDS, Tally, kinds_at, table
 
+pytestmark = pytest.mark.usefixtures("quiet")
+
 RECOVERY_SECONDS_MAX = limits.HANDLER_LEASE_SECONDS + limits.LEASE_SECONDS + 2 * limits.SWEEP_SECONDS
 """Virtual time by which one fault may delay a graph."""
-
-
-@pytest.fixture(autouse=True)
-def quiet() -> Iterable[None]:
-    logging.disable(logging.CRITICAL)  # thousands of warnings about faults that are wanted
-    yield
-    logging.disable(logging.NOTSET)
 
 
 def check(tallies: Sequence[Tally], title: str) -> Counter[str]:

@@ -5,7 +5,6 @@
 
 import dataclasses
 import json
-import logging
 import random
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -19,6 +18,8 @@ from tests.simulation.histories import random_document
 from tests.simulation.invariants import Violation, hold
 from tests.simulation.processes import ProcessWorld
 from tests.simulation.world import Faults
+
+pytestmark = pytest.mark.usefixtures("quiet")
 
 LIMITED_SEEDS = range(30)  # about 6 seconds
 RUN_SEEDS = range(60)  # about 6 seconds
@@ -60,13 +61,6 @@ def play_all(seeds: Iterable[int]) -> Counter[str]:
             met["leases lost"] += 5 - int(row.columns.get("retriesLeft", 5))
             met["handed back"] += int(row.columns.get("handBacks", 0))
     return met
-
-
-@pytest.fixture(autouse=True)
-def quiet() -> Iterable[None]:
-    logging.disable(logging.CRITICAL)  # thousands of warnings about faults that are wanted
-    yield
-    logging.disable(logging.NOTSET)
 
 
 def test_processes_that_come_and_go(seeds: range | None) -> None:

@@ -1,21 +1,13 @@
 """Several queues of events, and handlers among which they move: nothing is lost, and with faults nothing goes wrong."""
 
-import logging
-from collections.abc import Iterable
-
 import pytest
 
 from tests.simulation.sharing import SharedOut, play_all
 
+pytestmark = pytest.mark.usefixtures("quiet")
+
 SEEDS = range(25)  # about 20 seconds
 MANY_SEEDS = range(1_000, 2_000)
-
-
-@pytest.fixture(autouse=True)
-def quiet() -> Iterable[None]:
-    logging.disable(logging.CRITICAL)
-    yield
-    logging.disable(logging.NOTSET)
 
 
 def test_no_message_is_lost_while_queues_move_and_their_number_changes(seeds: range | None) -> None:

@@ -1,7 +1,6 @@
 """Schedules under faults: many histories, every fault at every call; and that both fail where a rule is left out."""
 
 import dataclasses
-import logging
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
@@ -21,15 +20,7 @@ HISTORIES = 12
 FAR_HISTORIES = 30
 LONG_HISTORIES = 1_500
 
-
-pytestmark = pytest.mark.usefixtures("settled")
-
-
-@pytest.fixture(autouse=True)
-def quiet() -> Iterable[None]:
-    logging.disable(logging.CRITICAL)
-    yield
-    logging.disable(logging.NOTSET)
+pytestmark = pytest.mark.usefixtures("quiet", "settled")
 
 
 def play_all(seeds: Iterable[int], skews: Sequence[float] = timers.SKEWS_SECONDS) -> Counter[str]:

@@ -1,22 +1,14 @@
 """Programs of several versions over one store: nothing is lost, and where all are known, nothing is left alone."""
 
-import logging
-from collections.abc import Iterable
-
 import pytest
 
 from tests.simulation.sharing import play_all
 from tests.simulation.versions import MixedVersions
 
+pytestmark = pytest.mark.usefixtures("quiet")
+
 SEEDS = range(40)
 MANY_SEEDS = range(1_000, 2_000)
-
-
-@pytest.fixture(autouse=True)
-def quiet() -> Iterable[None]:
-    logging.disable(logging.CRITICAL)
-    yield
-    logging.disable(logging.NOTSET)
 
 
 def test_nothing_is_sent_to_a_program_that_does_not_read_it(seeds: range | None) -> None:
