@@ -30,7 +30,7 @@ while :; do
     fi >/dev/null
     sh -c "exec $command" >"$log" 2>&1 </dev/null &
     pid=$!
-    while sleep $((LEASE / 3)) && kill -0 "$pid"; do # what is to end it may come before it listens
+    while sleep $((LEASE / 3)) && kill -0 "$pid"; do # a signal that comes as it begins is lost
         ask PUT "/runs/$claim/log" -T "$log"
         case $(ask POST "/runs/$claim:renew" --data '{}' || echo '"cancel":true') in *'"cancel":true'*) kill "$pid" ;; esac
     done >/dev/null 2>&1 &

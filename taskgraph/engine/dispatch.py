@@ -50,8 +50,8 @@ from taskgraph.storage.queues import Queues
 from taskgraph.storage.tables import Range, Row, pages, query_all
 
 _MOVE_SECONDS: Final = 30.0
-_COUNTED_MAX: Final = 10_000  # graphs
 _SEEN_CHARS_MAX: Final = 1_000  # of a definition that goes along with a work message
+_COUNTED_MAX: Final = 10_000  # graphs
 _HINT_SECONDS: Final = 2.0  # between two messages to idle workers of a target, that a level of it is used
 _LOOK_PAGES_MAX: Final = 4  # of ready tasks that are under a limit, in one look for them
 _ENDS_WAITING: Final = (Claim, Completed, Failed)  # items after which a task does not wait for room
