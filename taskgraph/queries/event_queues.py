@@ -35,7 +35,7 @@ class EventQueues:
     def __init__(self, tables: Tables, clock: Clock, names: QueueNames, *, only_first: bool = False) -> None:
         self.number = 1
         self.changed = Flag()
-        """Set once another number is known; there is a new one for the next change."""
+        """Set once other queues are to be received from; there is a new one for the next change."""
         self.only_first = only_first or names.per_operation
         self._tables = tables
         self._clock = clock
@@ -64,8 +64,11 @@ class EventQueues:
         return self._names.events_of(binascii.crc32(graph_id.encode()) % self.number)
 
     def lead_of(self, queue: str) -> str:
-        """By which name a queue is led: those of all kinds of events have one lead."""
-        return self._names.events if self.number == 1 else queue
+        """By which name a queue is led: those of all kinds of events have one lead, any other has its own.
+
+        So has one that is left: the process that leads over what is used may not know that anything was sent there.
+        """
+        return self._names.events if self.only_first else queue
 
     async def queue_of(self, message: "Message") -> str:
         """Where a message is to be sent. Raises StorageUnavailable."""
@@ -87,10 +90,10 @@ class EventQueues:
 
     def learn(self, row: Row | None) -> None:
         """Take what the row says."""
+        before = self.received
         self._row, self._looked = row, self._clock.monotonic()
-        number = 1 if self.only_first else number_in(row)
-        if number != self.number:
-            self.number = number
+        self.number = 1 if self.only_first else number_in(row)
+        if self.received != before:  # also by a number that is the same, after another that was not seen here
             self.changed.set()
             self.changed = Flag()
 

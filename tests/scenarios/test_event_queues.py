@@ -82,14 +82,14 @@ def test_another_number_is_noticed_and_the_old_queues_are_received_from_for_a_wh
         commits = tables.commits
         await one.use(4)
         assert tables.commits == commits, "it is so already"
-        await two.refresh()
         changed = two.changed
-        await one.use(2)
-        await two.refresh()
-        assert not changed.is_set(), "what was read a moment ago is good enough"
-        await asyncio.sleep(31)
         await two.refresh()
         assert changed.is_set()
+        await one.use(2)
+        await two.refresh()
+        assert two.number == 4, "what was read a moment ago is good enough"
+        await asyncio.sleep(31)
+        await two.refresh()
         assert (two.number, len(two.received), two.left()) == (2, 4, [])
         await asyncio.sleep(120)
         assert two.received == ("taskgraph-events", "taskgraph-events-1")
@@ -97,6 +97,25 @@ def test_another_number_is_noticed_and_the_old_queues_are_received_from_for_a_wh
         assert two.may_be_sent_to()
         await asyncio.sleep(LEFT_SECONDS)
         assert not two.may_be_sent_to()
+
+    virtually(act)
+
+
+def test_a_number_that_is_the_same_after_another_one_has_what_is_left_received_from_too() -> None:
+    """A process that looks seldom knows 1 all the time, and events have gone to four queues meanwhile."""
+
+    async def act(crew: Crew) -> None:
+        tables = MemoryTables()
+        one, two = (EventQueues(tables, crew.clock, NAMES) for _ in range(2))
+        await two.look()
+        changed = two.changed
+        await one.use(4)
+        await one.use(1)
+        await two.look()
+        assert (two.number, len(two.received), changed.is_set()) == (1, 4, True)
+        changed = two.changed
+        await two.look()
+        assert not changed.is_set(), "nothing is new"
 
     virtually(act)
 
@@ -315,6 +334,49 @@ def test_two_consumers_share_graphs_out_and_each_takes_over_when_the_other_ends(
 
 
 # --- queues that are left
+
+
+async def taken_soon(crew: Crew, queue: str) -> None:
+    """The result of a run lies there: its graph finishes long before a lease ends."""
+    stage = crew.stage
+    await stage.queues.send(queue, [to_text(stage.completed(await stage.claim("a")))])
+
+    async def has_finished() -> bool:
+        return await stage.state() == "finished"
+
+    await crew.until(has_finished, LEAD_SECONDS / 2)
+    await crew.end()
+
+
+def test_a_handler_learns_of_a_queue_that_came_and_was_left_between_two_looks() -> None:
+    async def act(crew: Crew) -> None:
+        await crew.submit({"a": []})
+        handlers = crew.handlers(Calls())
+        await handlers.dispatcher.event_queues.look()
+        crew.start(crew.consumer(handlers=handlers))
+        await asyncio.sleep(1.0)
+        operator = EventQueues(crew.stage.tables, crew.clock, NAMES)
+        await operator.use(4)
+        await operator.use(1)
+        await handlers.dispatcher.event_queues.look()
+        await taken_soon(crew, NAMES.events_of(3))
+
+    virtually(act)
+
+
+def test_a_queue_that_is_left_does_not_wait_for_who_leads_over_the_one_that_is_used() -> None:
+    async def act(crew: Crew) -> None:
+        await crew.submit({"a": []})
+        tables = crew.stage.tables
+        other = Leads(tables, crew.clock, EventQueues(tables, crew.clock, NAMES), "other")  # knows of the first alone
+        handlers = crew.handlers(Calls())
+        await handlers.dispatcher.event_queues.use(4)
+        await handlers.dispatcher.event_queues.use(1)
+        crew.start(crew.consumer(handlers=handlers))
+        assert await other.take(NAMES.events) == 0.0
+        await taken_soon(crew, NAMES.events_of(3))
+
+    virtually(act)
 
 
 async def test_what_lies_on_a_queue_that_is_left_is_moved_and_handled(stage: Stage) -> None:

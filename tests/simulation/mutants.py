@@ -1827,6 +1827,20 @@ MUTANTS: Final = (
         _set(EventQueues, "_was_changed_for", lambda *_: False),
         SharedOut,
     ),
+    Mutant(
+        "D12a: a queue that is left has a lead of its own, and a handler that learns of it late receives from it, too",
+        "it is for who leads over the queue that is used, if that knows of it",
+        _all(
+            _reworded(EventQueues, "lead_of", ("self.only_first", "self.number == 1")),
+            _reworded(
+                EventQueues,
+                "learn",
+                ("before = self.received", "before = self.number"),
+                ("self.received != before", "self.number != before"),
+            ),
+        ),
+        functools.partial(SharedOut, late=True),
+    ),
     # messages that older programs do not read
     Mutant(
         "P23: large messages are sent where all workers of the target are known to take them",

@@ -19,9 +19,10 @@ _RETRIES: Final = 5
 
 
 class SharedOut:
-    """One history, as `mutants.hunt` plays them. rough: with faults."""
+    """One history, as `mutants.hunt` plays them. rough: with faults. late: processes know one queue before there are
+    several, and soon there is one again."""
 
-    def __init__(self, seed: int, *, rough: bool = False) -> None:
+    def __init__(self, seed: int, *, rough: bool = False, late: bool = False) -> None:
         rng = random.Random(seed * 7 + 1)
         self.rough = rough
         faults = Faults(*(rng.choice((0, 0, 0.005, 0.02)) for _ in range(6))) if rough else Faults()
@@ -34,7 +35,9 @@ class SharedOut:
             storm_seconds=200.0,
             others=rng.choice((2, 3)),
             more=5,
-            numbers=[rng.choice((1, 2, 4, 8)) for _ in range(rng.choice((1, 2, 4)))],
+            numbers=[1, *([rng.choice((2, 4, 8)), 1] * rng.choice((1, 2)))]
+            if late
+            else [rng.choice((1, 2, 4, 8)) for _ in range(rng.choice((1, 2, 4)))],
         )
 
     @property
