@@ -281,9 +281,11 @@ class Connections:
 
     async def _connect(self, place: tuple[str, int], secure: bool) -> _Connection:
         loop = asyncio.get_running_loop()
+        resolved = False
         try:
             async with asyncio.timeout(CONNECT_SECONDS):
                 addresses = await loop.getaddrinfo(*place, type=socket.SOCK_STREAM)
+                resolved = True
                 # the loop's own race of addresses leaves its socket open where the call is cancelled
                 connected = await aiohappyeyeballs.start_connection(
                     addresses, happy_eyeballs_delay=_NEXT_ADDRESS_SECONDS
@@ -295,7 +297,8 @@ class Connections:
                     server_hostname=place[0] if secure else None,
                 )
         except TimeoutError:
-            why = f"no connection within {CONNECT_SECONDS:.0f} seconds"
+            late = f"no connection within {CONNECT_SECONDS:.0f} seconds"
+            why = late if resolved else "its name does not resolve"
         except ssl.SSLError:
             why = "its certificate or its TLS is not accepted"
         except socket.gaierror:
