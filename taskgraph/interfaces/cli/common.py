@@ -393,17 +393,23 @@ def print_bug(session: Session, error: BaseException) -> int:
 class _PlainFlags:
     """In a help, a flag has no type: `--json`, and not `--json <bool>`."""
 
-    _of: tuple[Any, list[Any]] = None, []
+    _params: list[Any] | None = None
+    _parser: Any = None
 
     def get_params(self, ctx: Any) -> list[Any]:
-        asked, found = self._of
-        if asked is not ctx:  # it is asked for three times while a command is parsed
-            found = super().get_params(ctx)  # type: ignore[misc]
-            for each in found:
+        if self._params is None:  # it is asked for three times while a command is parsed
+            self._params = super().get_params(ctx)  # type: ignore[misc]
+            for each in self._params:
                 if getattr(each, "is_flag", False) and each.metavar is None:
                     each.metavar = ""
-            self._of = ctx, found
-        return found
+        return self._params
+
+    def make_parser(self, ctx: Any) -> Any:
+        """The same for each call in one process: it keeps nothing of what it has parsed, but for whose call it is."""
+        if self._parser is None:
+            self._parser = super().make_parser(ctx)  # type: ignore[misc]
+        self._parser.ctx = ctx
+        return self._parser
 
 
 class OwnCommand(_PlainFlags, PlainCommand):

@@ -262,8 +262,8 @@ class File:
         group: list[_Call] = []
         with self._lock:
             self._waiting.append(call)
-            # Who has called last is alone, as far as that shows: there is no other call to wait for.
-            if caller == self._caller and self._at_once < _AT_ONCE_MAX and self._turn_on is None:
+            # Who has called last, or calls first, is alone, as far as that shows: there is no other call to wait for.
+            if self._caller in (caller, 0) and self._at_once < _AT_ONCE_MAX and self._turn_on is None:
                 self._at_once += 1
                 group = self._taken_here()
             # A turn on another loop is not enough: that loop may end before it.
