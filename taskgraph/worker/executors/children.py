@@ -20,7 +20,7 @@ from contextlib import suppress
 from typing import Any, Final
 
 from taskgraph.worker.executors.orphans import guard
-from taskgraph.worker.executors.starter import OURS, spawned
+from taskgraph.worker.executors.starter import OURS, actions, spawned
 
 log = logging.getLogger(__name__)
 
@@ -243,7 +243,8 @@ def spawn(argv: Sequence[str], env: Mapping[bytes, bytes], cwd: str | None, outp
     popen = None
     try:
         if cwd is None:
-            pid = spawned(list(argv), dict(env), output, _other_actions())
+            mask = tuple(signal.pthread_sigmask(signal.SIG_BLOCK, ()))  # as it is
+            pid = spawned(list(argv), dict(env), (*actions(output), *_other_actions()), mask)
         else:  # nothing can change the folder of a program that posix_spawn starts
             popen = subprocess.Popen(
                 argv, stdin=subprocess.DEVNULL, stdout=output, stderr=output, cwd=cwd, env=env, start_new_session=True

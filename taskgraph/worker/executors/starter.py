@@ -31,49 +31,49 @@ LENGTH_BYTES = 4  # of what follows, in front of each message
 OURS = frozenset({errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ENOSPC, errno.EIO})
 """Errors of this machine and not of what was to be started."""
 
+IGNORED_BY_PYTHON = tuple(getattr(_signal, name) for name in ("SIGPIPE", "SIGXFZ", "SIGXFSZ") if hasattr(_signal, name))
+"""And not to be ignored by a child, which would inherit that."""
+
 _MISSING = frozenset({errno.ENOENT, errno.ENOTDIR})
-_IGNORED_BY_PYTHON = tuple(
-    getattr(_signal, name) for name in ("SIGPIPE", "SIGXFZ", "SIGXFSZ") if hasattr(_signal, name)
-)  # and not to be ignored by a child, which would inherit that
+_DEFAULT_PATH = os.fsencode(os.defpath)
 _RECEIVED_BYTES = 64 * 1024
 NEWS_AT_A_TIME = 8
 _CMSG_BYTES = _socket.CMSG_SPACE(4)  # of one descriptor
 _AT_A_TIME = 16  # orders: to listen after each one, mostly in vain, takes a twentieth of what starting one does
 
 
+def actions(output: int) -> tuple[tuple[int, ...], ...]:
+    """What puts this in the place of both streams of a process."""
+    return (os.POSIX_SPAWN_DUP2, output, 1), (os.POSIX_SPAWN_DUP2, output, 2)
+
+
 def spawned(
-    argv: list[str],
+    argv: list[str] | tuple[str, ...],
     env: dict[bytes, bytes],
-    output: int,
-    others: tuple[tuple[object, ...], ...],
+    actions: tuple[tuple[object, ...], ...],
+    mask: tuple[int, ...],
+    default: tuple[int, ...] = IGNORED_BY_PYTHON,
     found: dict[tuple[bytes, str], bytes] | None = None,
-    **attributes: object,
 ) -> int:
     """The number of a process that was started, in a session of its own. Raises OSError.
 
-    A name without a slash is sought on the PATH of its own environment. output: takes both of its streams. others:
-    what else is to be done with its descriptors. found: where programs are, by PATH and name; gets what is sought.
+    A name without a slash is sought on the PATH of its own environment. actions: what is done with its descriptors.
+    mask: signals that it blocks. default: that it does not ignore. found: where programs are, by PATH and name; gets
+    what is sought.
     """
-    actions = [(os.POSIX_SPAWN_DUP2, output, 1), (os.POSIX_SPAWN_DUP2, output, 2), *others]
-
-    def start(program: bytes | str) -> int:
-        with_these = {"file_actions": actions, "setsid": True, "setsigdef": _IGNORED_BY_PYTHON, **attributes}
-        return os.posix_spawn(program, argv, env, **with_these)  # type: ignore[arg-type]
-
-    if "/" in argv[0]:
-        return start(argv[0])
+    start, name = os.posix_spawn, argv[0]
     found = {} if found is None else found
-    name, path = os.fsencode(argv[0]), env.get(b"PATH", os.fsencode(os.defpath))
-    if (known := found.pop((path, argv[0]), None)) is not None:
+    path = env.get(b"PATH", _DEFAULT_PATH)
+    known = name if "/" in name else found.get((path, name))
+    if known is not None:
         try:
-            pid = start(known)
-        except OSError as error:  # it was there a moment ago
-            if error.errno in OURS:
+            return start(known, argv, env, file_actions=actions, setsid=True, setsigmask=mask, setsigdef=default)
+        except OSError as error:
+            if known is name or error.errno in OURS:
                 raise
-        else:
-            found[path, argv[0]] = known
-            return pid
-    places = [folder + b"/" + name if folder else name for folder in path.split(b":")]
+            del found[path, name]  # it was there a moment ago
+    encoded = os.fsencode(name)
+    places = [folder + b"/" + encoded if folder else encoded for folder in path.split(b":")]
     failure: OSError | None = None
     # Looking is much cheaper than trying. But only trying shows why, where none is executable.
     for executable in (True, False):
@@ -81,7 +81,7 @@ def spawned(
             if executable and not os.access(place, os.X_OK):
                 continue
             try:
-                pid = start(place)
+                pid = start(place, argv, env, file_actions=actions, setsid=True, setsigmask=mask, setsigdef=default)
             except OSError as error:
                 if error.errno in OURS:
                     raise
@@ -89,10 +89,10 @@ def spawned(
                     failure = error
             else:
                 if place.startswith(b"/"):  # and not from a folder that may be another's
-                    found[path, argv[0]] = place
+                    found[path, name] = place
                 return pid
     try:
-        raise failure or FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), argv[0])
+        raise failure or FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), name)
     finally:
         failure = None  # an error that a frame of its own traceback holds is not let go of before the collector comes
 
@@ -136,12 +136,15 @@ class _Starter:
         self._at_rest.register(self._queue.fileno(), select.POLLIN)
         self._at_rest.register(self._worker.fileno(), select.POLLIN)
         self._end_of_one = frozenset({_signal.SIGCHLD})
-        self._mask = _signal.pthread_sigmask(_signal.SIG_BLOCK, self._end_of_one)  # as commands have it
-        self._default = _not_ignored().union(_IGNORED_BY_PYTHON)
+        self._ends = frozenset({os.CLD_EXITED, os.CLD_KILLED, os.CLD_DUMPED})  # of what comes by that signal
+        self._mask = tuple(_signal.pthread_sigmask(_signal.SIG_BLOCK, self._end_of_one))  # as commands have it
+        self._default = tuple(_not_ignored().union(IGNORED_BY_PYTHON))
         self._incoming = Incoming()
         self._news: list[tuple[object, ...]] = []  # that is to be sent, at that time
         self._outputs: list[int] = []  # that go with it
-        self._printed = select.poll()  # what a command prints, as it ends
+        # Of one command after the other the pipe has the same numbers, mostly. What is made of these is kept.
+        self._writing, self._actions = -1, actions(-1)
+        self._reading, self._printed = -1, select.poll()  # what a command prints, as it ends
         self._send_at = 0.0
         self._environments: dict[int, dict[bytes, bytes]] = {}
         self._found: dict[tuple[bytes, str], bytes] = {}  # where programs are
@@ -223,15 +226,19 @@ class _Starter:
         try:
             reading, writing = os.pipe()
             try:
-                self._go_to(folder)
+                if self._away or folder is not None:
+                    self._go_to(folder)
+                if writing != self._writing:
+                    self._writing, self._actions = writing, actions(writing)
                 env = {**self._environments[environment], **own}
-                pid = spawned(argv, env, writing, (), self._found, setsigmask=self._mask, setsigdef=self._default)
+                pid = spawned(argv, env, self._actions, self._mask, self._default, self._found)
             except BaseException:
                 os.close(reading)
                 raise
             finally:
                 os.close(writing)
         except OSError as error:
+            self._forget_ends()
             self._say(REFUSED, number, error.errno, error.strerror, error.filename)
         else:
             self._see_through(number, pid, reading)
@@ -247,16 +254,15 @@ class _Starter:
     def _see_through(self, number: int, pid: int, output: int) -> None:
         """Wait for its end. Most end so soon that one message says all of it, and print nothing."""
         until, left = time.monotonic() + SOON_SECONDS, SOON_SECONDS
-        while left > 0 and _signal.sigtimedwait(self._end_of_one, left) is not None:
-            code = _exit_code(pid)  # what came may be news of another, or that this one was stopped
-            if code is not None:
+        while left > 0 and (came := _signal.sigtimedwait(self._end_of_one, left)) is not None:
+            # It may be news of another, or that this one was stopped, and one that waits keeps others from coming.
+            if (came.si_pid == pid and came.si_code in self._ends) or self._has_ended(pid):
                 if self._is_at_end(output):
                     os.close(output)
-                    _end_group(pid)
-                    self._say(RAN, number, code)
+                    self._say(RAN, number, _end_group(pid))
                 else:
                     self._outputs.append(output)
-                    self._say(LEFT, number, pid, code)
+                    self._say(LEFT, number, pid, _exit_code(pid))
                 return
             left = until - time.monotonic()
         self._outputs.append(output)
@@ -264,12 +270,27 @@ class _Starter:
         self._send_news()
         self._say(ENDED, number, self._wait(pid))
 
+    def _has_ended(self, pid: int) -> bool:
+        if _exit_code(pid) is None:
+            return False
+        self._forget_ends()
+        return True
+
+    def _forget_ends(self) -> None:
+        """Let no signal wait for that says the end of a process: the next one may get its number."""
+        while _signal.sigtimedwait(self._end_of_one, 0) is not None:
+            pass
+
     def _is_at_end(self, output: int) -> bool:
         """Whether there is nothing in it, and nothing more can come."""
-        self._printed.register(output, select.POLLIN)
-        ((_, found),) = self._printed.poll(0) or ((output, 0),)
-        self._printed.unregister(output)
-        return found == select.POLLHUP
+        if output != self._reading:
+            if self._reading >= 0:
+                self._printed.unregister(self._reading)
+            self._reading = output
+            self._printed.register(output, select.POLLIN)
+        for _, found in self._printed.poll(0):
+            return found == select.POLLHUP
+        return False
 
     def _wait(self, pid: int) -> int:
         descriptor, either = os.pidfd_open(pid), select.poll()
@@ -280,6 +301,7 @@ class _Starter:
             if not self._obey():
                 sys.exit()
         os.close(descriptor)
+        self._forget_ends()
         return code
 
 
@@ -293,13 +315,13 @@ def _not_ignored() -> set[int]:
     }
 
 
-def _end_group(pid: int) -> None:
-    """End what is left of the group of a process that has ended, and let go of its number."""
+def _end_group(pid: int) -> int:
+    """End what is left of the group of a process that has ended, and let go of its number; gives its exit code."""
     try:  # noqa: SIM105 - `contextlib` takes its time to import
         os.killpg(pid, _signal.SIGKILL)
     except OSError:  # there is nothing left that could be ended
         pass
-    os.waitpid(pid, 0)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
 def _exit_code(pid: int) -> int | None:

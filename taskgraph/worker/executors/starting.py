@@ -193,7 +193,7 @@ class Starting:
 
     def order(
         self,
-        argv: Sequence[str],
+        argv: tuple[str, ...],
         inherited: Mapping[bytes, bytes],
         own: dict[bytes, bytes],
         cwd: str | None,
@@ -214,7 +214,7 @@ class Starting:
             self._inherit(inherited)
         if self._beside:
             own = {**self._beside, **own}
-        data = marshal.dumps((number, self.loop.time(), self._environment[0], list(argv), own, cwd))
+        data = marshal.dumps((number, self.loop.time(), self._environment[0], argv, own, cwd))
         if len(data) <= starter.ORDER_BYTES_MAX:
             self._unsent.append(_Letter(number, data))
         else:
