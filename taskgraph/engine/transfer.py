@@ -1,7 +1,7 @@
 """Bring a graph that lives to another store, by the rules of `protocol.transfer`; it goes on there where it stood.
 
     1  here   the graph is held back          what runs comes to its end; nothing new begins
-    2  here   task-graph   state moving       the fence, with a token
+    2  here   task-graph   state moving       the fence, with a token; not while anything runs
     3  here   every row that changes          is sealed
     4  there  task-graph   state restoring    with the token; where the copy has come to
     5  there  every row                       in the order of their keys, sealed; then files of runs, and indexes
@@ -149,10 +149,14 @@ async def under_way(source: Side, graph_id: str) -> tuple[Sequence[Row], bool]:
     row = await _row(source, graph_id)
     if row is None or row.columns.get("state") not in GOING:
         return (), False
-    wanted = Range("task:", "task;", where={"state": (str(TaskState.RUNNING),)}, select=("run", "claim", "label"))
-    running = await query_all(source.handlers.records.tables, graph_id, wanted)
+    running = await _running(source, graph_id)
     held = DEPARTING in texts(row.columns, "held") and row.columns.get("settling") is not True
     return running, not held
+
+
+async def _running(source: Side, graph_id: str) -> Sequence[Row]:
+    wanted = Range("task:", "task;", where={"state": (str(TaskState.RUNNING),)}, select=("run", "claim", "label"))
+    return await query_all(source.handlers.records.tables, graph_id, wanted)
 
 
 async def go_on(source: Side, graph_id: str) -> None:
@@ -198,7 +202,7 @@ async def _move(source: Side, target: Side, graph_id: str, by: str, progress: Pr
     here = await check(source, target, graph_id)
     rows = files = 0
     if here.columns.get("state") not in (GraphState.MOVING, GraphState.MOVED):
-        await _say(source, graph_id, Depart(source.handlers.clock.new_id(), target.name, by))
+        await _depart(source, graph_id, here, target.name, by)
         here = await check(source, target, graph_id)
     token = str(here.columns.get("transfer", ""))
     if here.columns.get("state") == GraphState.MOVING:
@@ -226,6 +230,17 @@ async def _move(source: Side, target: Side, graph_id: str, by: str, progress: Pr
     state = str(there.columns.get("state", "missing")) if there is not None else "missing"
     await empty(source.handlers, source.logs, graph_id, token)
     return Moved(graph_id, state, rows, files, again)
+
+
+async def _depart(source: Side, graph_id: str, here: Row, to: str, by: str) -> None:
+    """Set the fence, if nothing runs and nothing can begin: the results of what did would be let go.
+
+    Since the caller has seen that it is so, others may have let the graph go and held it back again.
+    """
+    columns = here.columns
+    if columns.get("state") in GOING and (columns.get("settling") is True or await _running(source, graph_id)):
+        raise Conflict(f"graph {graph_id}: something of it runs, or may begin; the same call waits for that")
+    await _say(source, graph_id, Depart(source.handlers.clock.new_id(), to, integer(columns, "holds"), by))
 
 
 def _is_whole(there: Row) -> bool:

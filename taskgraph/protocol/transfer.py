@@ -37,11 +37,13 @@ _WITHDRAWN_MAX: Final = 10
 class Depart(Item):
     """A graph is to go to another store: from here on nothing is decided about it here.
 
-    token: of this departure. to: the other store, for people. by: who asks.
+    token: of this departure. to: the other store, for people. holds: how often it had been held back or let go when
+    nothing of it was seen to run; what was seen before the last of these says nothing. by: who asks.
     """
 
     token: str
     to: str
+    holds: int = 0
     by: str = ""
 
 
@@ -119,6 +121,8 @@ def _depart(item: Depart, context: Context) -> Verdict:
         return Outcome.REFUSED, refusal
     if state in GOING and (DEPARTING not in graph.ids("held") or graph.value("settling") is True):
         return Outcome.STALE, "it is not held back"
+    if state in GOING and graph.integer("holds") != item.holds:
+        return Outcome.STALE, "it was let go since it was looked at, so something may run"
     graph.set("was", state)
     graph.set("state", str(GraphState.MOVING))
     graph.set("moving", context.now)

@@ -801,6 +801,12 @@ CASES: Final[Mapping[str, Sequence[Case]]] = {
     ),
     "Depart": (
         Case("it is held back", Depart("u", "there"), ("graph",), Scene(graph_columns={"held": '["departing"]'})),
+        Case(
+            "… and was let go since it was seen that nothing runs",
+            Depart("u", "there", holds=1),
+            ("graph",),
+            Scene(graph_columns={"held": '["departing"]', "holds": 3}),
+        ),
         Case("it is not", Depart("u", "there"), ("graph",)),
         Case("it has departed with this token", Depart("t", "there"), ("graph",)),
     ),

@@ -4,11 +4,14 @@ import asyncio
 import contextlib
 import json
 from collections import Counter
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from taskgraph.documents.read import document_from_object
+from taskgraph.engine.commit import Records
 from taskgraph.engine.control import hold_back
 from taskgraph.engine.doctor import examine_graph
 from taskgraph.engine.handlers import Handlers
@@ -19,13 +22,14 @@ from taskgraph.model.errors import Conflict, Refused, StorageUnavailable, Unclea
 from taskgraph.model.ids import GRAPH
 from taskgraph.model.messages import Cancel, HoldBack, Rerun
 from taskgraph.model.names import ALL, LIVE
-from taskgraph.model.states import GraphState
+from taskgraph.model.states import DEPARTING, GraphState
 from taskgraph.protocol.context import Outcome
+from taskgraph.protocol.pause import Hold
 from taskgraph.protocol.rows import is_sealed
 from taskgraph.protocol.transfer import Confirm, Depart
-from taskgraph.storage.tables import Insert
+from taskgraph.storage.tables import Change, Insert, Page, Range, Row
 from taskgraph.testing import HurriedClock, MemoryQueues, MemoryTables
-from tests.scenarios.stage import CrashError, Stage, Trap, extension, graph, memory_stage
+from tests.scenarios.stage import CrashError, Held, Stage, Trap, extension, graph, memory_stage
 from tests.scenarios.test_retention import Shelf, rows
 
 pytestmark = pytest.mark.usefixtures("settled")
@@ -212,6 +216,71 @@ async def test_a_run_whose_worker_is_gone_is_given_up_by_its_lease(memory: Stage
     assert await under_way(here, memory.graph_id) == ([], False)
 
 
+class Meanwhile(MemoryTables):
+    """Before the first look of a call at what runs, or after it, something else happens. To be made of other tables."""
+
+    def __init__(self, tables: MemoryTables, act: Callable[[], Awaitable[object]], *, after: bool) -> None:
+        super().__init__()
+        self.partitions = tables.partitions
+        self._inner, self._act, self._after = tables, act, after
+        self._looked = self._acted = False
+
+    async def _turn(self, looks: bool) -> None:
+        self._looked = self._looked or looks
+        if self._looked and looks != self._after and not self._acted:
+            self._acted = True
+            await self._act()
+
+    async def get(self, partition: str, keys: Sequence[str]) -> list[Row | None]:
+        await self._turn(looks=False)
+        return await self._inner.get(partition, keys)
+
+    async def query(self, partition: str, rows: Range, **more: Any) -> Page:
+        await self._turn(looks=rows.where == {"state": ("running",)})
+        return await self._inner.query(partition, rows, **more)
+
+    async def commit(self, partition: str, changes: Sequence[Change]) -> list[str | None]:
+        return await self._inner.commit(partition, changes)
+
+
+@pytest.mark.parametrize("settled_before", [True, False])
+@pytest.mark.parametrize("after", [True, False])
+async def test_a_graph_does_not_go_while_something_runs_that_has_begun_since_it_was_held_back(
+    memory: Stage, *, after: bool, settled_before: bool
+) -> None:
+    """Others have let it go, and held it back again: before the look at what runs, or between that and the fence."""
+    far = far_stage()
+    await memory.submit(graph(SHAPE))
+    know(memory, far)
+    here, there = side(memory, Shelf()), side(far, There())
+    claimed: list[Held] = []
+
+    async def begin() -> None:
+        if settled_before:
+            await stay(here, memory.graph_id, there)
+        claimed.append(await memory.claim("a"))
+        await hold(here, memory.graph_id, there.name)
+
+    if settled_before:
+        await hold(here, memory.graph_id, there.name)
+    else:
+        await memory.transition(Hold(DEPARTING, True))  # and no task knows of it yet
+    tables = Meanwhile(memory.tables, begin, after=after)  # type: ignore[arg-type]
+    slow = side(memory, Shelf(), Handlers(Records(tables, memory.clock), memory.queues, memory.clock, memory.names))
+    slow = replace(slow, name=here.name)
+    with contextlib.suppress(Conflict):
+        await move(slow, there, memory.graph_id)
+    if not claimed:  # it has not looked, as what is held back was not settled
+        await begin()
+    assert await memory.state() == "running"
+    assert (await far.tables.get(far.graph_id, [GRAPH])) == [None]
+    await memory.deliver(memory.completed(*claimed))
+    assert await memory.task_state("a") == "completed"
+    assert (await move(here, there, memory.graph_id)).state == "running"
+    assert await far.work() == "finished"
+    assert memory.executed + far.executed == Counter({(label, 0): 1 for label in SHAPE})
+
+
 async def sealed_stage(document: Any = None) -> tuple[Stage, Stage, Side, Side]:
     """A graph whose rows are sealed, and in the other store, and which is not yet `moved`."""
     memory, far = memory_stage(), far_stage()
@@ -363,7 +432,7 @@ async def test_a_name_that_is_taken_meanwhile_is_refused_and_the_graph_stays(mem
     await memory.submit(graph(SHAPE))
     here, there = side(memory, Shelf()), side(far, There())
     await hold(here, memory.graph_id, there.name)
-    await memory.transition(Depart("token", there.name))
+    await memory.transition(Depart("token", there.name, holds=1))
     await far.submit(graph({"other": []}))
     with pytest.raises(Refused, match="has got a graph graph meanwhile"):
         await move(here, there, memory.graph_id)
