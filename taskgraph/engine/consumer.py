@@ -9,9 +9,9 @@ import asyncio
 import contextlib
 import functools
 import logging
-from collections.abc import Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Final, ParamSpec
 
 from taskgraph.engine.handlers import Handled, Handlers
 from taskgraph.engine.lead import LOOK_SECONDS, Leads
@@ -29,6 +29,8 @@ from taskgraph.storage.queues import Delivery, Queues
 from taskgraph.storage.signals.wakeup import Pacer, Wakeup
 
 log = logging.getLogger("taskgraph.consumer")
+
+P = ParamSpec("P")
 
 PUMP_SECONDS: Final = 1.0
 """Between two looks at what is to be sent later."""
@@ -277,7 +279,7 @@ class Consumer:
         """Send what there is room for by these results before they are handled: workers may wait for it."""
         dispatcher = self.handlers.dispatcher
         if batches := dispatcher.have_ended(graph_id, task_ids):
-            self._do_beside(dispatcher.send_batches(batches, self.local_worker))
+            self._do_beside(dispatcher.send_batches, batches, self.local_worker)
 
     def look(self, graph_id: str) -> "asyncio.Task[None]":
         """There is a message for this graph, or something of the local worker; gives the task that handles it."""
@@ -347,7 +349,7 @@ class Consumer:
             if not settled:
                 pass  # what a worker here reports came by none
             elif self._receiving and not any(each.error for _, each in settled):
-                self._do_beside(self._settle_all(lease, settled))
+                self._do_beside(self._settle_all, lease, settled)
             else:
                 await self._settle_all(lease, settled)
         except (Conflict, StorageUnavailable, Unclear) as error:
@@ -385,9 +387,9 @@ class Consumer:
         if self._leads.held(lead):
             await self._leads.take(lead)
 
-    def _do_beside(self, work: Coroutine[Any, Any, None]) -> None:
+    def _do_beside(self, work: Callable[P, Awaitable[None]], *given: P.args, **named: P.kwargs) -> None:
         """Have this done while messages are handled. What cannot be done is left to redelivery, or the sweep."""
-        task = asyncio.create_task(_guarded(work))
+        task = asyncio.create_task(_guarded(work, *given, **named))
         self._beside.add(task)
         task.add_done_callback(self._beside.discard)
 
@@ -434,9 +436,9 @@ class Consumer:
             log.info("message %s stays leased until its lease ends: %s", delivery.id, error)
 
 
-async def _guarded(work: Coroutine[Any, Any, None]) -> None:
+async def _guarded(work: Callable[P, Awaitable[None]], *given: P.args, **named: P.kwargs) -> None:
     try:
-        await work
+        await work(*given, **named)
     except StorageError as error:  # reach: beside
         log.warning("left to redelivery and the sweep: %s", error)
     except Exception as error:  # reach: beside

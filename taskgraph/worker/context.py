@@ -3,9 +3,9 @@
 import asyncio
 import logging
 import math
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol
+from typing import Final, ParamSpec, Protocol
 
 from taskgraph.engine.handlers import Handlers
 from taskgraph.engine.poison import Poison
@@ -21,6 +21,8 @@ from taskgraph.storage.signals.wakeup import Wakeup
 from taskgraph.worker.executors import Executors
 
 log = logging.getLogger("taskgraph.worker")
+
+P = ParamSpec("P")
 
 SUBMITTER: Final = "submitter"
 """In place of a folder: the one that each graph was submitted in."""
@@ -117,17 +119,17 @@ class WorkerContext:
         """Whether results of this graph go straight to handlers of this process."""
         return self.local_handlers is not None and self.local_handlers.takes(graph_id)
 
-    def background(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """Have this done beside everything else."""
-        task = asyncio.create_task(self.guard(work))
+    def background(self, work: Callable[P, Awaitable[None]], *given: P.args, **named: P.kwargs) -> asyncio.Task[None]:
+        """Have this done beside everything else. It is called as its task begins, not at all if that ends before."""
+        task = asyncio.create_task(self.guard(work, *given, **named))
         self.tasks.add(task)
         task.add_done_callback(self.tasks.discard)
         return task
 
-    async def guard(self, work: Awaitable[None]) -> None:
+    async def guard(self, work: Callable[P, Awaitable[None]], *given: P.args, **named: P.kwargs) -> None:
         """What goes wrong in the background is logged, and does not cost the worker."""
         try:
-            await work
+            await work(*given, **named)
         except StorageError as error:  # reach: stock
             log.warning("left to leases and the sweep: %s", error)
         except Exception as error:  # reach: stock

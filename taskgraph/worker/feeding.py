@@ -63,7 +63,7 @@ class Feeder:
                 apart = True
         if apart and not self._pulling:
             self._pulling = True
-            self._context.background(self._pull_all())
+            self._context.background(self._pull_all)
 
     async def _pull_all(self) -> None:
         try:
@@ -104,7 +104,7 @@ class Feeder:
         """Something waits from now on: see that it does not for too long."""
         if not self._expiring and not self._context.stopping:
             self._expiring = True
-            self._context.background(self._expire())
+            self._context.background(self._expire)
 
     async def _expire(self) -> None:
         """Send others what has been kept too long; give claims back that have waited too long for a slot."""

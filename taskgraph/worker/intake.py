@@ -90,7 +90,7 @@ class Intake:
             if deliveries:
                 found = True
                 more = more or len(deliveries) == count
-                taking = self._context.background(self._take_all(self._reserved(deliveries)))
+                taking = self._context.background(self._take_all, self._reserved(deliveries))
                 if at_once:
                     await taking
         return found, more

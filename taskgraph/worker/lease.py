@@ -36,7 +36,7 @@ class LeaseKeeper:
         """Renew leases at a third of their time, until cancelled."""
         while True:
             await self._context.clock.sleep(self._context.lease_seconds / 3)
-            await self._context.guard(self._renew_permits())
+            await self._context.guard(self._renew_permits)
             try:
                 await self.renew()
             except Exception as error:  # a bug must not end the heartbeat: the runs would be lost, and done again

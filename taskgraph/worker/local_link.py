@@ -70,7 +70,7 @@ class LocalLink:
             local_handlers.look(graph_id)
         elif not self._batching:  # there is enough to do: others will end in a moment, and go along
             self._batching = True
-            self._context.background(self._flush_later())
+            self._context.background(self._flush_later)
         return True
 
     def _waits_for_others(self) -> bool:
@@ -132,7 +132,7 @@ class LocalLink:
                     self._claims.begin(graph_id, one, item, rows)
                 elif one.source is not None:
                     self._claims.refused(one.source, rows.get(row_key(one.task_id)))
-                    self._context.background(self._messages.release(one.source))
+                    self._context.background(self._messages.release, one.source)
             elif one is not None:
                 if answer.error is not None:
                     self._reporter.report_alone(one)
@@ -143,7 +143,7 @@ class LocalLink:
             self._slots.fill()
         self._context.freed.set()
         if source := [one for one in done if one.source is not None]:
-            self._context.background(self._messages.let_all_go(source))
+            self._context.background(self._messages.let_all_go, source)
 
     def failed(self, graph_id: str, error: Exception) -> None:
         again = isinstance(error, StorageError) and not self._context.stopping

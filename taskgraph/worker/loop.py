@@ -210,7 +210,7 @@ class Worker:
             in_hand = self._slots.running or self._slots.waiting or self._stock or self._gate.permits.targets
             if not (in_hand or self._gate.gates.closed):
                 continue
-            await self._context.guard(self._lease.mind_permits())
+            await self._context.guard(self._lease.mind_permits)
             for target in self.targets:
                 if await self._gate.is_paused(target):
                     await self._feeder.send_of_target(target)
@@ -235,7 +235,7 @@ class Worker:
             elif not self._slots.waiting and not self._stock:
                 break
         if context.graph_id:
-            await context.guard(self._leave_waiting(left))
+            await context.guard(self._leave_waiting, left)
 
     async def _leave_waiting(self, left: bool) -> None:
         """What waits for this worker alone is sent to all workers by whatever handles the graph next.
@@ -258,7 +258,7 @@ class Worker:
     def drain(self, *, now: bool) -> None:
         if not self._context.draining:
             self._context.draining = True
-            self._context.background(self._feeder.put_down("drained"))
+            self._context.background(self._feeder.put_down, "drained")
         if now and not self._cut_short:
             self._cut_short = True
             self._slots.cancel_running()

@@ -49,7 +49,7 @@ class Reporter:
         graph_id = one.work.graph_id
         self._outbox.setdefault(graph_id, []).append(one)
         if graph_id not in self._reporters:
-            self._reporters[graph_id] = self._context.background(self._report_all(graph_id))
+            self._reporters[graph_id] = self._context.background(self._report_all, graph_id)
 
     async def _report_all(self, graph_id: str) -> None:
         """Report what has ended, and what ends meanwhile with the next message."""
@@ -94,7 +94,7 @@ class Reporter:
         counters.handed_back += len(returned)
         if returned or stopped:
             await self._context.handlers.transition(graph_id, [*returned, *stopped])
-        self._context.background(self._messages.let_all_go(ended))
+        self._context.background(self._messages.let_all_go, ended)
 
     def _why_returned(self, one: ClaimedRun) -> str:
         worker = f"worker {self._context.name}"
@@ -193,7 +193,7 @@ class Reporter:
                 routing=one.routing,
                 seconds=item.seconds,
             )
-            self._context.background(self._send_alone(one, result))
+            self._context.background(self._send_alone, one, result)
 
     async def _send_alone(self, one: ClaimedRun, result: TaskResult) -> None:
         graph_id = one.work.graph_id

@@ -273,7 +273,7 @@ class Runner:
             if left > 0:
                 await clock.sleep(min(left, _DEADLINE_LOOK_SECONDS))
                 continue
-            await self._context.guard(self._end_overdue(one))
+            await self._context.guard(self._end_overdue, one)
             return  # what did not come through comes with the next renewal
 
     async def _end_overdue(self, one: ClaimedRun) -> None:

@@ -148,7 +148,7 @@ class TargetGate:
     async def give_everything_back(self) -> None:
         """Give all permits back, as far as the store answers."""
         for target in self.permits.targets:
-            await self._context.guard(self.permits.give_back(target))
+            await self._context.guard(self.permits.give_back, target)
 
     def without_right(self) -> list[ClaimedRun]:
         """Runs that have lost their permit, said once: one that was not renewed may be another worker's by now."""

@@ -1,6 +1,7 @@
 """What goes wrong behind a worker's back is said, and costs neither the worker nor a message."""
 
 import asyncio
+import gc
 from typing import Any
 
 import pytest
@@ -41,11 +42,29 @@ def one_run(worker: Any) -> ClaimedRun:
 def test_whatever_fails_in_the_background_is_said(error: Exception, caplog: pytest.LogCaptureFixture) -> None:
     async def act(crew: Crew) -> None:
         worker = crew.worker(Script())
-        worker._context.background(raising(error))
+        worker._context.background(raising, error)
         await asyncio.wait(worker._context.tasks)
 
     virtually(act)
     assert LEFT in caplog.text
+
+
+def test_what_is_ended_before_it_begins_has_called_nothing() -> None:
+    """As where the event loop is closed: a coroutine that was made, and is awaited by no task, would be said."""
+
+    async def act(crew: Crew) -> None:
+        worker, consumer = crew.worker(Script()), crew.consumer()
+        worker._reporter.report(one_run(worker))
+        consumer._do_beside(raising, ZeroDivisionError("a bug"))
+        tasks = {*worker._context.tasks, *consumer._beside}
+        assert len(tasks) == 2
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+        assert all(task.cancelled() for task in tasks)
+
+    virtually(act)
+    gc.collect()
 
 
 @pytest.mark.parametrize("error", [Conflict("412"), StorageUnavailable("503"), ZeroDivisionError("a bug")])
