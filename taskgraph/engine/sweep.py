@@ -236,11 +236,11 @@ async def _ends_by_deadline(look: _Look) -> bool:
 async def _relays(look: _Look) -> None:
     if not look.at_once and look.handlers.dispatcher.is_at_work(look.graph_id):
         return  # they are about to be passed on: of a wide graph, thousands stand ready for many seconds
-    for prefix in ("join", "fork"):
-        ready = Range(f"{prefix}:", f"{prefix};", where={"state": (str(TaskState.PENDING),)}, select=("state",))
-        relays = await query_all(look.handlers.records.tables, look.graph_id, ready)
-        look.items.extend(Fire(reference_of(row.key)) for row in relays)
-        look.swept.relay_fired += len(relays)
+    # From forks to joins: groups lie between them, and have no state.
+    ready = Range("fork:", "join;", where={"state": (str(TaskState.PENDING),)}, select=("state",))
+    relays = await query_all(look.handlers.records.tables, look.graph_id, ready)
+    look.items.extend(Fire(reference_of(row.key)) for row in relays)
+    look.swept.relay_fired += len(relays)
 
 
 async def _skips(look: _Look) -> None:
