@@ -117,7 +117,8 @@ class Pip:
     def run(self, what: str, *arguments: str) -> str:
         """Its standard output."""
         environ = os.environ | {"PIP_DISABLE_PIP_VERSION_CHECK": "1", "PIP_NO_INPUT": "1"}
-        environ |= {"TASKGRAPH_WITHOUT_PAGE": "1"}  # the function app shows none
+        # The function app shows no page, and runs on a system that may be another than this one.
+        environ |= {"TASKGRAPH_WITHOUT_PAGE": "1", "TASKGRAPH_PURE": "1"}
         done = subprocess.run(
             [self._python, "-I", "-m", "pip", *arguments], env=environ, capture_output=True, text=True, check=False
         )

@@ -2,6 +2,9 @@
 # The caller has set `root`, the folder of the repository. Words go to stderr: stdout is the caller's.
 
 venv="$root/.venv"
+# What an installation is made of beside the modules, which it has from the checkout itself.
+installed_from=("$root/pyproject.toml" "$root/functions_host/pyproject.toml" "$root/hatch_build.py"
+    "$root/taskgraph/worker/executors/starter.c")
 
 say() {
     printf 'taskgraph: %s\n' "$*" >&2
@@ -98,14 +101,14 @@ install() {
 
 install_package() {
     local sum
-    sum=$(checksum "$root/pyproject.toml" "$root/functions_host/pyproject.toml")
+    sum=$(checksum "${installed_from[@]}")
     [[ -e $venv/.taskgraph-dev-$sum && -x $venv/bin/python ]] && return # the tools come with it
     install taskgraph "$venv/.taskgraph-$sum" --editable "$root" --editable "$root/functions_host"
 }
 
 install_tools() {
     local sum
-    sum=$(checksum "$root/pyproject.toml" "$root/functions_host/pyproject.toml")
+    sum=$(checksum "${installed_from[@]}")
     # Two steps: an older pip cannot read dependency groups.
     install 'a recent pip' "$venv/.taskgraph-pip-1" 'pip>=25.1'
     install 'taskgraph and its development tools' "$venv/.taskgraph-dev-$sum" \

@@ -4,14 +4,17 @@ import os
 import shutil
 import subprocess
 import sys
+import sysconfig
 import tarfile
 import zipfile
+import zlib
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = "taskgraph/interfaces/web/static"
+STARTER = "taskgraph/worker/executors/starter"
 
 INSTALL = """
 set -euo pipefail
@@ -45,7 +48,8 @@ def test_what_pip_cannot_do_is_said_with_its_reason(tmp_path: Path) -> None:
 def checkout(tmp_path: Path) -> Path:
     """A checkout with little in it, and the page."""
     made = tmp_path / "checkout"
-    for name in ("pyproject.toml", "hatch_build.py", "README.md", "LICENSE", ".gitignore", "taskgraph/__init__.py"):
+    files = "pyproject.toml", "hatch_build.py", "README.md", "LICENSE", ".gitignore", "taskgraph/__init__.py"
+    for name in (*files, f"{STARTER}.c"):
         (made / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(ROOT / name, made / name)
     for name in ("schemas", "deploy"):
@@ -71,7 +75,7 @@ def test_a_package_has_the_page_although_git_does_not(checkout: Path) -> None:
     assert page <= set(zipfile.ZipFile(wheel).namelist())
     with tarfile.open(source) as archive:
         names = {each.partition("/")[2] for each in archive.getnames()}
-    assert page | {"hatch_build.py"} <= names, "a wheel is built from it without Node.js"
+    assert page | {"hatch_build.py", f"{STARTER}.c"} <= names, "a wheel is built from it without Node.js"
 
 
 def test_without_the_page_no_package_is_built_unless_that_is_wished(checkout: Path) -> None:
@@ -81,3 +85,44 @@ def test_without_the_page_no_package_is_built_unless_that_is_wished(checkout: Pa
         assert done.returncode != 0
         assert "run scripts/web first" in done.stderr
     assert build(checkout, "wheel", TASKGRAPH_WITHOUT_PAGE="1").returncode == 0
+
+
+def programs(checkout: Path) -> tuple[str, list[zipfile.ZipInfo]]:
+    """The tag of the wheel that was built, and the programs in it."""
+    (wheel,) = checkout.glob("dist/*.whl")
+    found = [each for each in zipfile.ZipFile(wheel).infolist() if each.filename.startswith(f"{STARTER}-")]
+    tag = wheel.stem.partition("-py3-")[2]
+    wheel.unlink()
+    return tag, found
+
+
+@pytest.mark.skipif(sys.platform != "linux" or shutil.which("cc") is None, reason="no C compiler for Linux")
+def test_a_wheel_with_the_program_that_starts_commands_is_of_its_system(checkout: Path) -> None:
+    flags = "cc -Wall -Wextra -Werror"
+    assert build(checkout, "wheel", CC=flags).returncode == 0
+    tag, (program,) = programs(checkout)
+    assert tag == "none-" + sysconfig.get_platform().replace("-", "_").replace(".", "_")
+    assert program.external_attr >> 16 & 0o111 == 0o111, "it may be run"
+    name = f"{STARTER}-{zlib.crc32((ROOT / STARTER).with_suffix('.c').read_bytes()):08x}"
+    assert program.filename == name, "as it is looked for"
+    with (checkout / f"{STARTER}.c").open("a") as source:
+        source.write("/* changed */")
+    assert build(checkout, "wheel", CC=flags).returncode == 0
+    _, (program,) = programs(checkout)
+    assert program.filename != name, "the one of before is left out"
+
+
+@pytest.mark.parametrize(
+    ("environ", "said"),
+    [
+        ({"CC": "no-such-compiler"}, "No such file"),
+        ({"CC": "false"}, "false gave 1"),
+        ({"CC": "cc -no-such-option"}, "-no-such-option"),
+        ({"TASKGRAPH_PURE": "1"}, ""),
+    ],
+)
+def test_without_a_compiler_a_wheel_is_for_all_systems(checkout: Path, environ: dict[str, str], said: str) -> None:
+    done = build(checkout, "wheel", **environ)
+    assert done.returncode == 0, done.stderr
+    assert programs(checkout) == ("none-any", [])
+    assert said in done.stderr

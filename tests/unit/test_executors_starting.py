@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from taskgraph.worker.executors import CommandExecutor, Outcome, Work, children, starter
+from taskgraph.worker.executors import CommandExecutor, Outcome, Work, children, starter, starting
 from taskgraph.worker.executors.starter import ORDER_BYTES_MAX
 from taskgraph.worker.executors.starting import Starting
 from tests.e2e.processes import until
@@ -25,8 +25,11 @@ NOTE = 'echo "$0 begins" >> notes; sleep 0.02; echo "$0 ends" >> notes'
 HANGS = 'echo "$0 begins" >> notes; trap "" TERM; sleep 300 & wait; wait'
 WORKER = """
     import asyncio, sys
-    from taskgraph.worker.executors import CommandExecutor
+    from taskgraph.worker.executors import starting
     from tests.unit.test_executors_starting import HANGS, NOTE, ready, run
+
+    program = sys.argv[1] or None
+    starting.compiled = lambda: program
 
     async def main():
         executor = await ready(1)
@@ -77,7 +80,27 @@ def said(starting: Starting) -> list[int]:
         data = one.socket.recv(10_000, socket.MSG_PEEK | socket.MSG_DONTWAIT)
     except BlockingIOError:
         return []
-    return [what for what, *_ in starter.Incoming().whole(data)]
+    return [what for _, what, *_ in starter.NEWS.iter_unpack(data)]
+
+
+COMPILED = starting.compiled()
+
+
+@pytest.fixture(
+    autouse=True,
+    params=[
+        None,
+        pytest.param(
+            COMPILED, marks=pytest.mark.skipif(COMPILED is None, reason="it was installed without a compiler")
+        ),
+    ],
+    ids=["python", "c"],
+)
+def program(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str | None:
+    """What the starters are."""
+    found: str | None = request.param
+    monkeypatch.setattr(starting, "compiled", lambda: found)
+    return found
 
 
 @pytest.fixture(autouse=True)
@@ -306,9 +329,51 @@ async def test_all_end_when_one_that_starts_them_is_killed(caplog: pytest.LogCap
     assert sorted(began()) == ["a", "b", "d", "e"]
 
 
-def test_nothing_begins_after_the_worker_was_killed(tmp_path: Path) -> None:
+@pytest.mark.parametrize("text", ["#!/bin/false", "neither a script nor a program"])
+async def test_a_program_that_does_not_come_up_is_left_for_the_script(
+    text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As one that was compiled for another system."""
+    monkeypatch.undo()
+    source = tmp_path / "starter.c"
+    source.touch()
+    program = tmp_path / "starter-00000000"
+    program.write_text(text)
+    program.chmod(0o755)
+    script = starting._SCRIPT
+    monkeypatch.setattr(starting, "_SCRIPT", tmp_path / "starter.py")
+    assert starting.compiled() == str(program)
+    (tmp_path / "starter.py").symlink_to(script)
+    executor = await ready(1)
+    assert not (await run(executor, "a", "true")).failed
+
+
+def test_a_program_of_another_source_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    monkeypatch.setattr(starting, "_SCRIPT", tmp_path / "starter.py")
+    assert starting.compiled() is None
+    (tmp_path / "starter.c").touch()
+    assert starting.compiled() is None
+    (tmp_path / "starter-00000000").touch(mode=0o755)
+    assert starting.compiled() is not None
+    (tmp_path / "starter.c").write_text("/* changed */")
+    assert starting.compiled() is None
+
+
+async def test_a_variable_that_would_be_two_is_refused() -> None:
+    executor = await ready(1)
+    begun = executor._starting
+    assert begun is not None
+    for own in ({b"A": b"1\x00B"}, {b"A\x00B": b"1"}):
+        with pytest.raises(ValueError, match="null"):
+            begun.order(("true",), {}, own, None, lambda *_: None)
+    assert begun.idle
+    assert not (await run(executor, "a", "true")).failed
+
+
+def test_nothing_begins_after_the_worker_was_killed(program: str | None) -> None:
     worker = subprocess.Popen(
-        [sys.executable, "-c", textwrap.dedent(WORKER)],
+        [sys.executable, "-c", textwrap.dedent(WORKER), program or ""],
         env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
     )
     until(began, what="the first command begins")
@@ -327,4 +392,4 @@ def running_here() -> list[str]:
                 found.append(Path(f"/proc/{name}/cmdline").read_text().replace("\0", " "))
         except OSError:
             continue
-    return [each for each in found if "orphans_guard" not in each and "starter.py" not in each]
+    return [each for each in found if "orphans_guard" not in each and "/starter" not in each]

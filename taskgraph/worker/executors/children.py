@@ -244,7 +244,7 @@ def spawn(argv: Sequence[str], env: Mapping[bytes, bytes], cwd: str | None, outp
     try:
         if cwd is None:
             mask = tuple(signal.pthread_sigmask(signal.SIG_BLOCK, ()))  # as it is
-            pid = spawned(list(argv), dict(env), (*actions(output), *_other_actions()), mask)
+            pid = spawned([os.fsencode(word) for word in argv], dict(env), (*actions(output), *_other_actions()), mask)
         else:  # nothing can change the folder of a program that posix_spawn starts
             popen = subprocess.Popen(
                 argv, stdin=subprocess.DEVNULL, stdout=output, stderr=output, cwd=cwd, env=env, start_new_session=True

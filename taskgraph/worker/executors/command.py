@@ -151,10 +151,11 @@ class CommandExecutor:
         ):
             starting = None
         if starting is None:
-            from taskgraph.worker.executors.starting import Starting  # only where there are many
+            from taskgraph.worker.executors.starting import Starting, compiled  # only where there are many
 
             if slots <= STARTERS_MAX:
-                self._starting = starting = Starting(slots)
+                unfit = self._starting is not None and self._starting.unfit  # as it was compiled for another system
+                self._starting = starting = Starting(slots, None if unfit else compiled())
         return starting is not None and starting.ready and starting.width == slots and not self._shared.apart
 
     def recall(self, work: Work) -> None:

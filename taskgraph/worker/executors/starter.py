@@ -4,30 +4,39 @@ A process stands still while it starts another, and a worker has other things to
 slots. They share a queue of orders, a socket (standard output): each takes the next one when its last command has
 ended, without asking. `starting` runs them, and speaks with each on a socket of its own, the standard input. It imports
 as little as it can. When the worker ends, so does this; what it has started is left to the guard (`orphans`).
+
+starter.c is the same in C: what is changed in one is changed in the other, and tests of `starting` run with both.
 """
 
 import _signal  # type: ignore[import-not-found]  # as `signal` and `socket` take longer to import than Python to start
 import _socket
+import _struct
 import errno
-import marshal
 import os
 import select
 import sys
 import time
 
 ENVIRONMENT, REAP = range(2)
-"""What the worker says to one: an environment, after its number, that orders name; a process that is over with."""
+"""What the worker says to one: an environment, by a number that orders name; a process that is over with. `SAID`: how
+many bytes follow, which of the two, and the number. What follows are names and values of variables. Each text ends with
+the character NUL, here and in orders, which it cannot hold."""
 BEGAN, REFUSED, ENDED, LEFT, RAN, HERE = range(6)
-"""The news, after the number of the order: the process; errno, text, path; the exit code, below 0 for a signal; the
-process and the code of one that has ended soon, and left output or something that may write; the code of one that has
-ended soon, and is over with: it printed nothing, and its group was ended. First of all, without an order: the starter's
-own process. With BEGAN and LEFT comes the descriptor of what it prints."""
+"""The news. `NEWS`: the number of the order, which of these, and two numbers: the process; the error, and whether it is
+the folder's; the exit code, below 0 for a signal; the process and the code of one that has ended soon, and left output
+or something that may write; the code of one that has ended soon, and is over with: it printed nothing, and its group
+was ended. First of all, without an order: the starter's own process. With BEGAN and LEFT comes the descriptor of what
+it prints."""
+SAID = _struct.Struct("=IIQ")
+NEWS = _struct.Struct("=QIii")
+ORDER = _struct.Struct("=QdIIII")
+"""An order: its number, when it was given, the number of its environment, how many words, variables of its own and
+folders follow, all as texts. Where a file comes with a message, it is all of the order, and the message the number."""
+NUMBER = _struct.Struct("=Q")
 SOON_SECONDS = 0.004
 ORDER_BYTES_MAX = 32 * 1024
-"""Of an order: its number, when it was given, the number of its environment, what is to be started. Of a longer one
-this is the number alone, and a file that comes with it is all of it."""
+"""Of a message."""
 STARTERS_MAX = 64
-LENGTH_BYTES = 4  # of what follows, in front of each message
 OURS = frozenset({errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ENOSPC, errno.EIO})
 """Errors of this machine and not of what was to be started."""
 
@@ -48,12 +57,12 @@ def actions(output: int) -> tuple[tuple[int, ...], ...]:
 
 
 def spawned(
-    argv: list[str] | tuple[str, ...],
+    argv: list[bytes],
     env: dict[bytes, bytes],
     actions: tuple[tuple[object, ...], ...],
     mask: tuple[int, ...],
     default: tuple[int, ...] = IGNORED_BY_PYTHON,
-    found: dict[tuple[bytes, str], bytes] | None = None,
+    found: dict[tuple[bytes, bytes], bytes] | None = None,
 ) -> int:
     """The number of a process that was started, in a session of its own. Raises OSError.
 
@@ -64,7 +73,7 @@ def spawned(
     start, name = os.posix_spawn, argv[0]
     found = {} if found is None else found
     path = env.get(b"PATH", _DEFAULT_PATH)
-    known = name if "/" in name else found.get((path, name))
+    known = name if b"/" in name else found.get((path, name))
     if known is not None:
         try:
             return start(known, argv, env, file_actions=actions, setsid=True, setsigmask=mask, setsigdef=default)
@@ -72,8 +81,7 @@ def spawned(
             if known is name or error.errno in OURS:
                 raise
             del found[path, name]  # it was there a moment ago
-    encoded = os.fsencode(name)
-    places = [folder + b"/" + encoded if folder else encoded for folder in path.split(b":")]
+    places = [folder + b"/" + name if folder else name for folder in path.split(b":")]
     failure: OSError | None = None
     # Looking is much cheaper than trying. But only trying shows why, where none is executable.
     for executable in (True, False):
@@ -97,31 +105,9 @@ def spawned(
         failure = None  # an error that a frame of its own traceback holds is not let go of before the collector comes
 
 
-def framed(said: list[tuple[object, ...]]) -> bytes:
-    """A list of what is said, as it goes over the socket."""
-    text = marshal.dumps(said)
-    return len(text).to_bytes(LENGTH_BYTES, "little") + text
-
-
-class Incoming:
-    """What comes over the socket, piece by piece."""
-
-    def __init__(self) -> None:
-        self._bytes = bytearray()
-
-    def whole(self, data: bytes) -> list:  # type: ignore[type-arg]
-        """What has come as a whole by now."""
-        self._bytes += data
-        found, at = [], 0
-        while len(self._bytes) - at >= LENGTH_BYTES:
-            start = at + LENGTH_BYTES
-            end = start + int.from_bytes(self._bytes[at:start], "little")
-            if end > len(self._bytes):
-                break
-            found += marshal.loads(self._bytes[start:end])  # noqa: S302 by the worker that has started us
-            at = end
-        del self._bytes[:at]
-        return found
+def _variables(texts: list[bytes]) -> "zip[tuple[bytes, bytes]]":
+    """Of names and values by turns."""
+    return zip(texts[::2], texts[1::2], strict=True)
 
 
 class _Starter:
@@ -139,21 +125,21 @@ class _Starter:
         self._ends = frozenset({os.CLD_EXITED, os.CLD_KILLED, os.CLD_DUMPED})  # of what comes by that signal
         self._mask = tuple(_signal.pthread_sigmask(_signal.SIG_BLOCK, self._end_of_one))  # as commands have it
         self._default = tuple(_not_ignored().union(IGNORED_BY_PYTHON))
-        self._incoming = Incoming()
-        self._news: list[tuple[object, ...]] = []  # that is to be sent, at that time
+        self._received = bytearray()  # of what the worker says
+        self._news: list[bytes] = []  # that is to be sent, at that time
         self._outputs: list[int] = []  # that go with it
         # Of one command after the other the pipe has the same numbers, mostly. What is made of these is kept.
         self._writing, self._actions = -1, actions(-1)
         self._reading, self._printed = -1, select.poll()  # what a command prints, as it ends
         self._send_at = 0.0
         self._environments: dict[int, dict[bytes, bytes]] = {}
-        self._found: dict[tuple[bytes, str], bytes] = {}  # where programs are
+        self._found: dict[tuple[bytes, bytes], bytes] = {}  # where programs are
         self._looked = 0.0  # what is in it was found since
         self._folder = os.open(".", os.O_PATH | os.O_DIRECTORY)
         self._away = False  # from that folder
 
     def serve(self) -> None:
-        self._news.append((HERE, os.getpid()))
+        self._news.append(NEWS.pack(0, HERE, os.getpid(), 0))
         self._send_news()
         while self._obey():
             for _ in range(_AT_A_TIME):
@@ -164,11 +150,11 @@ class _Starter:
                     break
                 self._carry_out(order)
 
-    def _say(self, *news: object) -> None:
+    def _say(self, what: int, number: int, first: int, second: int = 0) -> None:
         """With what is said within the next moment: there are other orders."""
         if not self._news:
             self._send_at = time.monotonic() + SOON_SECONDS
-        self._news.append(news)
+        self._news.append(NEWS.pack(number, what, first, second))
         if len(self._news) >= NEWS_AT_A_TIME or time.monotonic() >= self._send_at:
             self._send_news()
 
@@ -176,7 +162,7 @@ class _Starter:
         if not self._news:
             return
         news, self._news = self._news, []
-        data = framed(news)
+        data = b"".join(news)
         if self._outputs:
             outputs, self._outputs = self._outputs, []
             with_it = b"".join(each.to_bytes(4, sys.byteorder) for each in outputs)
@@ -191,14 +177,22 @@ class _Starter:
             data = self._worker.recv(_RECEIVED_BYTES, flags)
         except BlockingIOError:
             return True
-        for what, *more in self._incoming.whole(data):
+        received, at = self._received, 0
+        received += data
+        while len(received) - at >= SAID.size:
+            length, what, number = SAID.unpack_from(received, at)
+            start, end = at + SAID.size, at + SAID.size + length
+            if end > len(received):
+                break
             if what == REAP:
-                os.waitpid(more[0], 0)
+                os.waitpid(number, 0)
             else:
-                self._environments[more[0]] = more[1]
+                self._environments[number] = dict(_variables(bytes(received[start:end]).split(b"\0")[:-1]))
+            at = end
+        del received[:at]
         return bool(data)
 
-    def _next(self) -> tuple | None:  # type: ignore[type-arg]
+    def _next(self) -> bytes | None:
         """The next order; None while there is none."""
         try:
             data, more, flags, _ = self._queue.recvmsg(
@@ -212,11 +206,13 @@ class _Starter:
             (descriptor,) = memoryview(descriptors).cast("i")
             data = os.pread(descriptor, os.fstat(descriptor).st_size, 0)
             os.close(descriptor)
-        order: tuple = marshal.loads(data)  # type: ignore[type-arg] # noqa: S302 by the worker that has started us
-        return order
+        return data
 
-    def _carry_out(self, order: tuple) -> None:  # type: ignore[type-arg]
-        number, asked, environment, argv, own, folder = order
+    def _carry_out(self, order: bytes) -> None:
+        number, asked, environment, words, own, folders = ORDER.unpack_from(order)
+        texts = order[ORDER.size :].split(b"\0")
+        argv = texts[:words]
+        folder = texts[-2] if folders else None
         if asked > self._looked:  # what has run since may have put another program there, for this one to run
             self._looked = time.monotonic()
             self._found.clear()
@@ -230,7 +226,8 @@ class _Starter:
                     self._go_to(folder)
                 if writing != self._writing:
                     self._writing, self._actions = writing, actions(writing)
-                env = {**self._environments[environment], **own}
+                env = self._environments[environment].copy()
+                env.update(_variables(texts[words : words + 2 * own]))
                 pid = spawned(argv, env, self._actions, self._mask, self._default, self._found)
             except BaseException:
                 os.close(reading)
@@ -239,11 +236,11 @@ class _Starter:
                 os.close(writing)
         except OSError as error:
             self._forget_ends()
-            self._say(REFUSED, number, error.errno, error.strerror, error.filename)
+            self._say(REFUSED, number, error.errno or errno.EIO, folder is not None and not self._away)
         else:
             self._see_through(number, pid, reading)
 
-    def _go_to(self, folder: str | None) -> None:
+    def _go_to(self, folder: bytes | None) -> None:
         if self._away:
             os.fchdir(self._folder)
             self._away = False
@@ -262,7 +259,7 @@ class _Starter:
                     self._say(RAN, number, _end_group(pid))
                 else:
                     self._outputs.append(output)
-                    self._say(LEFT, number, pid, _exit_code(pid))
+                    self._say(LEFT, number, pid, _exit_code(pid) or 0)
                 return
             left = until - time.monotonic()
         self._outputs.append(output)

@@ -1,4 +1,6 @@
-"""Commands that are started by processes of their own, the script `starter`: as many at a time as there are of these.
+"""Commands that are started by processes of their own, starters: as many at a time as there are of these.
+
+A starter is the script `starter`, or the program `starter.c`, where there was a compiler when this was installed.
 
 For short commands: they may be given ahead, in order, and one begins where the last has ended, whatever the worker does
 just then. What no starter has taken is taken back by this process, from the same end of the queue. Should a starter be
@@ -9,13 +11,13 @@ import asyncio
 import errno
 import itertools
 import logging
-import marshal
 import os
 import select
 import signal
 import socket
 import sys
 import weakref
+import zlib
 from array import array
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -33,7 +35,7 @@ from taskgraph.worker.executors.output import NOTHING, Output
 
 log = logging.getLogger(__name__)
 
-_SCRIPT: Final = str(Path(__file__).with_name("starter.py"))
+_SCRIPT: Final = Path(starter.__file__)
 _RECEIVED_BYTES: Final = 64 * 1024
 _QUEUE_BYTES: Final = 1 << 20  # as far as the system grants them
 _NEWS_SECONDS: Final = 0.004
@@ -47,22 +49,27 @@ _TOKEN: Final = b"TASKGRAPH_FENCING_TOKEN"  # in the environment of each command
 class _Starter:
     """One of them, as this process sees it. pid: 0 until it is there. said: what is to be said to it.
 
-    outputs: descriptors that have come, in the order of the news to which they belong.
+    received: of the next news, so far. outputs: descriptors that have come, in the order of the news to which they
+    belong.
     """
 
     socket: socket.socket
     pid: int = 0
-    incoming: starter.Incoming = field(default_factory=starter.Incoming)
+    received: bytes = b""
     outputs: deque[int] = field(default_factory=deque)
-    said: list[tuple[object, ...]] = field(default_factory=list)
+    said: list[bytes] = field(default_factory=list)
 
 
 @dataclass(eq=False, slots=True)
 class _Order:
-    """One that is not known to have begun. call: with what comes of it. token: by which its process is found."""
+    """One that is not known to have begun. call: with what comes of it. token: by which its process is found.
+
+    place: the program, and the folder.
+    """
 
     call: "OnBegin"
     token: bytes
+    place: tuple[str, str | None]
 
 
 @dataclass(slots=True)
@@ -143,12 +150,15 @@ OnBegin = Callable[[Child | OSError, Output], None]
 
 
 class Starting:
-    """The starters of one event loop. ready: they are there. lost: one was ended, and none takes orders any more."""
+    """The starters of one event loop. ready: they are there. lost: one was ended, and none takes orders any more.
 
-    def __init__(self, width: int) -> None:
+    program: what they are in place of the script. unfit: they have never been there.
+    """
+
+    def __init__(self, width: int, program: str | None) -> None:
         self.loop = asyncio.get_running_loop()
         self.width = width
-        self.ready = self.lost = False
+        self.ready = self.lost = self.unfit = False
         self._numbers = itertools.count(1)
         self._orders: dict[int, _Order] = {}
         self._children: dict[int, Begun] = {}  # that have not ended
@@ -156,6 +166,7 @@ class Starting:
         self._inherited: Mapping[bytes, bytes] = {}  # of the last order
         self._beside: dict[bytes, bytes] = {}  # of that: what is not in the environment
         self._folder = _here()
+        self._words: tuple[tuple[str, ...], list[bytes]] = (), []  # of the last order, and how they are sent
         self._unsent: deque[_Letter] = deque()
         self._dropped: set[int] = set()
         self._is_to_send = False
@@ -172,7 +183,7 @@ class Starting:
             self._epoll.register(ours.fileno(), select.EPOLLIN)
         parts = self._starters, self._queue, self._taken, self._epoll
         try:
-            first = _begin_starters(self._taken, ends)
+            first = _begin_starters(program, self._taken, ends)
         except BaseException:
             _close_all(*parts)
             raise
@@ -208,17 +219,22 @@ class Starting:
             raise OSError(errno.EIO, "what was to start it was ended")
         if (here := _here()) != self._folder:  # the starters are still where the worker was
             cwd = os.path.join(here, cwd or "")
-        number = next(self._numbers)
-        self._orders[number] = _Order(call, own.get(_TOKEN, b""))
         if inherited is not self._inherited:
             self._inherit(inherited)
         if self._beside:
             own = {**self._beside, **own}
-        data = marshal.dumps((number, self.loop.time(), self._environment[0], argv, own, cwd))
+        if argv is not self._words[0]:
+            self._words = argv, [os.fsencode(word) for word in argv]
+        texts = [*self._words[1], *itertools.chain.from_iterable(own.items())]
+        if cwd is not None:
+            texts.append(os.fsencode(cwd))
+        number, counts = next(self._numbers), (len(argv), len(own), cwd is not None)
+        data = starter.ORDER.pack(number, self.loop.time(), self._environment[0], *counts) + _texts(texts)
+        self._orders[number] = _Order(call, own.get(_TOKEN, b""), (argv[0], cwd))
         if len(data) <= starter.ORDER_BYTES_MAX:
             self._unsent.append(_Letter(number, data))
         else:
-            self._unsent.append(_Letter(number, marshal.dumps((number,)), _file_of(data)))
+            self._unsent.append(_Letter(number, starter.NUMBER.pack(number), _file_of(data)))
         if not self._is_to_send:
             self._send_at_once()
         return number
@@ -232,7 +248,7 @@ class Starting:
                 {name: value for name, value in env.items() if not number or name in known},
             )
             for each in self._starters.values():
-                self.say(each, starter.ENVIRONMENT, number, known)
+                self.say(each, starter.ENVIRONMENT, number, _texts([*itertools.chain.from_iterable(known.items())]))
         self._inherited = env
         self._beside = {name: value for name, value in env.items() if known.get(name) != value}
 
@@ -242,8 +258,8 @@ class Starting:
             self._dropped.add(number)
             self._send_soon()
 
-    def say(self, to: _Starter, *words: object) -> None:
-        to.said.append(words)
+    def say(self, to: _Starter, what: int, number: int, more: bytes = b"") -> None:
+        to.said.append(starter.SAID.pack(len(more), what, number) + more)
         self._send_soon()
 
     def _send_soon(self) -> None:
@@ -260,7 +276,7 @@ class Starting:
             for each in self._starters.values():
                 if each.said:
                     said, each.said = each.said, []
-                    each.socket.sendall(starter.framed(said))
+                    each.socket.sendall(b"".join(said))
             if self._dropped:
                 self._take_back()
             self._send_orders()
@@ -309,7 +325,7 @@ class Starting:
         except BlockingIOError:
             return None
         file = memoryview(more[0][2]).cast("i")[0] if more else None
-        return _Letter(marshal.loads(data)[0], data, file)  # noqa: S302 our own
+        return _Letter(starter.NUMBER.unpack_from(data)[0], data, file)
 
     def _settle(self, number: int, what: Child | OSError, output: Output = NOTHING) -> None:
         self._call(self._orders.pop(number).call, what, output)
@@ -359,25 +375,27 @@ class Starting:
             return False
         for _, _, descriptors in with_it:
             one.outputs.extend(memoryview(descriptors).cast("i"))
-        for what, number, *more in one.incoming.whole(data):
+        data = one.received + data
+        whole = len(data) // starter.NEWS.size * starter.NEWS.size
+        one.received = data[whole:]
+        for number, what, first, second in starter.NEWS.iter_unpack(data[:whole]):
             if what == starter.RAN:
-                self._settle(number, Ran(*more))
+                self._settle(number, Ran(first))
             elif what == starter.HERE:
-                one.pid = number
+                one.pid = first
                 self.ready = all(each.pid for each in self._starters.values())
             elif what == starter.LEFT:
-                pid, code = more
-                child = Begun(pid, self, one)
-                child.end(code)
+                child = Begun(first, self, one)
+                child.end(second)
                 self._settle(number, child, Output(one.outputs.popleft()))
             elif what == starter.BEGAN:
-                child = self._children[number] = Begun(more[0], self, one)
+                child = self._children[number] = Begun(first, self, one)
                 child.guard()
                 self._settle(number, child, Output(one.outputs.popleft()))
             elif what == starter.ENDED:
-                self._call(self._children.pop(number).end, *more)
+                self._call(self._children.pop(number).end, first)
             else:
-                self._settle(number, OSError(*more))
+                self._settle(number, OSError(first, os.strerror(first), self._orders[number].place[second]))
         return bool(with_it)
 
     def _lose(self, why: str) -> None:
@@ -385,6 +403,7 @@ class Starting:
         if self.lost:
             return
         log.warning("the processes that start commands have to be started anew: %s", why)
+        self.unfit = not self.ready
         self.ready, self.lost = False, True
         if self._watched:
             self.loop.remove_reader(self._epoll.fileno())
@@ -402,16 +421,29 @@ class Starting:
             self._settle(number, OSError(errno.EIO, "what was to start it was ended"))
 
 
-def _begin_starters(queue: socket.socket, ends: Sequence[tuple[socket.socket, socket.socket]]) -> int:
+def compiled() -> str | None:
+    """The program that starter.c makes as it is now, where it was compiled and may be run."""
+    source = _SCRIPT.with_suffix(".c")
+    try:
+        program = str(source.with_name(f"starter-{zlib.crc32(source.read_bytes()):08x}"))
+    except OSError:
+        return None
+    return program if os.access(program, os.X_OK) else None
+
+
+def _begin_starters(
+    program: str | None, queue: socket.socket, ends: Sequence[tuple[socket.socket, socket.socket]]
+) -> int:
     """Start the first, which makes the others; gives its process. ends: of their sockets. Raises OSError.
 
-    They take orders from this end of a queue.
+    They take orders from this end of a queue. program: in place of the script, if it can be started.
     """
     (ours, first), *others = ends
-    try:
-        pid = os.posix_spawn(
-            sys.executable,
-            [sys.executable, "-I", "-S", _SCRIPT],
+
+    def begun(*words: str) -> int:
+        return os.posix_spawn(
+            words[0],
+            words,
             {**Environment(Handed()).copy(), MARK.encode(): guard().mark.encode()},
             file_actions=[
                 (os.POSIX_SPAWN_DUP2, first.fileno(), 0),
@@ -420,12 +452,29 @@ def _begin_starters(queue: socket.socket, ends: Sequence[tuple[socket.socket, so
                 *((os.POSIX_SPAWN_CLOSE, descriptor) for descriptor in inherited_descriptors()),
             ],
         )
+
+    script = sys.executable, "-I", "-S", str(_SCRIPT)
+    try:
+        try:
+            pid = begun(*script) if program is None else begun(program)
+        except OSError:
+            if program is None:
+                raise
+            pid = begun(*script)
         descriptors = array("i", [theirs.fileno() for _, theirs in others])
         ours.sendmsg([b"\0"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, descriptors)] if descriptors else [])
     finally:
         for _, theirs in ends:
             theirs.close()
     return pid
+
+
+def _texts(texts: Sequence[bytes]) -> bytes:
+    """Raises ValueError if one holds the character that ends each."""
+    data = b"\0".join((*texts, b""))
+    if data.count(0) != len(texts):
+        raise ValueError("embedded null byte")
+    return data
 
 
 def _file_of(data: bytes) -> int:
