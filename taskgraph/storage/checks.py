@@ -18,8 +18,6 @@ from taskgraph.model.errors import TooLarge
 from taskgraph.model.utf16 import has_surrogate, utf16_units
 from taskgraph.storage.tables import Change, Delete, Insert, Range
 
-_KEY_PLAIN: Final = re.compile(rf"[ -\"$-.0->@-\[\]-~]{{1,{limits.KEY_CHARS_MAX}}}")  # most keys: good at one look
-_KEYS_PLAIN: Final = re.compile(rf"{_KEY_PLAIN.pattern}(?:\n{_KEY_PLAIN.pattern})*")  # several, each in a line
 _KEY_FORBIDDEN: Final = re.compile(r"[/\\#?\x00-\x1f\x7f-\x9f]")
 # The service compares keys by UTF-16 units, SQLite by code points: they agree as long as no key leaves the basic plane.
 _KEY_UNORDERED: Final = re.compile(r"[\ud800-\udfff\ufffe\uffff\U00010000-\U0010ffff]")
@@ -63,7 +61,7 @@ def check_table_name(name: str) -> None:
 
 def check_key(key: str, what: str = "row key") -> None:
     """Raise ValueError or TooLarge unless every store takes this as a partition or row key."""
-    if _KEY_PLAIN.fullmatch(key):
+    if _are_plain((key,)):
         return
     if len(key) > limits.KEY_CHARS_MAX:
         raise TooLarge(f"{what} {_shown(key)} has {len(key)} characters; the limit is {limits.KEY_CHARS_MAX}")
@@ -71,6 +69,14 @@ def check_key(key: str, what: str = "row key") -> None:
         raise ValueError(f"an empty {what}")
     if found := _KEY_FORBIDDEN.search(key) or _KEY_UNORDERED.search(key):
         raise ValueError(f"{what} {_shown(key)}: the character U+{ord(found[0]):04X} may not be in a key")
+
+
+def _are_plain(keys: Sequence[str]) -> bool:
+    """Whether these keys are good at one look, as most are."""
+    text = "".join(keys)
+    if not text.isascii() or not text.isprintable() or "/" in text or "\\" in text or "#" in text or "?" in text:
+        return False
+    return "" not in keys and (len(text) <= limits.KEY_CHARS_MAX or max(map(len, keys)) <= limits.KEY_CHARS_MAX)
 
 
 def check_get(partition: str, keys: Sequence[str]) -> None:
@@ -106,30 +112,34 @@ def check_commit(
     good: Sequence[str | None] = (),
 ) -> None:
     """changes_max: see tables.changes_max_of. good: columns as JSON where these need no further look, else None."""
-    check_key(partition, "partition key")
     if not changes:
         raise ValueError("a commit of no changes")
     if len(changes) > changes_max:
         raise TooLarge(f"a commit of {len(changes)} changes; the limit is {changes_max}")
-    keys = [change.key for change in changes]
-    lines = "\n".join(keys)
-    if lines.count("\n") >= len(keys) or not _KEYS_PLAIN.fullmatch(lines):
+    keys, etags = [], []
+    for change in changes:
+        keys.append(change.key)
+        if type(change) is not Insert:
+            etags.append(change.etag)  # type: ignore[union-attr]
+    if not _are_plain((partition, *keys)):
+        check_key(partition, "partition key")
         for key in keys:
             check_key(key)
-    if len(set(keys)) < len(keys):
+    if len({*keys}) < len(keys):
         twice = next(key for place, key in enumerate(keys) if key in keys[:place])
         raise ValueError(f"row {_shown(twice)} stands twice in one commit")
-    etags = [change.etag for change in changes if type(change) is not Insert]  # type: ignore[union-attr]
     together = "".join(etags)
     if "" in etags or not (together.isdigit() and together.isascii()):
         for change in changes:
             if not isinstance(change, Insert) and not _ETAG.fullmatch(change.etag):
                 raise ValueError(f"row {_shown(change.key)}: {_shown(change.etag)} is no etag")
-    units = utf16_units("".join(filter(None, good)))  # no less than what is in them
+    units = 0
     if not good or None in good:
         for change, known in zip(changes, good or repeat(None), strict=False):
             if known is None and type(change) is not Delete:
                 units += check_columns(change.key, change.columns)  # type: ignore[union-attr]
+        good = list(filter(None, good))
+    units += utf16_units("".join(good))  # type: ignore[arg-type]  # no less than what is in them
     # Only a commit that might be too long is measured: the bound is exact, and measuring is not free.
     if units * _ESCAPED_BYTES_MAX > limits.COMMIT_BYTES_MAX:
         size = sum(sent_bytes(change.columns) for change in changes if not isinstance(change, Delete))

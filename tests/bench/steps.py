@@ -71,7 +71,7 @@ STEPS: Final[Mapping[str, tuple[str, ...]]] = {
         "taskgraph.storage.sqlite.tables:_encode_alike",
         "taskgraph.storage.sqlite.tables:_encode_good",
         "taskgraph.storage.sqlite.tables:_encode_plain",
-        "taskgraph.storage.sqlite.tables:_is_short",
+        "taskgraph.storage.sqlite.tables:_if_short",
         "taskgraph.storage.sqlite.tables:_kind",
         "taskgraph.storage.sqlite.tables:_parsed",
         "taskgraph.storage.sqlite.tables:_plain_float",

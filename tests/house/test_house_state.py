@@ -20,6 +20,7 @@ KNOWN = {
     "worker/executors/printed.py": {"_run"},  # the run whose output is printed in this context
     "model/clock.py": {"_drawn"},  # ids that are not used yet, for speed alone: a fork forgets them
     "storage/checks.py": {"_good_names"},  # names that were found right: a memory, for speed alone
+    "storage/sqlite/tables.py": {"_written"},  # texts of the times written last: a memory, for speed alone
     "engine/telemetry.py": {"_HANDLING", "_HERE"},  # what is open in this task of the event loop
     "interfaces/telemetry/setup.py": {"_made"},  # OpenTelemetry's own providers are those of the process
     "storage/signals/wakeup.py": {"_FOR_OTHERS"},  # what is open in this task of the event loop

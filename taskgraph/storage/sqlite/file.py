@@ -91,7 +91,9 @@ class Session:
             if self._log is not None and not self.waits:
                 self._begin_log(self._log)
             else:
-                self._sync_by("FULL" if self.waits else "NORMAL")
+                level = "FULL" if self.waits else "NORMAL"
+                if level != self._level:
+                    self._sync_by(level)
                 self._cursor.execute("BEGIN IMMEDIATE")
             self._log = None
             self.writing = True
@@ -110,15 +112,15 @@ class Session:
             self._connection.execute("BEGIN IMMEDIATE")
 
     def _sync_by(self, level: str) -> None:
-        if level != self._level:
-            self._connection.execute(f"PRAGMA synchronous={level}")
-            self._level = level
+        self._connection.execute(f"PRAGMA synchronous={level}")
+        self._level = level
 
     def commit(self) -> None:
         if self.writing:
             self._cursor.execute("COMMIT")
             self.writing = False
-            self._sync_again()
+            if self._level == "OFF":
+                self._sync_by("NORMAL")
 
     def rollback(self) -> None:
         """Undo the group, and forget what it took from counters."""
@@ -128,9 +130,6 @@ class Session:
             self._table_ids.clear()
             if self._connection.in_transaction:
                 self._connection.execute("ROLLBACK")
-        self._sync_again()
-
-    def _sync_again(self) -> None:
         if self._level == "OFF":
             self._sync_by("NORMAL")
 
@@ -348,7 +347,9 @@ class File:
         finally:
             if not committing:
                 self._owner.release()
-                if done:
+                if done and len(group) == 1 and group[0].loop is loop:
+                    _settle(group)
+                elif done:
                     _deliver(group, loop)
         if self._waiting or not done:
             with self._lock:
@@ -494,8 +495,6 @@ class File:
         """
         if not group:
             return True
-        for call in group:
-            call.result = call.error = None  # of a run that was undone
         try:
             session = self._session
             if session is None or session.blank:
@@ -509,6 +508,7 @@ class File:
         session.waits = self._synchronous == "full" and any(call.lasting for call in group)
         try:
             for call in group:
+                call.error = None  # of a run that was undone
                 if call.future is not None and call.future.cancelled():  # nothing waits, and nothing has been done
                     continue
                 try:
@@ -661,9 +661,6 @@ def _blame(group: list[_Call], error: BaseException) -> None:
 
 def _deliver(group: list[_Call], here: asyncio.AbstractEventLoop | None) -> None:
     """Hand the answers over: one wake-up for all calls of a loop, and none for `here`."""
-    if len(group) == 1 and group[0].loop is here:
-        _settle(group)
-        return
     by_loop: dict[asyncio.AbstractEventLoop, list[_Call]] = {}
     for call in group:
         by_loop.setdefault(call.loop, []).append(call)

@@ -18,7 +18,7 @@ import sqlite3
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, date, datetime
 from functools import lru_cache
-from itertools import chain, repeat
+from itertools import chain
 from json import encoder as json_encoder
 from operator import attrgetter
 from typing import Any, Final
@@ -30,7 +30,7 @@ from taskgraph.model.names import ALL, LIVE
 from taskgraph.model.utf16 import has_surrogate
 from taskgraph.storage import checks
 from taskgraph.storage.sqlite.file import MANY, File, LookFirst, Session
-from taskgraph.storage.tables import Change, Delete, Insert, Merge, Page, Range, Replace, Row, TextPage
+from taskgraph.storage.tables import Change, Delete, Insert, Merge, Page, Range, Row, TextPage
 
 _HINTS: Final = frozenset({LIVE, ALL})
 """Partitions whose rows say where to look: all that counts is that they come before what they name, and go after it."""
@@ -42,11 +42,13 @@ _SHORT_PAGE_ROWS: Final = 32  # a page of so few is short work, whatever the ran
 _SHORT_LOOK_ROWS: Final = 10  # that are looked at on the event loop, of a range that may have more
 _KEY_END: Final = "\U0010ffff"  # after every key that may be written
 _TIMES_REMEMBERED: Final = 8_192
-_TIMES_OF_COMMIT: Final = 16
+_TIMES_WRITTEN: Final = 16  # of which the texts are remembered: the rows of a commit have the same ones
 _DATES_REMEMBERED: Final = 16
 _SCANS_REMEMBERED: Final = 64
 _ROWS_OF_A_KIND: Final = 256  # of which the names of columns are remembered
 _CLOSELY: Final = "it is to be looked at closely"
+_INT_MIN: Final = limits.INT_MIN
+_INT_MAX: Final = limits.INT_MAX
 _ALIKE_MIN: Final = 8  # rows; fewer are encoded as quickly one by one
 _PLAIN_CHARS_MAX: Final = limits.PROPERTY_CHARS_MAX // 2  # of a row that fits whatever is in it: one may be two units
 
@@ -69,8 +71,8 @@ def _names(text: str) -> str:
 
 _WITHOUT_TEXTS: Final = r"""replace(columns, '\":', '')"""  # JSON inside of a text has its quotes escaped
 _HAS_ROOM: Final = f"""
-    {_BYTES} <= {_ROOMY_ROW_BYTES} AND ({_BYTES} <= {_SMALL_ROW_BYTES}
-        OR {_names("columns")} <= {_SMALL_ROW_COLUMNS} OR {_names(_WITHOUT_TEXTS)} <= {_SMALL_ROW_COLUMNS})
+    ({_BYTES} <= {_SMALL_ROW_BYTES} OR ({_BYTES} <= {_ROOMY_ROW_BYTES}
+        AND ({_names("columns")} <= {_SMALL_ROW_COLUMNS} OR {_names(_WITHOUT_TEXTS)} <= {_SMALL_ROW_COLUMNS})))
 """
 
 _FEW_ROWS: Final = 3  # that are written one by one anywhere: a statement over several is dear to begin
@@ -323,26 +325,31 @@ def _commit(
 ) -> list[str | None]:
     session.begin()
     number = session.table_id(table, make=True)
-    first = etag = session.etags(len(changes))
-    etags: list[str | None] = list(map(str, range(first, first + len(changes))))
+    etag = session.etags(len(changes))
+    etags: list[str | None] = []
     inserted: list[tuple[object, ...]] = []
     merged: list[tuple[object, ...]] = []
     replaced: list[tuple[object, ...]] = []
     gone: list[tuple[object, ...]] = []
     measure = False  # whether a merge adds more than every row that has room can take
-    for change, text in zip(changes, encoded, strict=True):
-        kind = type(change)
+    chars = 0
+    for place, change in enumerate(changes):
+        kind, text = type(change), encoded[place]
+        if text is None:
+            gone.append((change.key, change.etag, number, partition))  # type: ignore[union-attr]
+            etags.append(None)
+            etag += 1
+            continue
         if kind is Merge:
             merged.append((etag, text, change.key, change.etag, number, partition))  # type: ignore[union-attr]
-            if len(text) > _ADDED_CHARS_MAX or len(change.columns) > _ADDED_COLUMNS_MAX:  # type: ignore[arg-type, union-attr]
+            if len(text) > _ADDED_CHARS_MAX or len(change.columns) > _ADDED_COLUMNS_MAX:  # type: ignore[union-attr]
                 measure = True
         elif kind is Insert:
             inserted.append((etag, text, change.key, number, partition))
-        elif kind is Replace:
-            replaced.append((etag, text, change.key, change.etag, number, partition))  # type: ignore[union-attr]
         else:
-            gone.append((change.key, change.etag, number, partition))  # type: ignore[union-attr]
-            etags[etag - first] = None
+            replaced.append((etag, text, change.key, change.etag, number, partition))  # type: ignore[union-attr]
+        chars += len(text)
+        etags.append(str(etag))
         etag += 1
     if looked := measure or session.looks_first:
         _look(session, number, partition, changes, measure)
@@ -355,14 +362,16 @@ def _commit(
         written += _write(session, _REMOVE, gone)
     if written != len(changes):
         raise LookFirst
-    session.wrote(len(changes) - len(inserted), sum(map(len, filter(None, encoded))))
+    session.wrote(len(changes) - len(inserted), chars)
     return etags
 
 
 def _write(session: Session, statements: tuple[str, ...], rows: list[tuple[object, ...]]) -> int:
     """How many rows were written. rows: each with the number of its table and its partition at the end."""
+    if len(rows) <= _FEW_ROWS:
+        return session.run_each(statements[0], rows)
     start = written = 0
-    while start < len(rows) and (session.row_by_row or len(rows) - start <= _FEW_ROWS):
+    while start < len(rows) and session.row_by_row:
         part = rows[start : start + _ROWS_A_LOOK]
         written += session.run_each(statements[0], part)
         start += len(part)
@@ -455,9 +464,9 @@ _WRITERS: Final[Mapping[type, Callable[[Any], str]]] = {
 
 
 def _plain_int(value: int) -> str:
-    if not limits.INT_MIN <= value <= limits.INT_MAX:
+    if not _INT_MIN <= value <= _INT_MAX:
         raise ValueError(_CLOSELY)
-    return int.__repr__(value)
+    return repr(value)
 
 
 def _plain_float(value: float) -> str:
@@ -466,11 +475,18 @@ def _plain_float(value: float) -> str:
     return float.__repr__(value)
 
 
-@lru_cache(_TIMES_OF_COMMIT)  # its rows have the same ones
+_written: dict[int, tuple[str, datetime]] = {}  # by identity: a new time has no hash yet, and making it is dear
+
+
 def _plain_time(value: datetime) -> str:
-    if not checks.is_plain_time(value):
-        raise ValueError(_CLOSELY)
-    return _WRITERS[datetime](value)
+    known = _written.get(id(value))
+    if known is None:
+        if not checks.is_plain_time(value):
+            raise ValueError(_CLOSELY)
+        if len(_written) >= _TIMES_WRITTEN:
+            _written.clear()
+        known = _written[id(value)] = f'{{"t":"{_time_text(value)}"}}', value
+    return known[0]
 
 
 _CHECKED: Final[Mapping[type, Callable[[Any], str]]] = {
@@ -483,34 +499,38 @@ _CHECKED: Final[Mapping[type, Callable[[Any], str]]] = {
 
 
 @lru_cache(_ROWS_OF_A_KIND)
-def _row_of(*names: str) -> str:
-    """A row of these columns, with a place for each value. Raises ValueError where that may not be one."""
+def _row_of(*names: str) -> list[str]:
+    """A row of these columns in pieces, of which every other one is a value. Raises ValueError where that is no row."""
     if not checks.are_good_names(names):
         raise ValueError(_CLOSELY)
-    return "{" + ",".join([f'"{name}":%s' for name in names]) + "}"
+    pieces = [piece for name in names for piece in (f',"{name}":', "")]
+    return ["{" + pieces[0][1:], *pieces[1:], "}"] if names else ["{}"]
 
 
 def _encode_good(changes: Sequence[Change]) -> list[str | None]:
     """The columns of each change that are surely what every store takes; None for what has to be looked at closely."""
-    alike = _encode_alike(changes) if len(changes) >= _ALIKE_MIN else repeat(None)
-    return [
-        text or (None if type(change) is Delete else _encode_plain(change.columns))  # type: ignore[union-attr]
-        for change, text in zip(changes, alike, strict=False)
-    ]
+    texts: list[str | None] = [None] * len(changes)
+    if len(changes) >= _ALIKE_MIN:
+        texts = _encode_alike(changes)
+    for place, change in enumerate(changes):
+        if texts[place] is None and type(change) is not Delete:
+            texts[place] = _encode_plain(change.columns)  # type: ignore[union-attr]
+    return texts
 
 
 def _encode_plain(columns: Columns) -> str | None:
     """One row, checked and encoded value by value."""
     try:
-        text = _row_of(*columns) % tuple([_CHECKED[type(value)](value) for value in columns.values()])
+        pieces = _row_of(*columns).copy()
+        pieces[1::2] = [_CHECKED[type(value)](value) for value in columns.values()]
     except (KeyError, ValueError):
         return None
-    return text if _is_short(text) else None
+    return _if_short("".join(pieces))
 
 
-def _is_short(text: str) -> bool:
-    """Whether a row fits, whatever is in it."""
-    return len(text) <= _PLAIN_CHARS_MAX and (text.isascii() or not has_surrogate(text))
+def _if_short(text: str) -> str | None:
+    """A row that fits, whatever is in it."""
+    return text if len(text) <= _PLAIN_CHARS_MAX and (text.isascii() or not has_surrogate(text)) else None
 
 
 def _encode_alike(changes: Sequence[Change]) -> list[str | None]:
@@ -545,7 +565,7 @@ def _by_column(names: Sequence[str], values: Iterable[tuple[Value, ...]], count:
     row = "{" + ",".join(constant) + "}"
     texts = list(map(row.__mod__, zip(*differing, strict=True))) if differing else [row % ()] * count
     # Where the whole row is short, so is each of its texts.
-    return [text if _is_short(text) else None for text in texts]
+    return list(map(_if_short, texts))
 
 
 def _kind(column: tuple[Value, ...]) -> type | None:
@@ -554,7 +574,7 @@ def _kind(column: tuple[Value, ...]) -> type | None:
     kind = kinds.pop()
     if kinds or kind not in _WRITERS:
         return None
-    if kind is int and not limits.INT_MIN <= min(column) <= max(column) <= limits.INT_MAX:  # type: ignore[operator]
+    if kind is int and not _INT_MIN <= min(column) <= max(column) <= _INT_MAX:  # type: ignore[operator]
         return None
     if kind is float and not all(map(math.isfinite, column)):  # type: ignore[arg-type]
         return None
