@@ -10,6 +10,10 @@ OTHER: Final = "other"
 TARGETS_MAX: Final = 10
 
 
+made: Final = tuple.__new__
+"""Makes one of these of all of its values, in half of the time: there are two for each commit."""
+
+
 class Used(NamedTuple):
     """Requests as a storage account bills them, by service, and bytes that were added.
 
@@ -43,7 +47,7 @@ class Spent(NamedTuple):
 
     def and_used(self, used: Used) -> "Spent":
         tables, queues, files, size, seconds, watch = self
-        return Spent(tables + used[0], queues + used[1], files + used[2], size + used[3], seconds, watch)
+        return made(Spent, (tables + used[0], queues + used[1], files + used[2], size + used[3], seconds, watch))
 
     def and_ran(self, seconds: Mapping[str, float]) -> "Spent":
         """With runs that have taken so long, by target."""

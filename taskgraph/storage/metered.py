@@ -12,10 +12,10 @@ from typing import Any, Final
 
 from taskgraph.model import limits
 from taskgraph.model.names import OWN
-from taskgraph.model.spent import NOTHING, Used
+from taskgraph.model.spent import NOTHING, Used, made
 from taskgraph.storage.logs import Logs, Place
 from taskgraph.storage.queues import Delivery, Queues
-from taskgraph.storage.tables import Change, Insert, Page, Range, Row, Tables
+from taskgraph.storage.tables import Change, Insert, Page, Range, Row, Tables, changes_max_of
 
 _GRAPHS_MAX: Final = 10_000
 _INDEX: Final = "index:"
@@ -48,14 +48,16 @@ class Meter:
 
     def used(self, graph_id: str, *, commits: int = 0) -> Used:
         """What has been counted and is not written down yet. commits: that are about to be made, and count, too."""
-        tables, queues, files, size = self._of.get(graph_id, NOTHING)
-        if tables < 0 or queues < 0 or files < 0 or size < 0:  # said before it is counted
-            tables, queues, files, size = max(0, tables), max(0, queues), max(0, files), max(0, size)
-        return Used(tables + commits, queues, files, size)
+        counted: Sequence[int] = self._of.get(graph_id, NOTHING)
+        if min(counted) < 0:  # said before it is counted
+            counted = [max(0, each) for each in counted]
+        tables, queues, files, size = counted
+        return made(Used, (tables + commits, queues, files, size))
 
     def written(self, graph_id: str, used: Used) -> None:
         """So much is written down, or on its way."""
-        self.add(graph_id, -used.tables, -used.queues, -used.files, -used.bytes)
+        tables, queues, files, size = used
+        self.add(graph_id, -tables, -queues, -files, -size)
 
 
 def graph_of(body: str) -> str:
@@ -73,6 +75,8 @@ class MeteredTables:
     def __init__(self, tables: Tables, meter: Meter) -> None:
         self._tables = tables
         self._meter = meter
+        self.changes_max = changes_max_of(tables)
+        self.query_text = getattr(tables, "query_text", None)
 
     def get(self, partition: str, keys: Sequence[str]) -> Coroutine[Any, Any, list[Row | None]]:
         if not partition.startswith(_INDEX):
@@ -93,16 +97,15 @@ class MeteredTables:
             self._meter.add(partition, requests, 0, 0, _size(changes))
         return self._tables.commit(partition, changes)
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._tables, name)
-
 
 def _size(changes: Sequence[Change]) -> int:
     """Characters of what is inserted."""
     size = 0
     for change in changes:
         if type(change) is Insert:
-            size += sum([len(value) for value in change.columns.values() if type(value) is str])
+            for value in change.columns.values():
+                if type(value) is str:
+                    size += len(value)
     return size
 
 

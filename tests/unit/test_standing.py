@@ -12,7 +12,7 @@ from taskgraph.model import limits
 from taskgraph.model.ids import GRAPH, row_key, task_id_of
 from taskgraph.protocol import notices
 from taskgraph.protocol.at_rest import Examination, Standing, moving, settled
-from taskgraph.storage.tables import Insert, Row
+from taskgraph.storage.tables import Insert, Range, Row, query_all
 from tests.scenarios.stage import graph, memory_stage
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -116,8 +116,7 @@ async def rows_of(state: str) -> dict[str, Row]:
     wanted = document_from_object(OBJECT) if state == "blocked" else graph({"a": [], "b": ["a"]})
     await stage.submit(wanted)
     assert await stage.work(fails={"bad": 99}, targets=("default", "linux")) == state
-    rows: dict[str, Row] = stage.handlers.records.tables.partitions[stage.graph_id]  # type: ignore[attr-defined]
-    return dict(rows)
+    return {row.key: row for row in await query_all(stage.handlers.records.tables, stage.graph_id, Range())}
 
 
 def examined(rows: Mapping[str, Row], state: str, now: datetime = LATER) -> Standing:
