@@ -22,8 +22,9 @@ from typing import Any, Final, TypeVar
 from taskgraph.model import limits
 from taskgraph.model.clock import Clock
 from taskgraph.model.errors import Conflict, Unclear
-from taskgraph.model.ids import event_key, value
+from taskgraph.model.ids import value
 from taskgraph.model.spent import Spent, Used, spent_in
+from taskgraph.model.states import TaskState
 from taskgraph.queries.journal import find_end, totals_in
 from taskgraph.storage.metered import Meter
 from taskgraph.storage.tables import Change, Delete, Insert, Merge, Range, Row, Tables, changes_max_of
@@ -32,6 +33,7 @@ T = TypeVar("T")
 
 _SEQUENCES_KEPT_MAX: Final = 10_000
 _UNKNOWN: Final = (0, -1, 0, None)
+_COMPLETED: Final = TaskState.COMPLETED.value
 _SEQUENCES_KEPT_SECONDS: Final = 24 * 3600.0  # far less than limits.TOMBSTONE_SECONDS: an id may be given again
 
 
@@ -176,8 +178,11 @@ class Records:
         operation: Operation,
         rows: dict[str, Row | None],
         spent: Spent | None = None,
+        lean: bool = False,
     ) -> None:
         """Write all or nothing, and bring `rows` up to what was written. spent: as its event row says, if known.
+
+        lean: keep no row that is hardly asked for again: one that is new, or a task that has completed.
 
         Raises Conflict when nothing was written: read again and decide again. An answer that was lost is settled by
         reading a row of the commit back: it is ours if it carries the operation's id.
@@ -201,9 +206,13 @@ class Records:
             completed, skipped, text = totals_in(event.columns)
             spent = spent_in(text) if spent is None else spent
             self._remember(graph_id, operation.sequence + 1, completed, skipped, spent)
-        for change, etag in zip(changes, etags, strict=True):
-            if change is not event:  # no decision goes by one
-                _bring_up(rows, change, etag)
+        for place, change in enumerate(changes):
+            if change is event:
+                continue  # no decision goes by one
+            if lean and (type(change) is Insert or (type(change) is Merge and _completes(change))):
+                rows.pop(change.key, None)
+            else:
+                _bring_up(rows, change, etags[place])
 
     async def _is_mine(self, graph_id: str, changes: Sequence[Change], operation_id: str) -> bool:
         # An event row is never written again, so it answers for good; any other row may have moved on since, and then
@@ -239,11 +248,14 @@ def changes_event(changes: Sequence[Change], sequence: int) -> bool:
 
 
 def _event_of(changes: Sequence[Change], sequence: int) -> Insert | None:
-    key = event_key(sequence)
     for change in reversed(changes):  # the last, nearly always
-        if change.key == key:
-            return change if type(change) is Insert else None
+        if type(change) is Insert and change.key.startswith("event:") and change.columns["sequence"] == sequence:
+            return change
     return None
+
+
+def _completes(change: Merge) -> bool:
+    return change.columns.get("state") == _COMPLETED
 
 
 def _bring_up(rows: dict[str, Row | None], change: Change, etag: str | None) -> None:

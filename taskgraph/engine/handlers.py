@@ -213,7 +213,7 @@ class Handlers(Transactor):
                         await notifier.reopen(self.records.tables, graph_id, self.clock.now())
         if local_worker is not None and started:
             local_worker.started(graph_id, started, rows or {})
-        for target, level in sorted(ready, key=lambda each: rank(each[1])):
+        for target, level in sorted(ready, key=_rank_of) if ready else ():
             tasks = list(dict.fromkeys(ready[target, level]))
             await self.dispatcher.dispatch(
                 graph_id, target, tasks, level=level, rows=rows, more=more, local_worker=local_worker
@@ -245,3 +245,7 @@ class Handlers(Transactor):
         if not isinstance(tasks, int) or not isinstance(failed, int) or tasks <= limits.COUNTED_TASKS_MAX:
             return False
         return 0 <= self.records.begin(graph_id).completed < tasks - failed
+
+
+def _rank_of(target_and_level: tuple[str, str]) -> int:
+    return rank(target_and_level[1])

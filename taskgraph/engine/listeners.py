@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final, Protocol
 
+from taskgraph.model.columns import Columns
 from taskgraph.model.flag import Flag
 from taskgraph.model.states import GraphState
 from taskgraph.model.timing import due_at
@@ -18,7 +19,6 @@ from taskgraph.protocol.decide import Answer
 from taskgraph.protocol.runs import Claim, Completed
 from taskgraph.storage.tables import Row
 
-_TIMED: Final = frozenset({"deadline", "nextDeadline", "pendingTimeout"})
 _GRAPHS_MAX: Final = 10_000  # more are left to the sweep
 
 
@@ -82,11 +82,15 @@ def earliest(rows: Iterable[Row | None], after: datetime | None = None) -> datet
     """
     due: list[datetime] = []
     for row in rows:
-        if row is not None and not row.columns.keys().isdisjoint(_TIMED):  # hardly any of so many
+        if row is not None and _is_timed(row.columns):  # hardly any of so many
             each = due_at(row.columns.get)
             if each is not None and (after is None or each > after):
                 due.append(each)
     return min(due, default=None)
+
+
+def _is_timed(columns: Columns) -> bool:
+    return "deadline" in columns or "nextDeadline" in columns or "pendingTimeout" in columns
 
 
 @dataclass(slots=True)

@@ -49,7 +49,6 @@ _KEPT_CONFLICTS_MAX: Final = 2  # in a row; then whatever is kept of the graph i
 _ITEMS_MAX: Final = 400  # decided at a time
 _NEEDS_MAX: Final = 4  # times that a decision asks for rows, one after the other, before more are read than it asks for
 _ROUNDS_MAX: Final = 64  # after which a call ends, though its local worker has more: others wait
-_COMPLETED: Final = TaskState.COMPLETED.value
 _SKIPPED: Final = TaskState.SKIPPED.value
 _UNSCHEDULED: Final = TaskState.UNSCHEDULED.value
 _JUDGES: Final = (EditGraph, ManualRerun, Recall)
@@ -221,13 +220,17 @@ class _Transition:
         if self.known is not None:
             _suppose(left, self.known)
         rounds = needs = 0
+        records = self.transactor.records
         while True:
             rounds += 1
             left = self._next(left, rounds)
             if not left:
                 return self.answers
             known = self.rows.get
-            own = {key for item in left if (key := _own_row(item)) and known(key) is None}
+            own: set[str] = set()
+            for item in left:
+                if (key := _own_row(item)) and known(key) is None:
+                    own.add(key)
             if own:
                 await self._load([key for key in own if self._must_read(key)])
                 absent = [item for item in left if (key := _own_row(item)) in self.rows and self.rows[key] is None]
@@ -236,7 +239,13 @@ class _Transition:
                     left = [item for item in left if id(item) not in missing]
                     self._give(await self._excused([_not_found(self.graph_id, item) for item in absent]))
                     continue
-            operation, decision = await self._decide(left)
+            offer = self._offer()
+            operation = records.begin(self.graph_id)
+            decision = self._decide(operation, left, offer)
+            if not operation.sequence and isinstance(decision, Decision) and changes_event(decision.changes, 0):
+                # Only facts need a number, and finding it takes a new process some reads: claims do without.
+                operation = await records.operation(self.graph_id)
+                decision = self._decide(operation, left, offer)
             if isinstance(decision, Need):
                 await self._load(decision.keys)
                 needs += 1
@@ -273,8 +282,8 @@ class _Transition:
         return left
 
     def _commit(self, decision: Decision, operation: Operation) -> Awaitable[None]:
-        changes = decision.changes
-        commit = self.transactor.records.commit(self.graph_id, changes, operation, self.rows, decision.spent)
+        changes, lean = decision.changes, self.known is not None
+        commit = self.transactor.records.commit(self.graph_id, changes, operation, self.rows, decision.spent, lean)
         telemetry = self.transactor.telemetry
         if not telemetry.enabled:
             return commit
@@ -287,9 +296,10 @@ class _Transition:
         listeners = self.transactor.listeners
         for note in listeners.news:
             note(self.graph_id)
+        written = [row for change in changes if (row := self.rows.get(change.key)) is not None]
         if listeners.due:
-            listeners.note_due(self.graph_id, [self.rows.get(each.key) for each in changes])
-        self._tidy(changes)
+            listeners.note_due(self.graph_id, written)
+        self._tidy(changes, written)
 
     async def _follow(self, decision: Decision) -> None:
         """Give the answers, and do what follows from them."""
@@ -394,20 +404,13 @@ class _Transition:
                 return
             await self._load(level)
 
-    async def _decide(self, items: Sequence[Item]) -> tuple[Operation, Decision | Need]:
-        records, graph_id = self.transactor.records, self.graph_id
-        offer = self.local_worker.offer(graph_id) if self.local_worker is not None else self.offer
-        if offer is not None and self.transactor.dispatcher.limited.wait(graph_id):
+    def _offer(self) -> ClaimOffer | None:
+        offer = self.local_worker.offer(self.graph_id) if self.local_worker is not None else self.offer
+        if offer is not None and self.transactor.dispatcher.limited.wait(self.graph_id):
             offer = replace(offer, limited=False)  # others have waited for room for longer
-        operation = records.begin(graph_id)
-        decision = self._decide_as(operation, items, offer)
-        if isinstance(decision, Decision) and not operation.sequence and changes_event(decision.changes, 0):
-            # Only facts need a number, and finding it takes a new process some reads: claims do without.
-            operation = await records.operation(graph_id)
-            decision = self._decide_as(operation, items, offer)
-        return operation, decision
+        return offer
 
-    def _decide_as(self, operation: Operation, items: Sequence[Item], offer: ClaimOffer | None) -> Decision | Need:
+    def _decide(self, operation: Operation, items: Sequence[Item], offer: ClaimOffer | None) -> Decision | Need:
         return decide(
             self.rows,
             items,
@@ -489,20 +492,16 @@ class _Transition:
             if not failed or change.key == failed or (failed in own and change.key in own)
         )
 
-    def _tidy(self, changes: Sequence[Change]) -> None:
-        """Keep no row longer than a call may want it, and none that others here have made old."""
-        known, rows = self.known, self.rows
+    def _tidy(self, changes: Sequence[Change], written: Sequence[Row]) -> None:
+        """Keep no row that others here have made old."""
+        known = self.known
         if known is None or known.gone:
             self.transactor.row_cache.written(self.graph_id, [change.key for change in changes])
             if known is None:
                 return
         self.doubts = 0
-        for change in changes:
-            key, kind = change.key, type(change)
-            if kind is Insert or (kind is Merge and change.columns.get("state") == _COMPLETED):  # type: ignore[union-attr]
-                rows.pop(key, None)
-            elif (row := rows.get(key)) is not None:
-                self.fresh[key] = row.etag
+        for row in written:
+            self.fresh[row.key] = row.etag
         if known.reading:
             known.overtake([change.key for change in changes])
 

@@ -337,7 +337,7 @@ async def test_after_a_conflict_the_journal_is_looked_at_from_the_known_number_o
 
 
 def counted(sequence: int, completed: int | str) -> Insert:
-    return Insert(event_key(sequence), {"operation": "theirs", "completed": completed})
+    return Insert(event_key(sequence), {"sequence": sequence, "operation": "theirs", "completed": completed})
 
 
 async def test_the_count_of_completed_tasks_goes_on_from_the_last_event_row(records: Records, tables: Watched) -> None:
