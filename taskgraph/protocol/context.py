@@ -1,7 +1,6 @@
 """What a rule works with: rows, the time, effects, facts."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from typing import Any, Final
@@ -169,7 +168,6 @@ ContextMark = tuple[int, int, int, int]
 Effect = Dispatch | Refill | Started | Stop | Cancelling | CancelRest | Recalled | Held | GraphEnded | GraphRevived
 
 
-@dataclass(slots=True)
 class Context:
     """One decision in the making.
 
@@ -185,23 +183,32 @@ class Context:
     rows.
     """
 
-    view: View
-    now: datetime
-    events: list[dict[str, Any]] = field(default_factory=list)
-    event_texts: list[str] = field(default_factory=list)
-    subjects: list[str] = field(default_factory=list)
-    touched: list[tuple[int, int]] = field(default_factory=list)
-    effects: list[Effect] = field(default_factory=list)
-    follow: list[str] = field(default_factory=list)
-    recalls: list[str] = field(default_factory=list)
-    offer: ClaimOffer | None = None
-    taken: int = 0
-    rows_before: int = 0
-    changes_max: int = limits.COMMIT_CHANGES_MAX
-    skipped: int = 0
-    sequence: int = 0
-    scopes: set[str] = field(default_factory=set)
-    events_units: int = 1
+    def __init__(
+        self,
+        view: View,
+        now: datetime,
+        *,
+        offer: ClaimOffer | None = None,
+        changes_max: int = limits.COMMIT_CHANGES_MAX,
+        skipped: int = 0,
+        sequence: int = 0,
+    ) -> None:
+        self.view = view
+        self.now = now
+        self.offer = offer
+        self.changes_max = changes_max
+        self.skipped = skipped
+        self.sequence = sequence
+        self.events: list[dict[str, Any]] = []
+        self.event_texts: list[str] = []
+        self.subjects: list[str] = []
+        self.touched: list[tuple[int, int]] = []
+        self.effects: list[Effect] = []
+        self.follow: list[str] = []
+        self.recalls: list[str] = []
+        self.scopes: set[str] = set()
+        self.taken = self.rows_before = 0
+        self.events_units = 1
 
     def event(self, kind: str, of: Draft | None = None, /, *, about: str = "", **fields: Any) -> None:
         """Record a fact for people and listeners (D9).

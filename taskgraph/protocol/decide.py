@@ -166,7 +166,9 @@ def _decided(
     while position < len(todo):
         item = todo[position]
         if not needed and (end := stretch.run(todo, position)) > position:
-            answers += [Answer(each, Outcome.APPLIED) for each in todo[position:end] if type(each) is not Fire]
+            for each in todo[position:end]:
+                if type(each) is not Fire:
+                    answers.append(Answer(each, Outcome.APPLIED))  # noqa: PERF401  (of one, mostly)
             position = end
             if context.follow:
                 todo[position:position] = _following(context)
@@ -258,7 +260,7 @@ def _event_row(context: Context, texts: str, operation: str, completed: int, spe
         "schema": SCHEMA,
         "sequence": context.sequence,
         "time": context.now,
-        "kinds": " ".join(dict.fromkeys(kinds)),
+        "kinds": kinds[0] if len(kinds) == 1 else " ".join(dict.fromkeys(kinds)),
         "events": texts,
     }
     if completed >= 0:

@@ -76,7 +76,7 @@ def charge(item: Charge, context: Context) -> Verdict:
 def total(spent: Spent, answers: "Sequence[Answer]", view: View) -> Spent:
     """What a graph has cost with a commit. spent: without the runs that it ends, and what their workers report."""
     ran: dict[str, float] = {}  # by target
-    counted: set[str] = set()  # keys of the tasks of which the worker says how long the run took
+    counted: list[str] = []  # tasks of which the worker says how long the run took
     others = False
     for answer in answers:
         item = answer.item
@@ -88,16 +88,16 @@ def total(spent: Spent, answers: "Sequence[Answer]", view: View) -> Spent:
             if item.seconds is None:
                 others = True
                 continue
-            key = f"task:{item.task_id}"
-            counted.add(key)
+            counted.append(item.task_id)
             if item.seconds:
-                target = view.drafts[key].text("target")
+                target = view.drafts[f"task:{item.task_id}"].text("target")
                 ran[target] = ran.get(target, 0.0) + item.seconds
         elif type(item) is not Claim:
             others = True
     if others:
+        by_worker = {f"task:{task_id}" for task_id in counted}
         for key, draft in view.drafts.items():
-            if key not in counted and key.startswith("task:") and _has_ended(draft):
+            if key not in by_worker and key.startswith("task:") and _has_ended(draft):
                 target = draft.text("target")
                 ran[target] = ran.get(target, 0.0) + _by_row(draft)
     if ran:

@@ -40,7 +40,6 @@ _JUST_READY: Final = frozenset({"requiresLeft", "state"})
 _READY_CHARS: Final = 100  # at most, that are written where a task becomes ready: its state, a claim; without a worker
 _EXACT: Final = frozenset({str, int, bool, type(None)})  # of one type, equal ones have the same JSON
 _USUAL_MAX: Final = 64  # texts of resolutions that are kept: most come again and again
-_FACT: Final = '{"event":"task-completed","task":%s,"label":%s,"run":%d}'
 
 
 ITEMS_MIN: Final = 1
@@ -103,7 +102,7 @@ class Stretch:
         found = get("run")
         if get("state") != state or found != run or type(found) is not int or get("schema", 1) not in _SCHEMAS:
             return None
-        return Draft(key, columns, row.etag, view.journal) if unusual.isdisjoint(columns) else None
+        return Draft(key, columns, row.etag, view.journal) if columns.keys().isdisjoint(unusual) else None
 
     def _complete(self, item: Completed) -> bool:
         task = self._plain(item.task_id, _RUNNING, item.run, _AT_END)
@@ -116,7 +115,8 @@ class Stretch:
             return False
         context = self._context
         resolution = _resolution(item.resolution)
-        fact = _FACT % (encode_basestring(item.task_id), encode_basestring(label), item.run)
+        task_id, named = encode_basestring(item.task_id), encode_basestring(label)
+        fact = f'{{"event":"task-completed","task":{task_id},"label":{named},"run":{item.run}}}'
         units = utf16_units(fact) + 1
         chars = len(_COMPLETED) + len(resolution)
         if context.events_units + units > self._event_most or not self._room(1, chars + len(below) * self._ready_chars):
@@ -144,7 +144,7 @@ class Stretch:
         if relay is None:
             return False
         name, opens = f'"{edge_name_of(reference)}"', not relay.changed
-        if not _AT_READY.isdisjoint(relay.columns) or (below := self._counted_down(relay.columns, name)) is None:
+        if not relay.columns.keys().isdisjoint(_AT_READY) or (below := self._counted_down(relay.columns, name)) is None:
             return False
         if not self._room(opens, len(_COMPLETED) + len(below) * self._ready_chars):
             return False
@@ -266,7 +266,9 @@ class Stretch:
             return False
         if type(get("label", "")) is not str or type(get("target", "")) is not str:
             return False
-        return _AT_READY.isdisjoint(columns) and _JUST_LEFT.issuperset(draft.changed)
+        if draft.changed and not draft.changed.keys() <= _JUST_LEFT:
+            return False
+        return columns.keys().isdisjoint(_AT_READY)
 
     def _write_left(self) -> None:
         drafts = self._context.view.drafts
@@ -325,6 +327,6 @@ def _without(references: str, name: str) -> str:
 def _keys_in(dependents: object) -> tuple[str, ...] | None:
     """Keys of the rows that a column `dependents` names; None where it names one twice, or has an unusual text."""
     references = compact_ids(dependents)
-    if references is None or len(set(references)) < len(references):
+    if references is None or (len(references) > 1 and len(set(references)) < len(references)):
         return None
     return tuple(map(row_key, references))
