@@ -49,7 +49,7 @@ class Feeder:
 
     def pull(self) -> None:
         """Claim from the stock what there is room for."""
-        if not self._stock or (room := self._slots.capacity) <= 0 or not self._turns.may_feed_itself():
+        if not self._stock.by_graph or (room := self._slots.capacity) <= 0 or not self._turns.may_feed_itself():
             return
         if self._slots.has_more and 2 * room < self._slots.ahead:
             return  # claimed together, they cost less: while some wait to begin, there is no hurry
@@ -67,7 +67,7 @@ class Feeder:
 
     async def _pull_all(self) -> None:
         try:
-            while self._stock and (room := self._slots.capacity) > 0 and (graph_id := self._next_graph()):
+            while self._stock.by_graph and (room := self._slots.capacity) > 0 and (graph_id := self._next_graph()):
                 ready = self._stock.pop(graph_id, min(room, self._stock.share(graph_id)))
                 try:
                     await self._claims.commit(graph_id, ready)
@@ -110,7 +110,7 @@ class Feeder:
         """Send others what has been kept too long; give claims back that have waited too long for a slot."""
         clock, slots = self._context.clock, self._slots
         try:
-            while (self._stock or slots.has_more) and not self._context.stopping:
+            while (self._stock.by_graph or slots.has_more) and not self._context.stopping:
                 self._nap = asyncio.ensure_future(clock.sleep(_STOCK_SECONDS / 2))
                 await asyncio.wait((self._nap,))
                 now = clock.monotonic()

@@ -49,7 +49,10 @@ class LocalLink:
     _results: dict[str, list[tuple[Completed, ClaimedRun]]] = field(default_factory=dict)
     _in_commit: dict[str, dict[int, tuple[Item, ClaimedRun | ReadyTask]]] = field(default_factory=dict)
     _batching: bool = False
-    _ids: list[str] = field(default_factory=list)  # of claims, offered and not used yet
+    _offered: "_Claims" = field(init=False)  # ids of claims
+
+    def __post_init__(self) -> None:
+        self._offered = _Claims(self._context.clock.new_ids)
 
     @property
     def open_graphs(self) -> set[str]:
@@ -104,7 +107,7 @@ class LocalLink:
         for item, one in self._results.pop(graph_id, ()):
             items.append(item)
             open_items[id(item)] = (item, one)
-        if self._stock:
+        if self._stock.by_graph:
             for ready, claim in self._claims_out_of_stock(graph_id):
                 items.append(claim)
                 open_items[id(claim)] = (claim, ready)
@@ -123,7 +126,7 @@ class LocalLink:
 
     def answered(self, graph_id: str, answers: Sequence[Answer], rows: Mapping[str, Row | None]) -> None:
         open_items = self._in_commit.get(graph_id, {})
-        done: list[ClaimedRun] = []
+        done: list[ClaimedRun] = []  # that came by a message
         for answer in answers:
             item, one = open_items.pop(id(answer.item), (None, None))
             if isinstance(one, ReadyTask):
@@ -138,12 +141,13 @@ class LocalLink:
                     self._reporter.report_alone(one)
                     continue
                 self._context.counters.completed += 1
-                done.append(one)
-        if self._slots.waiting or self._stock:
+                if one.source is not None:
+                    done.append(one)
+        if self._slots.waiting or self._stock.by_graph:
             self._slots.fill()
         self._context.freed.set()
-        if source := [one for one in done if one.source is not None]:
-            self._context.background(self._messages.let_all_go, source)
+        if done:
+            self._context.background(self._messages.let_all_go, done)
 
     def failed(self, graph_id: str, error: Exception) -> None:
         again = isinstance(error, StorageError) and not self._context.stopping
@@ -165,11 +169,13 @@ class LocalLink:
             room = min(room, 1)  # it goes on with one task
         if room <= 0 or not self._gate.gates.recent or not self._turns.may_feed_itself():
             return None
+        offered = self._offered
+        offered.room = room
         return ClaimOffer(
             context.name,
             context.clock.now() + timedelta(seconds=context.lease_seconds),
             self._gate.open_targets,
-            _Claims(self._ids, room, context.clock.new_ids),
+            offered,
             self._claims.fits,
             self._slots.free,
             rank_max=self._stock.best_rank(),
@@ -177,9 +183,10 @@ class LocalLink:
         )
 
     def started(self, graph_id: str, started: Sequence[Started], rows: Mapping[str, Row | None]) -> None:
+        drawn = self._offered.drawn
         for each in started:
-            if each.claim in self._ids:  # the first, nearly always
-                self._ids.remove(each.claim)
+            if each.claim in drawn:  # the first, nearly always
+                drawn.remove(each.claim)
             self._claims.begin_started(graph_id, each, rows.get(row_key(each.task_id)))
         self._slots.fill()
 
@@ -214,11 +221,15 @@ class LocalLink:
 
 @dataclass(slots=True)
 class _Claims(Sequence[str]):
-    """So many ids, drawn as they are asked for, twice as many each time: most offers are larger than what is ready."""
+    """Fresh ids for an offer of so much room, until the next offer.
 
-    made: list[str]
-    room: int
+    They are drawn as they are asked for, twice as many each time: most offers are larger than what is ready.
+    drawn: those that no claim has yet.
+    """
+
     new_ids: Callable[[int], Sequence[str]]
+    drawn: list[str] = field(default_factory=list)
+    room: int = 0
 
     def __len__(self) -> int:
         return self.room
@@ -232,9 +243,10 @@ class _Claims(Sequence[str]):
             return [self[each] for each in range(*place.indices(self.room))]
         if not 0 <= place < self.room:
             raise IndexError(place)
-        if place >= len(self.made):
-            self.made += self.new_ids(max(place + 1 - len(self.made), min(len(self.made), self.room), _IDS_MIN))
-        return self.made[place]
+        drawn = self.drawn
+        if place >= len(drawn):
+            drawn += self.new_ids(max(place + 1 - len(drawn), min(len(drawn), self.room), _IDS_MIN))
+        return drawn[place]
 
 
 def _ready(row: Row, task_id: str, run: int, target: str, definition: str, since: float) -> ReadyTask:

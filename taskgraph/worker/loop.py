@@ -207,7 +207,7 @@ class Worker:
         """Look at the gates while there is work, or one is closed, until cancelled; and let go of what is paused."""
         while True:
             await self._context.clock.sleep(self._context.gate_seconds)
-            in_hand = self._slots.running or self._slots.waiting or self._stock or self._gate.permits.targets
+            in_hand = self._slots.running or self._slots.waiting or self._stock.by_graph or self._gate.permits.targets
             if not (in_hand or self._gate.gates.closed):
                 continue
             await self._context.guard(self._lease.mind_permits)
@@ -232,7 +232,7 @@ class Worker:
                 at_work.update(map(context.local_handlers.look, self._local_link.open_graphs))
             if at_work:
                 await asyncio.wait(at_work)
-            elif not self._slots.waiting and not self._stock:
+            elif not self._slots.waiting and not self._stock.by_graph:
                 break
         if context.graph_id:
             await context.guard(self._leave_waiting, left)
@@ -270,5 +270,5 @@ class Worker:
     @property
     def at_rest(self) -> bool:
         slots = self._slots
-        in_hand = slots.running or slots.waiting or slots.reserved or self._stock or self._context.tasks
+        in_hand = slots.running or slots.waiting or slots.reserved or self._stock.by_graph or self._context.tasks
         return not (in_hand or self._local_link.open_graphs) and self._reporter.at_rest
