@@ -495,6 +495,8 @@ class File:
         """
         if not group:
             return True
+        for call in group:
+            call.error = None  # of a run that was undone
         try:
             session = self._session
             if session is None or session.blank:
@@ -508,7 +510,6 @@ class File:
         session.waits = self._synchronous == "full" and any(call.lasting for call in group)
         try:
             for call in group:
-                call.error = None  # of a run that was undone
                 if call.future is not None and call.future.cancelled():  # nothing waits, and nothing has been done
                     continue
                 try:
